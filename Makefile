@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# The ways in. Each target sets up what it needs: `make demo` and `make test` work in a fresh clone.
+# Entry points. Each target installs its requirements, so `make demo` works in a fresh clone.
 
 CARGO ?= cargo
 
-# Finds or installs an OpenCL driver for the CPU, and tells the commands that follow where it is.
+# Finds or installs an OpenCL driver for the CPU, and exports its location to the command.
 OPENCL = opencl="$$(scripts/setup-opencl.sh)" && eval "$$opencl"
 
-# Always the whole workspace: a part of it would build its dependencies again, with other features.
+# Always the whole workspace: a single package would rebuild dependencies with other features.
 BUILD = $(CARGO) build --release --workspace
 BIN = $${CARGO_TARGET_DIR:-target}/release
 
-# Where `make install` puts the C library, and how it copies a file there, and the static library without its inner symbols.
+# Prefix of `make install`, and the commands that install a file and the static library. The latter
+# hides internal symbols.
 PREFIX ?= /usr/local
 INSTALL ?= install -m 644
 INSTALL_STATIC ?= scripts/static-library.sh
@@ -19,7 +20,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 .PHONY: help demo shell capi install test test-datafusion lint docs
 
 help:
-	@echo "make demo   SQL on the device beside plain DataFusion, over TPC-H data that is generated once"
+	@echo "make demo   SQL on the device and on plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
 	@echo "make test   the whole test suite, on an OpenCL driver for the CPU"
@@ -65,4 +66,5 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 	scripts/check-links.py
+	scripts/diagrams.py --check
 	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "no mdbook: the book is not built"; fi

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs tests and benchmarks on a machine that has a CUDA GPU and no toolchain, from the binaries that
-# benches/pack-cuda.sh has put into .cuda/. Takes nine minutes at most; each part has a limit of its own, and a
-# part that fails or runs out of time does not stop the next. Closes with a summary and the tables of numbers.
+# Runs tests and benchmarks on a machine with a CUDA GPU and no toolchain, with the binaries of
+# benches/pack-cuda.sh in .cuda/. Takes at most nine minutes. Each part has its own time limit. A
+# failed part does not stop the next one. Ends with a summary and the benchmarks' tables.
 #
-#   SCALE=10 RUNS=7 OUT=cuda-results benches/cuda.sh [devices|tests|sanitizer|tpch|sinks|micro|cold …]
+#     SCALE=10 RUNS=7 OUT=cuda-results benches/cuda.sh [PART …]
 #
-# Everything printed goes into cuda.log, summary.txt, tpch.json, sinks.json, micro.json and cold.json under $OUT (.cuda/out)
-# too. QUERIES are those of TPC-H: SCALE=30 benches/cuda.sh tpch is a call of its own.
-# DEVICEFUSION_TEST_DEVICE=opencl tries the script on a machine without a GPU; TESTS is a regular expression for the
-# names of the binaries whose tests run.
+# - PART: devices, tests, sanitizer, tpch, sinks, micro, cold; all of them by default
+# - OUT: folder of cuda.log, summary.txt and a JSON file per benchmark (.cuda/out)
+# - SCALE, QUERIES: of TPC-H, as in: SCALE=30 benches/cuda.sh tpch
+# - TESTS: regular expression for the names of the test binaries
+# - DEVICEFUSION_TEST_DEVICE: opencl tries the script on a machine without a GPU
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,9 +22,9 @@ QUERIES=${QUERIES:-$(seq -s, 1 22)}
 TESTS=${TESTS:-.}
 SECONDS_IN_ALL=${SECONDS_IN_ALL:-540}
 export DEVICEFUSION_TEST_DEVICE=${DEVICEFUSION_TEST_DEVICE:-cuda} RUST_BACKTRACE=1
-# Sessions that read their settings from the environment: the shell's and the examples'.
+# For the shell and the examples, whose sessions read settings from the environment.
 export DATAFUSION_DEVICE_SELECTOR=$DEVICEFUSION_TEST_DEVICE
-# Of the differential test; the shapes that they come from are compiled one by one.
+# Cases of the differential test, few because each shape compiles its kernels.
 export DEVICEFUSION_CASES=${DEVICEFUSION_CASES:-1500}
 parts=("$@")
 ((${#parts[@]})) || parts=(devices tests sanitizer tpch sinks micro cold)
@@ -48,14 +49,14 @@ unpack() {
     for library in .cuda/lib/*.so*.zst; do
         [[ -e $library ]] && "$zstd" -q -d -f "$library" -o "$bin/$(basename "$library" .zst)"
     done
-    # The dynamic loader's path finds toolkits and wheels that nothing else announces. Carried ones come first.
+    # Finds NVRTC in toolkits and wheels outside the loader's default path. A packed one goes first.
     found=$(find "$bin" /usr/local/cuda*/ /opt /usr/lib -name 'libnvrtc.so.1[23]*' -printf '%h\n' 2>/dev/null | awk '!seen[$0]++')
     export PATH=$bin:$PATH LD_LIBRARY_PATH=$bin:${LD_LIBRARY_PATH:-}:$(paste -sd: <<<"$found")
-    # For the tests of NVRTC itself.
+    # For the NVRTC tests.
     [[ ${NVRTC_PATH:-} || ! $found ]] || export NVRTC_PATH=${found%%$'\n'*}
     DEVICEFUSION_COMMIT=$(cat .cuda/commit)
     export DEVICEFUSION_COMMIT
-    # Tests look for sources and binaries where they were built.
+    # Tests look for sources and binaries at the paths of the build.
     path=$(cat .cuda/root)
     [[ -e $path ]] || { mkdir -p "$(dirname "$path")" && ln -s "$root" "$path"; }
     while IFS=$'\t' read -r path name; do
@@ -64,7 +65,7 @@ unpack() {
     done <.cuda/links.tsv
 }
 
-# part SECONDS COMMAND…: runs it within its limit and within what is left of the whole.
+# part SECONDS COMMAND…: runs the command within this limit and within the remaining total time.
 part() {
     local limit=$1 left=$((SECONDS_IN_ALL - SECONDS)) code=0
     shift
@@ -73,7 +74,7 @@ part() {
     return "$code"
 }
 
-# named NAME COMMAND…: says what became of it, unless all is well.
+# named NAME COMMAND…: runs the command and reports a failure or a timeout.
 named() {
     local name=$1 code=0
     shift
@@ -85,7 +86,7 @@ named() {
     esac
 }
 
-# beside NAME COMMAND…: runs it in the background; `together` waits for all of them and prints what they said.
+# beside NAME COMMAND…: runs the command in the background. `together` waits and prints all output.
 names=() ids=()
 beside() {
     local name=$1
@@ -110,7 +111,7 @@ devices() {
     if [[ -x $bin/devicefusion ]]; then part 30 devicefusion devices; fi
 }
 
-# Correctness only, so all at once.
+# Tests measure nothing, so all run at once.
 tests() {
     local name folder
     while IFS=$'\t' read -r name folder; do
@@ -135,7 +136,7 @@ in_folder() {
     cd "$1" && "${@:2}"
 }
 
-# Memory errors, races in shared memory and wrong barriers, in the small tests of the kernels.
+# Checks the small kernel tests for memory errors, races in shared memory and wrong barriers.
 sanitizer() {
     local tool=compute-sanitizer check name filter
     command -v $tool >/dev/null || tool=$(find /usr/local/cuda*/ /opt -name compute-sanitizer -type f -perm -u+x 2>/dev/null | head -1)
@@ -147,7 +148,7 @@ sanitizer() {
 memcheck test-kernels-select
 memcheck test-kernels-reduce
 memcheck test-kernels-group a_key_of_each_kind
-racecheck test-kernels-reduce the_order_of_floats_is_total
+racecheck test-kernels-reduce extremes_of_floats_follow_total_order
 racecheck test-kernels-group a_key_of_each_kind
 synccheck test-kernels-reduce
 CHECKS
@@ -155,7 +156,7 @@ CHECKS
 }
 
 tpch() {
-    # Plain DataFusion runs beside it, which takes most of the time.
+    # Plain DataFusion, which this runs for comparison, takes most of the time.
     named tpch part 240 devicefusion-bench tpch --scale "$SCALE" --data "$data" --queries "$QUERIES" --tables resident \
         --devices "$DEVICEFUSION_TEST_DEVICE" --runs 3 --json "$OUT/tpch.json"
 }
@@ -176,12 +177,12 @@ cold() {
 everything() {
     local name begin generator=
     if [[ " ${parts[*]} " == *" tpch "* ]]; then
-        # Beside the tests, which are not timed.
+        # In parallel with the tests, which measure nothing.
         part 300 devicefusion-bench generate --scale "$SCALE" --data "$data" &
         generator=$!
     fi
     for name in "${parts[@]}"; do
-        # What is timed has the machine to itself.
+        # Benchmarks run alone.
         if [[ $name =~ ^(tpch|sinks|micro|cold)$ && $generator ]]; then
             wait "$generator"
             generator=

@@ -1,9 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# CPU time of the kernels of TPC-H queries from Parquet on PoCL, per run, by samples of `perf`: other programs on the machine
-# lengthen it less than time by the clock. The data is what `devicefusion-bench generate` makes.
+# CPU time per run of the kernels of TPC-H queries from Parquet on PoCL, sampled by `perf`. Other
+# programs on the machine affect it less than wall-clock time.
 #
-#     benches/kernel-cpu.sh SHELL QUERY...        # as in: benches/kernel-cpu.sh target/release/devicefusion 9 8 19
+#     benches/kernel-cpu.sh SHELL QUERY...
+#     benches/kernel-cpu.sh target/release/devicefusion 9 8 19
+#
+# DATA is the folder of `devicefusion-bench generate` (data/tpch-sf1).
 set -eu
 shell=$1
 shift

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Packs what benches/cuda.sh runs on a machine with a CUDA GPU and no toolchain: the benchmark harness, the
-# tests that use a device, the sqllogictest runner and the shell, stripped and compressed into the ignored
-# folder .cuda/.
+# Packs the binaries for benches/cuda.sh, stripped and compressed, into the ignored folder .cuda/.
+# These are the benchmark harness, the device tests, the sqllogictest runner and the shell.
 #
-#   benches/pack-cuda.sh [--profile NAME] [--limit MIB] [--level N] [--only REGEX] [--nvrtc]
+#     benches/pack-cuda.sh [--profile NAME] [--limit MIB] [--level N] [--only REGEX] [--nvrtc]
 #
-# --profile  cargo's profile (release; dev tries the scripts without a release build)
-# --limit    MiB that .cuda/ and the tracked files may have together (64). Binaries are taken in the order of
-#            the list below as long as they fit; what is left out is said, and a second pack can hold it
-# --level    zstd's level (19; 6 packs in a tenth of the time and is a quarter larger)
-# --only     packs only the names that match
-# --nvrtc    carries NVRTC 13.0 from PyPI too (34 MiB); without it the machine's own is used
+# - --profile: cargo's profile (release; dev tries the scripts without a release build)
+# - --limit: limit of .cuda/ and the tracked files together, in MiB (64)
+# - --level: zstd's level (19; level 6 takes a tenth of the time for a quarter more size)
+# - --only: packs only the names that match
+# - --nvrtc: packs NVRTC 13.0 from PyPI too (34 MiB); otherwise the machine must have NVRTC
+#
+# Binaries are packed in the order of the list below as long as they fit. The script names the rest,
+# which a second pack with --only can hold.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +38,7 @@ mkdir -p .cuda/bin .cuda/lib
 pwd >.cuda/root
 git describe --always --dirty=+changes >.cuda/commit
 
-# The machine may lack zstd.
+# The target machine may lack zstd.
 cp "$(command -v zstd)" .cuda/lib/
 ldd "$(command -v zstd)" | awk '$3 ~ /lib(z|lzma|lz4|zstd)\.so/ { print $3 }' | xargs -r cp -t .cuda/lib/
 if [[ $nvrtc ]]; then
@@ -47,20 +48,23 @@ if [[ $nvrtc ]]; then
         xargs -0 zstd -q -T0 "-$level" --output-dir-flat .cuda/lib
 fi
 
-# Writes order (name and file, most wanted first), tests.tsv (name and folder to run in), and links (where
-# tests look for binaries, and their names).
+# Writes three lists:
+# - order: name and file, by priority
+# - tests.tsv: name of a test and its working directory
+# - links.tsv: path at which tests look for a binary, and its name
 python3 - "$work" <<'PYTHON'
 import json, os, sys
 
 work = sys.argv[1]
-# What is not listed comes last: new tests are carried where there is room.
+# Unlisted tests follow in alphabetical order, as far as they fit.
 WANTED = [
     "devicefusion-bench",
     "test-device-device", "test-kernels-select", "test-kernels-reduce", "test-kernels-group", "test-kernels-expressions",
     "test-kernels-kernels", "test-columnar-columnar", "test-device-nvrtc", "test-device-cuda",
     "test-datafusion-suite", "devicefusion-sqllogictest", "devicefusion", "test-cli-shell",
 ]
-# No device, or tools and sources that the machine lacks; test-sqllogictest-sql does what cuda.sh does itself.
+# These use no device, or need tools and sources that the target machine lacks. cuda.sh itself runs
+# the records of test-sqllogictest-sql.
 LEFT_OUT = {
     "test-benches-devicefusion-bench", "test-cli-devicefusion", "test-datafusion-devicefusion", "test-datafusion-docs",
     "test-kernels-gates", "test-sqllogictest-devicefusion-sqllogictest", "test-sqllogictest-sql",
@@ -91,8 +95,8 @@ for file, pairs in [(f"{work}/order", [(name, files[name]) for name in order]),
         text.writelines(f"{a}\t{b}\n" for a, b in pairs)
 PYTHON
 
-# One file for each: what one of them adds is known at once. The first one serves the others as dictionary,
-# since all have much of their code in common; that saves a tenth.
+# One file per binary, so that the size of each is known. The first binary is the zstd dictionary of
+# the others, which share much of its code. That saves a tenth.
 tracked=$(git ls-files -z | xargs -0 stat --format=%s 2>/dev/null | awk '{ bytes += $1 } END { print bytes + 0 }')
 left=$((limit * 1048576 - tracked - $(du -sb .cuda | cut -f1) - 262144))
 room=$left first='' left_out=()

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether large hash tables are better built and probed in parts that the caches hold: unique keys of 8 bytes, the steps of our join
- * kernels (crates/kernels/src/ops/join), in memory order, with places asked of the caches ahead, and in 256 parts.
+/* Experiment: build and probe of a hash table in memory order, with prefetching, and partitioned.
  *
- *     gcc -O3 -march=native -fopenmp benches/partitioned.c -o partitioned && ./partitioned 24     (2^24 rows)
+ * Partitioning into 256 parts makes each part fit the caches. Keys are unique and have 8 bytes; the
+ * steps are those of the join kernels (crates/kernels/src/ops/join). For 2^24 rows:
+ *
+ *     gcc -O3 -march=native -fopenmp benches/partitioned.c -o partitioned
+ *     ./partitioned 24
  */
 #include <omp.h>
 #include <stdint.h>
@@ -10,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS = 256, AHEAD = 128, BLOCK = 256, MOST_THREADS = 64 };
+enum { PARTS = 256, AHEAD = 128, BLOCK = 256, MAX_THREADS = 64 };
 static const uint64_t EMPTY = ~0ull;
 static const uint32_t NONE = ~0u;
 
 static uint64_t n, mask, *slots, *part_keys;
 static uint32_t *rows, *slot_of, *part_rows;
 static int threads, shift;
-static uint64_t places[MOST_THREADS][PARTS], begins[PARTS + 1];
+static uint64_t offsets[MAX_THREADS][PARTS], begins[PARTS + 1];
 
 static uint64_t hash(uint64_t x) {
     x = (x ^ x >> 33) * 0xff51afd7ed558ccdull;
@@ -42,20 +45,20 @@ static uint32_t find(uint64_t key, uint64_t h) {
     }
 }
 
-/* Moves keys and row numbers to the parts that the highest bits of their slots name. */
+/* Partitions keys and row numbers by the highest bits of their slots. */
 static void partition(const uint64_t *keys) {
-    memset(places, 0, sizeof places);
+    memset(offsets, 0, sizeof offsets);
 #pragma omp parallel num_threads(threads)
     {
         uint64_t t = omp_get_thread_num(), first = n * t / threads, last = n * (t + 1) / threads;
-        for (uint64_t i = first; i < last; i++) places[t][(hash(keys[i]) & mask) >> shift]++;
+        for (uint64_t i = first; i < last; i++) offsets[t][(hash(keys[i]) & mask) >> shift]++;
     }
     uint64_t sum = 0;
     for (int part = 0; part < PARTS; part++) {
         begins[part] = sum;
         for (int t = 0; t < threads; t++) {
-            uint64_t count = places[t][part];
-            places[t][part] = sum;
+            uint64_t count = offsets[t][part];
+            offsets[t][part] = sum;
             sum += count;
         }
     }
@@ -64,7 +67,7 @@ static void partition(const uint64_t *keys) {
     {
         uint64_t t = omp_get_thread_num(), first = n * t / threads, last = n * (t + 1) / threads;
         for (uint64_t i = first; i < last; i++) {
-            uint64_t at = places[t][(hash(keys[i]) & mask) >> shift]++;
+            uint64_t at = offsets[t][(hash(keys[i]) & mask) >> shift]++;
             part_keys[at] = keys[i];
             part_rows[at] = (uint32_t)i;
         }
@@ -79,7 +82,7 @@ static void clear(void) {
 int main(int argc, char **argv) {
     n = 1ull << (argc > 1 ? atoi(argv[1]) : 24);
     mask = n * 2 - 1;
-    threads = omp_get_max_threads() < MOST_THREADS ? omp_get_max_threads() : MOST_THREADS;
+    threads = omp_get_max_threads() < MAX_THREADS ? omp_get_max_threads() : MAX_THREADS;
     shift = __builtin_ctzll(mask + 1) - 8;
     uint64_t *keys = malloc(n * 8), *asked = malloc(n * 8), random = 88172645463325252ull;
     uint32_t *found = malloc(n * 4);

@@ -4,7 +4,7 @@
 
 - A comment, or a line of Markdown outside tables and code, has at most 100 columns.
 - A sentence has at most 25 words. Code in backticks and links count as one word.
-- The subject is a component: no sentence, string or test speaks of nobody, somebody or who.
+- The subject is a component: no sentence, string or test name has one of SUBJECTS.
 
 `check-prose.py [PATH...]` checks files or folders, the whole repository without any.
 `check-prose.py --summary [PATH...]` prints counts and the average words of a sentence.
@@ -24,14 +24,14 @@ NAMES = re.compile(r"\bfn (\w*(?:nobody|somebody|anybody|whoever|(?<![a-z])who(?
 SLASHES = {".rs", ".h", ".c", ".cc", ".cu", ".cpp"}
 HASHES = {".py", ".sh", ".toml", ".slt", ".part", ".yml"}
 DASHES = {".sql"}
-# Texts of others, and records of runs.
+# Foreign files, and records of runs.
 LEFT_OUT = ("LICENSE", "Cargo.lock", "docs/log/")
 
 root = pathlib.Path(__file__).resolve().parent.parent
 
 
 def comments(path, lines):
-    """Yields (line number, text, whole line) of each line of comment; text None ends a paragraph."""
+    """Yields (line number, text, line) of each comment line. Text None ends a paragraph."""
     suffix = path.suffix
     if suffix in SLASHES:
         block = False
@@ -92,7 +92,7 @@ def paragraphs(path, text):
             continue
         table = bare.startswith("|")
         if line is not None and said is not None and len(line) > COLUMNS and not table:
-            # What cannot be broken, such as an address, may be long.
+            # A line with an unbreakable word, such as a URL, may be long.
             if max((len(word) for word in bare.split()), default=0) < COLUMNS - 20:
                 yield number, None
         begins = re.match(r"([-*+] |\d+\. |#|>|\||:? {4,})", bare) or not bare

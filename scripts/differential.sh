@@ -1,20 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The long run of the differential test: in pieces of 100 shapes with CASES cases each (50), which have a process and a log
-# of their own. Run again, it goes on where it stopped. Ends with the sums over all pieces in the folder.
+# Long run of the differential test, in pieces of 100 shapes with CASES (50) cases each. Each piece
+# has its own process and log. A restart continues after the last finished piece. Ends with the sums
+# over all pieces in the folder.
 #
 #     scripts/differential.sh FOLDER TEST_BINARY [SEED [FIRST_PIECE LAST_PIECE]]
 #
-# The binary is the one that `cargo test --workspace --test suite --no-run` names.
+# `cargo test --workspace --test suite --no-run` prints the path of the binary.
 set -eu
-# Some shapes cannot be planned: 21 pieces are 100,000 cases.
+# DataFusion cannot plan some shapes, so 21 pieces give 100,000 cases.
 folder=$1 binary=$2 seed=${3:-1} first=${4:-0} last=${5:-20}
 cases=${CASES:-50}
 mkdir -p "$folder"
-# Kernels that run once or twice are not worth the compiler's time.
+# Kernels run once or twice, so optimization costs more time than it saves.
 export DEVICEFUSION_TEST_COMPILE_OPTIONS="${DEVICEFUSION_TEST_COMPILE_OPTIONS--cl-opt-disable}"
 export DEVICEFUSION_SEED="$seed" DEVICEFUSION_CASES_PER_SHAPE="$cases" DEVICEFUSION_CASES=$((cases * 100))
-# DataFusion panics in some cases, which do not count.
+# DataFusion panics in some cases, which are not counted.
 export RUST_BACKTRACE=0
 status=0
 for piece in $(seq "$first" "$last"); do
@@ -26,7 +27,7 @@ for piece in $(seq "$first" "$last"); do
     echo "$log: $result"
 done
 
-# Of each line of the tables: name, shapes, cases and shares, which are weighted by the cases.
+# Each table line has name, shapes, cases and shares. Shares are weighted by cases.
 awk '
     /^ +shapes +cases/ { if (!head) head = $0; table = 1; next }
     /^cases / { table = 0 }

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Texts beyond 2 GiB in a column and more than 2^31 rows: answers of the device, strict, against plain DataFusion's, and what is
-# said where memory ends. Wants 24 GB of memory and ten minutes; not part of CI.
+# Compares the device, strict, with plain DataFusion beyond two limits: 2 GiB of strings in a column
+# and 2^31 rows. Also checks the messages when memory is exhausted. Needs 24 GB of memory and ten
+# minutes, so it is not part of CI.
 #
 #     scripts/limits.sh [SHELL]      (target/release/devicefusion)
 set -eu
@@ -13,18 +14,18 @@ status=0
 "$shell" --device none -q --format csv -f "$here/limits.sql" >"$answers/plain"
 "$shell" --strict -q --format csv -f "$here/limits.sql" >"$answers/device"
 if diff "$answers/plain" "$answers/device"; then
-    echo "answers: $(wc -l <"$answers/device") lines, none differs"
+    echo "answers: $(wc -l <"$answers/device") lines, all equal"
 else
     echo "answers differ" && status=1
 fi
 
-# A query that must fail, and what its message must say.
+# fails QUERY MESSAGE: the query must fail with `Resources exhausted` and this message.
 fails() {
     message=$("$shell" --strict -q -c "$1" 2>&1 >/dev/null || true)
     case $message in
     *"Resources exhausted"*"$2"*) echo "as it should: $1
     $message" ;;
-    *) echo "$1 does not say '$2' but
+    *) echo "$1 does not fail with '$2' but with
     $message" && status=1 ;;
     esac
 }

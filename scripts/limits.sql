@@ -1,5 +1,5 @@
--- More than 2 GiB of texts in one column, keys of 100 MB, and more than 2^31 rows: what scripts/limits.sh asks on the device and of
--- plain DataFusion.
+-- Queries of scripts/limits.sh: more than 2 GiB of strings in one column, keys of 100 MB, and more
+-- than 2^31 rows.
 CREATE TABLE long AS SELECT value AS k, lpad(CAST(value % 5 AS VARCHAR), 100000000, 'x') AS s FROM generate_series(1, 10);
 SELECT k, length(s), right(s, 1) AS r FROM long ORDER BY s DESC, k;
 SELECT right(s, 1) AS r, count(*), sum(k) FROM long GROUP BY s ORDER BY r;

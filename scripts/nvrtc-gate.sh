@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Compiles kernels of the gpu profile for NVIDIA's devices, without a GPU: a broad sample, or the texts in the
-# folder FOLDER, which tests leave there when they run with DEVICEFUSION_DUMP_KERNELS=FOLDER. PTX for compute_75
-# and machine code for sm_90; spilled registers fail. Installs NVRTC where NVRTC_PATH does not name it.
+# Compiles kernels of the gpu profile for NVIDIA GPUs; needs no GPU. Compiles a broad sample, or the
+# sources in FOLDER, which tests write there with DEVICEFUSION_DUMP_KERNELS=FOLDER.
+#
+# Targets are PTX for compute_75 and machine code for sm_90. Spilled registers are a failure.
+# Installs NVRTC unless NVRTC_PATH is set.
 #
 #     scripts/nvrtc-gate.sh [FOLDER]
 set -eu
@@ -12,6 +14,6 @@ export NVRTC_PATH DEVICEFUSION_REQUIRE_NVRTC=1
 if [ -z "${1:-}" ]; then
     exec cargo test --quiet --workspace --test gates nvrtc::gpu -- --nocapture
 fi
-DEVICEFUSION_KERNEL_TEXTS=$(cd "$1" && pwd)
-export DEVICEFUSION_KERNEL_TEXTS
+DEVICEFUSION_KERNEL_SOURCES=$(cd "$1" && pwd)
+export DEVICEFUSION_KERNEL_SOURCES
 exec cargo test --quiet --workspace --test gates nvrtc::dumped -- --ignored --nocapture

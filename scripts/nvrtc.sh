@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Puts NVIDIA's run-time compiler (NVRTC, from PyPI; needs no GPU) into target/nvrtc, once, and prints the
-# folder of its library. Give that folder to the tests as NVRTC_PATH, to a session as device.nvrtc_path.
+# Installs NVIDIA's runtime compiler (NVRTC, from PyPI; needs no GPU) into target/nvrtc, once.
+# Prints the folder of its library, for NVRTC_PATH in tests and device.nvrtc_path in a session.
 set -eu
 
 version=${NVRTC_VERSION:-13.0.88}
@@ -21,7 +21,7 @@ if [ "$(cat "$target/version" 2>/dev/null)" != "$version" ] || [ -z "$(library)"
     mkdir -p "$target"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps \
         --only-binary=:all: --target "$target" "nvidia-cuda-nvrtc==$version" >&2
-    # Written last: an interrupted install is made again.
+    # Written last, so that an interrupted install is repeated.
     echo "$version" >"$target/version"
 fi
 library

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Puts pyarrow, nanoarrow and ADBC's driver manager (from PyPI) into a virtual environment, target/python-peers, once, and prints the
-# path of its interpreter. Where they are there already, nothing is looked up. The tests that talk to these peers
-# run this script.
+# Installs pyarrow, nanoarrow and ADBC's driver manager (from PyPI) into the virtual environment
+# target/python-peers, and prints the path of its interpreter. Uses no network if they are
+# installed. The tests with these peers run this script.
 set -eu
 
 packages=${PYTHON_PEERS:-pyarrow==26.0.1 nanoarrow==0.9.0 adbc-driver-manager==1.13.0}
@@ -14,7 +14,7 @@ say() { echo "python-peers.sh: $*" >&2; }
 
 present() { [ "$(cat "$target/installed" 2>/dev/null)" = "$packages" ] && "$python" -c "" 2>/dev/null; }
 
-# With pip from outside where there is one: Debian's python3 has no pip to put into an environment.
+# Prefers the pip outside the environment: Debian's python3 has none to install into it.
 install() {
     rm -rf "$target"
     if python3 -m pip --version >/dev/null 2>&1; then
@@ -26,7 +26,7 @@ install() {
     $pip install --quiet --retries 1 --timeout 20 --only-binary=:all: $packages >&2
 }
 
-# Tests run at the same time; one of them installs.
+# Tests run in parallel; the lock lets one of them install.
 mkdir -p "$(dirname "$target")"
 if ! present && command -v flock >/dev/null && [ -z "${PYTHON_PEERS_LOCKED:-}" ]; then
     PYTHON_PEERS_LOCKED=1 exec flock "$target.lock" "$0"
@@ -37,7 +37,7 @@ if ! present; then
         say "not installed: needs python3 with venv and pip (on Debian or Ubuntu: apt-get install python3-venv), and PyPI"
         exit 1
     fi
-    # Written last: an interrupted install is made again.
+    # Written last, so that an interrupted install is repeated.
     echo "$packages" >"$target/installed"
 fi
 echo "$python"

@@ -1,18 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Sees to it that there is an OpenCL driver for the CPU, and prints the lines that a shell needs to find it:
+# Finds or installs an OpenCL driver for the CPU, and prints shell commands that make it visible:
 #
 #     eval "$(scripts/setup-opencl.sh)"
 #
-# A driver of the system is used where there is one. As root on Debian or Ubuntu, PoCL's packages are
-# installed. Without root rights PoCL comes from PyPI into target/opencl, where nothing else sees it.
-# Messages go to standard error. OPENCL_LOCAL=1 takes the way without root rights.
+# - Uses a driver of the system if there is one.
+# - As root on Debian or Ubuntu, installs PoCL's packages.
+# - Otherwise, or with OPENCL_LOCAL=1, installs PoCL from PyPI into target/opencl.
+#
+# Messages go to standard error.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=$root/target/opencl
 packages="ocl-icd-libopencl1 pocl-opencl-icd"
-# The driver, and the loader that any of its users' wheels carries.
+# The driver, and a wheel that contains the OpenCL loader.
 pocl_wheel="pocl-binary-distribution==3.0"
 loader_wheel="pyopencl==2026.1.4"
 
@@ -20,7 +22,7 @@ say() { echo "setup-opencl: $*" >&2; }
 
 has_loader() { (ldconfig -p 2>/dev/null || /sbin/ldconfig -p) | grep -q 'libOpenCL\.so\.1 '; }
 
-# The names of known drivers for CPUs in the registry of drivers: PoCL's and Intel's.
+# Looks for the CPU drivers of PoCL and Intel among the registered ICDs.
 has_driver() { grep -qis -e pocl -e intelocl "${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}"/*.icd; }
 
 instructions() {
@@ -50,13 +52,13 @@ install_wheels() {
         "$pocl_wheel" "$loader_wheel" >&2 || return 1
     ls "$target"/site/pyopencl/.libs/libpocl-*.so >"$target/vendors/pocl.icd"
     ln -s "$target"/site/pyopencl/.libs/libOpenCL-*.so.1.0.0 "$target/lib/libOpenCL.so.1"
-    # Written last: an interrupted install is made again.
+    # Written last, so that an interrupted install is repeated.
     echo "$pocl_wheel $loader_wheel" >"$target/installed"
 }
 
 print_local() {
     echo "export OCL_ICD_VENDORS='$target/vendors'"
-    # That loader reads a folder of drivers from this variable too, and must find it set.
+    # This loader requires the variable, and reads a folder of drivers from it too.
     echo "export PYOPENCL_HOME='$target/none'"
     echo "export LD_LIBRARY_PATH='$target/lib'\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
 }

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Makes the static library that is installed of the one that cargo builds: FROM TO. It is one object, in which only the functions
-# of the header are visible, so that a program can link another library in Rust, or another version of what is inside, beside
-# it. Without the tools of binutils the library stays as it is.
+# Converts cargo's static library FROM to the installed static library TO.
+#
+# TO is one object in which only the functions of the header are visible. So a program can also link
+# another Rust library, or another version of a dependency. Without binutils, TO is a copy of FROM.
 set -eu
 from=$1 to=$2
 for tool in ld objcopy ar; do
@@ -13,7 +14,7 @@ roots=$(grep -v '^ *//' "$header" | sed -n 's/.*\(devicefusion_[a-z0-9_]*\)(.*/-
 trap 'rm -f "$to.o"' EXIT
 # shellcheck disable=SC2086
 ld -r -S --gc-sections --force-group-allocation $roots -o "$to.o" "$from"
-# Bitcode of the standard library keeps some tools from reading the rest.
+# Some tools cannot read an object with the standard library's bitcode.
 objcopy --wildcard --keep-global-symbol 'devicefusion_*' --remove-section=.llvmbc --remove-section=.llvmcmd "$to.o"
 rm -f "$to"
 ar crs "$to" "$to.o"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs all tests of the workspace. Where cargo-nextest is installed each test has a process of its own, so
-# that a driver that crashes takes one test with it; documentation's examples need cargo's own runner.
+# Runs all tests of the workspace. With cargo-nextest each test has its own process, so the crash of
+# a driver fails one test only. Examples in documentation need `cargo test`.
 set -eu
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generated kernels alone, on resident data, without SQL: `cargo bench -p devicefusion-bench`.
+//! Generated kernels on resident data, without SQL: `cargo bench -p devicefusion-bench`.
 //!
-//! `DEVICEFUSION_BENCH_DEVICE` chooses the device (auto, opencl, cuda, #k, NAME-PART).
+//! `DEVICEFUSION_BENCH_DEVICE` selects the device: auto, opencl, cuda, #k or NAME-PART.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 const ROWS: usize = 10_000_000;
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type BenchResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A device, and how kernels are shaped for it.
-struct Bench {
+/// A device with its kernel options.
+struct KernelBench {
     queue: Queue,
     options: Options,
 }
 
-impl Bench {
-    fn open() -> Outcome<Self> {
+impl KernelBench {
+    fn open() -> BenchResult<Self> {
         let selector = std::env::var("DEVICEFUSION_BENCH_DEVICE").unwrap_or_else(|_| "auto".to_string()).parse::<Selector>()?;
         let context = Context::new(DeviceConfig { selector, ..DeviceConfig::default() })?;
         let profile = if context.info().kind == DeviceKind::Cpu { Profile::Cpu } else { Profile::Gpu };
@@ -39,24 +39,24 @@ impl Bench {
         Ok(Self { queue: context.queue()?, options })
     }
 
-    /// One device batch of the columns, as a resident table would hold them.
-    fn resident(&self, columns: Vec<(&str, ArrayRef)>) -> Outcome<Table> {
+    /// A resident table of one batch.
+    fn resident(&self, columns: Vec<(&str, ArrayRef)>) -> BenchResult<BenchTable> {
         let batch = RecordBatch::try_from_iter(columns)?;
         let mut builder = ResidentBuilder::try_new(&self.queue, &batch.schema())?.with_batch_rows(ROWS);
         builder.push(batch)?;
         let resident = block_on(builder.finish())?;
         block_on(self.queue.finish())?;
         let batch = resident.batches.first().ok_or("the table is empty")?.clone();
-        Ok(Table { resident, batch })
+        Ok(BenchTable { resident, batch })
     }
 }
 
-struct Table {
+struct BenchTable {
     resident: Resident,
     batch: DeviceBatch,
 }
 
-impl Table {
+impl BenchTable {
     fn input(&self, filter: Option<Expr>) -> Input {
         Input { schema: Arc::clone(&self.resident.schema), types: self.resident.types.clone(), filter }
     }
@@ -83,13 +83,13 @@ fn price() -> DataType {
     DataType::Decimal128(15, 2)
 }
 
-fn decimals(random: &mut StdRng, below: i128) -> Outcome<ArrayRef> {
+fn decimals(random: &mut StdRng, below: i128) -> BenchResult<ArrayRef> {
     let values = Decimal128Array::from_iter_values((0..ROWS).map(|_| random.random_range(0..below)));
     Ok(Arc::new(values.with_precision_and_scale(15, 2)?))
 }
 
-/// The shape of TPC-H Q6: three filters over narrow columns, one product, one sum.
-fn reduce(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<()> {
+/// As TPC-H Q6: three filters over narrow columns, one product, one sum.
+fn reduce(bench: &KernelBench, group: &mut BenchmarkGroup<'_, WallTime>) -> BenchResult<()> {
     let mut random = StdRng::seed_from_u64(1);
     let table = bench.resident(vec![
         ("shipdate", Arc::new(Date32Array::from_iter_values((0..ROWS).map(|_| random.random_range(8035..10592))))),
@@ -119,7 +119,7 @@ fn reduce(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<()
             reduce.push(&bench.queue, &mut state, &table.batch).await?;
             let batch = reduce.finish(&bench.queue, state).await?;
             bench.queue.finish().await?;
-            Outcome::Ok(batch)
+            BenchResult::Ok(batch)
         })
     };
     run()?;
@@ -127,8 +127,8 @@ fn reduce(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<()
     Ok(())
 }
 
-/// A filter that keeps some of the rows of four 8-byte columns, in order.
-fn compact(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<()> {
+/// Filter and compaction of four 8-byte columns.
+fn compact(bench: &KernelBench, group: &mut BenchmarkGroup<'_, WallTime>) -> BenchResult<()> {
     let mut random = StdRng::seed_from_u64(2);
     let mut values = || Arc::new(Int64Array::from_iter_values((0..ROWS).map(|_| random.random_range(0..i64::MAX)))) as ArrayRef;
     let table = bench.resident(vec![("a", values()), ("b", values()), ("c", values()), ("d", values())])?;
@@ -140,7 +140,7 @@ fn compact(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<(
             block_on(async {
                 let batch = select.run(&bench.queue, &table.batch).await?;
                 bench.queue.finish().await?;
-                Outcome::Ok(batch)
+                BenchResult::Ok(batch)
             })
         };
         let kept = run()?;
@@ -150,11 +150,11 @@ fn compact(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<(
     Ok(())
 }
 
-/// Sums by a key: few groups, and so many that no cache holds them.
-fn grouped(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<()> {
+/// Grouped sums: few groups, and more groups than any cache holds.
+fn grouped(bench: &KernelBench, group: &mut BenchmarkGroup<'_, WallTime>) -> BenchResult<()> {
     for groups in [6, 1_000_000] {
         let mut random = StdRng::seed_from_u64(3);
-        // An odd factor keeps keys apart and fills 64 bits.
+        // An odd factor keeps keys distinct and fills 64 bits.
         let key = |number: i64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
         let table = bench.resident(vec![
             ("k", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|_| key(random.random_range(0..groups)))))),
@@ -168,7 +168,7 @@ fn grouped(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<(
                 sink.push(&bench.queue, &mut state, &table.batch).await?;
                 let batches = sink.finish(&bench.queue, state).await?;
                 bench.queue.finish().await?;
-                Outcome::Ok(batches)
+                BenchResult::Ok(batches)
             })
         };
         run()?;
@@ -179,7 +179,7 @@ fn grouped(bench: &Bench, group: &mut BenchmarkGroup<'_, WallTime>) -> Outcome<(
 }
 
 fn kernels(criterion: &mut Criterion) {
-    let bench = match Bench::open() {
+    let bench = match KernelBench::open() {
         Ok(bench) => bench,
         Err(error) => return eprintln!("no device, nothing is measured: {error}"),
     };

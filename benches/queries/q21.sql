@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- TPC-H Q21: suppliers who kept orders waiting
+-- TPC-H Q21: suppliers that kept orders waiting
 SELECT s_name, count(*) AS numwait
 FROM supplier, lineitem l1, orders, nation
 WHERE s_suppkey = l1.l_suppkey

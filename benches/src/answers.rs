@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether two answers are the same: same columns, same rows in any order, floats up to rounding.
+//! Comparison of two answers: same columns, same rows in any order, floats up to rounding.
 
 use std::cmp::Ordering;
 use std::hash::{DefaultHasher, Hasher};
@@ -11,13 +11,13 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::arrow::row::{RowConverter, SortField};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 
-/// Float sums are taken in no fixed order, here and there.
+/// Relative tolerance of floats: neither engine sums them in a fixed order.
 const FLOAT_TOLERANCE: f64 = 1e-9;
 
-/// Above this many rows answers are compared by fingerprint, floats then bit by bit.
+/// Answers above this many rows are compared by fingerprint, with floats bit by bit.
 const FINGERPRINT_ROWS: usize = 100_000;
 
-/// `None` where the answers agree, else the first difference.
+/// The first difference between two answers; `None` if they agree.
 pub fn difference(expected: &[RecordBatch], actual: &[RecordBatch]) -> Result<Option<String>, ArrowError> {
     if let (Some(expected), Some(actual)) = (expected.first(), actual.first()) {
         let types =
@@ -45,7 +45,7 @@ fn count(batches: &[RecordBatch]) -> usize {
     batches.iter().map(RecordBatch::num_rows).sum()
 }
 
-/// A sum over the rows' hashes: the order of the rows does not matter.
+/// Sum of the rows' hashes, which does not depend on their order.
 fn fingerprint(batches: &[RecordBatch]) -> Result<u64, ArrowError> {
     let Some(first) = batches.first() else {
         return Ok(0);
@@ -63,7 +63,7 @@ fn fingerprint(batches: &[RecordBatch]) -> Result<u64, ArrowError> {
     Ok(sum)
 }
 
-/// A row for comparing: what must be equal as text, and floats.
+/// A row for the comparison: formatted values that must be equal, and floats.
 #[derive(Debug, Default, Clone)]
 struct Row {
     exact: Vec<String>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion-bench chain`: two engines, one of which reads what the other pushes, beside each of them alone.
+//! `devicefusion-bench chain`: two engines chained by an async device stream.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -22,30 +22,31 @@ use serde_json::json;
 use crate::measure::median;
 use crate::report;
 
-/// What the chain may take, of the sum of its engines alone.
+/// Limit of the chain's time over the sum of the engines' times alone.
 const TARGET: f64 = 1.1;
-/// Launches that the timeline keeps.
+/// Capacity of the timeline.
 const LAUNCHES: usize = 1 << 16;
 /// Characters of a printed timeline.
 const WIDTH: u64 = 72;
 
-/// What the first engine computes of the rows that it has, and the second one of what the first one pushes.
+/// Query of the first engine over its table.
 const FIRST: &str = "SELECT v % 1000 AS k, v * 3 + 1 AS a, CAST(v AS DOUBLE) / 7 AS b FROM device.t WHERE v % 7 <> 0";
+/// Query of the second engine over the rows that the first engine pushes.
 const SECOND: &str = "SELECT count(*) AS groups, sum(c) AS rows, sum(a) AS a, min(l) AS l, max(m) AS m FROM \
     (SELECT k, count(*) AS c, sum(a) AS a, min(b) AS l, max(b) AS m FROM pushed GROUP BY k)";
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct ChainArguments {
     /// Rows that the first engine reads.
     #[arg(long, default_value_t = 30_000_000)]
     rows: usize,
     /// The device of both engines: auto, opencl, cuda, #k, or a part of a name.
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Runs after a first one; medians are reported.
+    /// Timed runs after the first; medians are reported.
     #[arg(long, default_value_t = 7)]
     runs: usize,
-    /// Writes the latest launches, of all runs, as Chrome trace events.
+    /// Writes the latest launches of all runs as Chrome trace events.
     #[arg(long)]
     trace: Option<PathBuf>,
     /// Writes the report as JSON.
@@ -53,8 +54,8 @@ pub struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// Whether the chain's answer was that of one engine, and its time within the target.
-pub async fn run(arguments: Arguments) -> Result<bool> {
+/// Returns whether the chain met the target. Another answer than that of one engine is an error.
+pub async fn run(arguments: ChainArguments) -> Result<bool> {
     let selector = arguments.device.parse().map_err(external)?;
     let config = DeviceConfig::default().with_selector(selector).with_timeline(LAUNCHES);
     let context = Context::new(config).map_err(external)?;
@@ -69,7 +70,7 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
         if rows != expected {
             return internal_err!("the chain's answer is not that of one engine");
         }
-        // The first round compiles.
+        // The first round compiles kernels.
         if round > 0 {
             seconds.iter_mut().zip([first, second, chain]).for_each(|(all, one)| all.push(one));
         }
@@ -77,7 +78,7 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
     let [first, second, chain] = seconds.map(|all| median(&all));
     let ratio = chain / (first + second);
 
-    let timeline = Timeline::of(&context, &engines).await?;
+    let timeline = Timeline::record(&context, &engines).await?;
     let device = context.info();
     println!("chain of two engines on {} ({}), {} rows", device.name, device.label(), arguments.rows);
     println!("  first   {FIRST}\n  second  {SECOND}");
@@ -86,7 +87,7 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
         println!("  {name:<14}{:>10}", report::milliseconds(seconds));
     }
     let met = ratio <= TARGET;
-    println!("  {:<14}{ratio:>10.3}  {}\n", "chain / sum", report::verdict(met, &format!("at most {TARGET}")));
+    println!("  {:<14}{ratio:>10.3}  {}\n", "chain / sum", report::target_cell(met, &format!("at most {TARGET}")));
     timeline.print();
     if let Some(path) = &arguments.trace {
         report::write_json(path, &timeline.trace)?;
@@ -102,7 +103,7 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
     Ok(met)
 }
 
-/// Two sessions on one device. The first has a table `t` of numbers, and what it makes of them as a table `made`.
+/// Two sessions on one device. The first has a table `t` and the result of [`FIRST`] as `made`.
 struct Engines {
     first: SessionContext,
     second: SessionContext,
@@ -122,7 +123,7 @@ impl Engines {
         Ok(engines)
     }
 
-    /// What the first engine computes, kept.
+    /// All arrays that the first engine pushes.
     async fn pushed(&self) -> Result<(SchemaRef, Vec<ImportedArray>)> {
         let (mut stream, producer) = self.push(FIRST).await?;
         let schema = stream.schema().await.map_err(external)?;
@@ -132,13 +133,13 @@ impl Engines {
     }
 
     async fn push(&self, sql: &str) -> Result<(AsyncDeviceStream, SpawnedTask<()>)> {
-        // SAFETY: the producer is this project's own.
+        // SAFETY: `push_into` is a producer that follows the interface.
         let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
         let rows = DeviceResult::try_new(self.first.sql(sql).await?).await?;
         Ok((stream, SpawnedTask::spawn(rows.push_into(handler))))
     }
 
-    /// Seconds that the first engine takes for a consumer that drops what it gets.
+    /// Seconds of the first engine with a consumer that drops all arrays.
     async fn first_alone(&self) -> Result<f64> {
         let start = Instant::now();
         let (mut stream, producer) = self.push(FIRST).await?;
@@ -149,7 +150,7 @@ impl Engines {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Seconds and answer of the second engine over what the first one pushes of `sql`.
+    /// Seconds and answer of the second engine over the rows of `sql` from the first engine.
     async fn chain(&self, sql: &str) -> Result<(f64, Vec<RecordBatch>)> {
         let start = Instant::now();
         let (stream, producer) = self.push(sql).await?;
@@ -177,14 +178,16 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
 
 /// The kernels of one run of the chain.
 struct Timeline {
-    /// Each with whether it is the second engine's.
+    /// Launches, with `true` for those of the second engine.
     launches: Vec<(LaunchRecord, bool)>,
     trace: serde_json::Value,
 }
 
 impl Timeline {
-    /// Runs each engine alone, to learn whose kernels are whose, then the chain. Kernels that both have are left out.
-    async fn of(context: &Context, engines: &Engines) -> Result<Self> {
+    /// Records a run of the chain.
+    ///
+    /// Runs each engine alone first, to attribute kernels by name. Kernels of both are left out.
+    async fn record(context: &Context, engines: &Engines) -> Result<Self> {
         let synchronized = || context.synchronize().map_err(external);
         let now = || context.timeline().last().map_or(0, |last| last.start_nanos);
         let kernels = |start: u64| context.timeline().into_iter().filter(move |launch| launch.start_nanos > start);
@@ -193,16 +196,16 @@ impl Timeline {
         let before = now();
         engines.first_alone().await?;
         synchronized()?;
-        let of_first = names(before);
+        let first_kernels = names(before);
         let before = now();
         engines.chain("SELECT * FROM device.made").await?;
         synchronized()?;
-        let of_second = names(before);
+        let second_kernels = names(before);
         let before = now();
         engines.chain(FIRST).await?;
         synchronized()?;
         let launches = kernels(before).filter_map(|launch| {
-            let (first, second) = (of_first.contains(&launch.kernel), of_second.contains(&launch.kernel));
+            let (first, second) = (first_kernels.contains(&launch.kernel), second_kernels.contains(&launch.kernel));
             (first != second).then_some((launch, second))
         });
         Ok(Self { launches: launches.collect(), trace: context.trace() })
@@ -212,13 +215,13 @@ impl Timeline {
         self.launches.iter().filter(move |(_, is_second)| *is_second == second).map(|(launch, _)| launch)
     }
 
-    /// From an engine's first kernel to its last.
+    /// Start of an engine's first kernel and end of its last.
     fn span(&self, second: bool) -> Option<(u64, u64)> {
         let start = self.of_engine(second).map(|launch| launch.start_nanos).min()?;
         Some((start, self.of_engine(second).map(|launch| launch.end_nanos).max()?))
     }
 
-    /// Which part of its span an engine had a kernel running.
+    /// Share of its span in which an engine had a kernel running.
     fn busy(&self, second: bool) -> f64 {
         let Some((start, end)) = self.span(second) else { return 0.0 };
         let (mut busy, mut until) = (0, start);
@@ -229,14 +232,14 @@ impl Timeline {
         busy as f64 / (end - start).max(1) as f64
     }
 
-    /// Which part of the whole lies in the spans of both engines.
+    /// Share of the run that lies in the spans of both engines.
     fn shared_span(&self) -> f64 {
         let (Some(first), Some(second)) = (self.span(false), self.span(true)) else { return 0.0 };
         let shared = first.1.min(second.1).saturating_sub(first.0.max(second.0));
         shared as f64 / (first.1.max(second.1) - first.0.min(second.0)).max(1) as f64
     }
 
-    /// A line for each engine: dark where it had a kernel running most of the time.
+    /// Prints a line for each engine, darker where it had a kernel running for longer.
     fn print(&self) {
         let spans = [false, true].map(|second| self.span(second));
         let (Some(start), Some(end)) =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion-bench cold`: what kernels cost that a warm process has never seen.
+//! `devicefusion-bench cold`: cost of kernels that are new to a warm process.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,40 +15,42 @@ use crate::compare::Device;
 use crate::engine::{Setting, Source};
 use crate::measure::{Contender, Series, interleave, median};
 use crate::micro;
-use crate::report::{self, Table, milliseconds, red, verdict};
-use crate::tpch::Common;
+use crate::report::{self, Table, milliseconds, red, target_cell};
+use crate::tpch::CommonArguments;
 
-/// Drivers keep what they have compiled; they look at these when they are loaded.
+/// Variables that disable the drivers' kernel caches, which drivers read at load time.
 const CACHES_OFF: [(&str, &str); 2] = [("POCL_KERNEL_CACHE", "0"), ("CUDA_CACHE_DISABLE", "1")];
 
-/// Each with a place for an expression of every query's own.
+/// Query templates, with `{}` for an expression that is distinct for each query.
 const KINDS: [(&str, &str); 3] = [
     ("filter", "SELECT {} FROM pairs WHERE k > 3"),
     ("reduction", "SELECT sum({}) FROM pairs WHERE k > 3"),
     ("grouping", "SELECT k, sum({}) FROM pairs WHERE v > 3 GROUP BY k"),
 ];
 
-/// Enough for every kernel of a query to be launched; little enough to weigh nothing beside the compiler.
+/// Enough rows to launch every kernel of a query, few enough to take no time beside compilation.
 const ROWS: i64 = 20_000;
 
 const OPERATORS: [&str; 3] = ["+", "-", "*"];
-/// Operators of an expression: all are of one size.
+/// Operators per expression, so that all expressions have one size.
 const LENGTH: u32 = 5;
 const SHAPES: usize = OPERATORS.len().pow(LENGTH);
 
-/// The expression of this number; each number has another.
+/// The expression number `shape`; all are distinct.
 fn expression(shape: usize) -> String {
-    let mut text = "v".to_string();
+    let mut sql = "v".to_string();
     let mut rest = shape;
     for operand in ["k", "v"].into_iter().cycle().take(LENGTH as usize) {
-        text = format!("({text} {} {operand})", OPERATORS[rest % OPERATORS.len()]);
+        sql = format!("({sql} {} {operand})", OPERATORS[rest % OPERATORS.len()]);
         rest /= OPERATORS.len();
     }
-    text
+    sql
 }
 
-/// Whether every query ran and launched kernels that were new. Starts itself anew unless the caches are off.
-pub async fn run(common: Common) -> Result<bool> {
+/// Returns whether every query ran and launched new kernels.
+///
+/// Restarts the executable with the caches off, unless they are off.
+pub async fn run(common: CommonArguments) -> Result<bool> {
     if CACHES_OFF.iter().all(|(name, value)| std::env::var(name).is_ok_and(|set| set == *value)) {
         return measure(common).await;
     }
@@ -56,12 +58,12 @@ pub async fn run(common: Common) -> Result<bool> {
     Ok(again.success())
 }
 
-/// As [`run`], with the drivers' caches as they are.
-pub async fn measure(mut common: Common) -> Result<bool> {
+/// As [`run`], without the restart.
+pub async fn measure(mut common: CommonArguments) -> Result<bool> {
     if common.runs >= SHAPES {
         return Err(DataFusionError::Configuration(format!("--runs {}: there are {} new queries", common.runs, SHAPES - 1)));
     }
-    // Tables this small are the host's otherwise.
+    // The cost model leaves such small tables on the host.
     common.settings.insert(0, Setting { key: "device.cost".to_string(), value: "always".to_string() });
     let devices = common.open_devices().await?;
     if devices.is_empty() {
@@ -82,7 +84,7 @@ pub async fn measure(mut common: Common) -> Result<bool> {
             progress.set_message(format!("{kind}, {}", device.engine.name));
             let contender = Contender { engine: &device.engine, source: Source::Resident };
             let mut series = Vec::new();
-            // The first shape warms up what all queries of the kind share.
+            // The first shape warms up the kernels that all queries of the kind share.
             for shape in 0..=common.runs {
                 let sql = sql.replace("{}", &expression(shape));
                 series.extend(
@@ -90,7 +92,7 @@ pub async fn measure(mut common: Common) -> Result<bool> {
                 );
             }
             let series = series.into_iter().collect::<Result<Vec<_>>>().map_err(|error| error.strip_backtrace());
-            outcomes.push(Outcome { kind, device, series });
+            outcomes.push(ColdOutcome { kind, device, series });
         }
     }
     progress.finish_and_clear();
@@ -102,28 +104,28 @@ pub async fn measure(mut common: Common) -> Result<bool> {
     println!("  new queries {} of each kind over {ROWS} resident rows; first run minus second; drivers' caches off", common.runs);
     print(&outcomes);
     if let Some(path) = &common.json {
-        let results = outcomes.iter().map(Outcome::json).collect::<Vec<_>>();
+        let results = outcomes.iter().map(ColdOutcome::json).collect::<Vec<_>>();
         let report = json!({ "suite": "cold", "rows": ROWS, "runs": common.runs, "surroundings": surroundings, "devices": device_reports, "results": results });
         report::write_json(path, &report)?;
     }
-    Ok(outcomes.iter().all(Outcome::is_good))
+    Ok(outcomes.iter().all(ColdOutcome::is_good))
 }
 
 /// The new queries of one kind on one device.
-struct Outcome<'a> {
+struct ColdOutcome<'a> {
     kind: &'static str,
     device: &'a Device,
     series: Result<Vec<Series>, String>,
 }
 
-/// What new queries cost, in seconds: what the first run took longer than the second.
+/// Cost of new queries: first run minus second run, in seconds.
 struct Cost {
     query: f64,
     worst_query: f64,
     compile: f64,
     programs: f64,
     kernels: f64,
-    /// A query's cost over the kernels that it launched first.
+    /// A query's cost per kernel that it launched first.
     kernel: f64,
 }
 
@@ -133,10 +135,10 @@ impl Cost {
         Self {
             query: middle(new_seconds),
             worst_query: series.iter().map(new_seconds).fold(f64::NAN, f64::max),
-            compile: middle(|series| series.first.work().compile.as_secs_f64()),
-            programs: middle(|series| series.first_new.programs as f64),
-            kernels: middle(|series| series.first_new.kernels as f64),
-            kernel: middle(|series| new_seconds(series) / series.first_new.kernels as f64),
+            compile: middle(|series| series.first.device_metrics().compile.as_secs_f64()),
+            programs: middle(|series| series.first_cold.programs as f64),
+            kernels: middle(|series| series.first_cold.kernels as f64),
+            kernel: middle(|series| new_seconds(series) / series.first_cold.kernels as f64),
         }
     }
 }
@@ -145,20 +147,22 @@ fn new_seconds(series: &Series) -> f64 {
     series.first.seconds - series.median()
 }
 
-impl Outcome<'_> {
-    /// What a new kernel may cost, in seconds.
+impl ColdOutcome<'_> {
+    /// Limit of the cost of a new kernel, in seconds.
     fn target(&self) -> f64 {
         if self.device.is_cpu() { 0.5 } else { 0.15 }
     }
 
-    /// Whether every query made new kernels when it ran first, and none when it ran again.
+    /// Whether every query launched new kernels in its first run, and none in the second.
     fn is_good(&self) -> bool {
         self.series.as_ref().is_ok_and(|series| {
-            series.iter().all(|series| series.first_new.programs > 0 && series.first_new.kernels > 0 && series.fault().is_none())
+            series
+                .iter()
+                .all(|series| series.first_cold.programs > 0 && series.first_cold.kernels > 0 && series.fault().is_none())
         })
     }
 
-    /// For the JSON report.
+    /// The entry in the JSON report.
     fn json(&self) -> Value {
         let (kind, device) = (self.kind, &self.device.engine.name);
         match &self.series {
@@ -183,7 +187,7 @@ impl Outcome<'_> {
     }
 }
 
-fn print(outcomes: &[Outcome<'_>]) {
+fn print(outcomes: &[ColdOutcome<'_>]) {
     let mut table = Table::new([
         "kind",
         "device",
@@ -219,7 +223,7 @@ fn print(outcomes: &[Outcome<'_>]) {
                     cost.programs.to_string(),
                     cost.kernels.to_string(),
                     milliseconds(cost.kernel),
-                    verdict(cost.kernel <= target, &format!("≤ {} ms", milliseconds(target))),
+                    target_cell(cost.kernel <= target, &format!("≤ {} ms", milliseconds(target))),
                 ]);
             }
         }
@@ -237,7 +241,7 @@ mod tests {
     use super::{SHAPES, expression};
 
     #[test]
-    fn every_shape_has_an_expression_of_its_own() {
+    fn expressions_are_distinct() {
         let all = (0..SHAPES).map(expression).collect::<HashSet<_>>();
         assert_eq!(all.len(), SHAPES);
         assert_eq!(expression(0), "(((((v + k) + v) + k) + v) + k)");

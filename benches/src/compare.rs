@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One query, plain DataFusion against each device: times, answers, and how near the bound it came.
+//! Comparison of a query on each device with plain DataFusion: times, answers, bandwidth.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +9,29 @@ use serde_json::{Value, json};
 use crate::answers;
 use crate::engine::{Engine, Source};
 use crate::measure::{Contender, Series, interleave};
-use crate::report::{self, Table, milliseconds, red, verdict};
+use crate::report::{self, Table, milliseconds, red, target_cell};
 
-/// A device with the bandwidth that its kernels are held against.
+/// A device with its copy bandwidth.
 pub struct Device {
     /// The engine.
     pub engine: Engine,
-    /// Bytes read plus written per second by its own copies.
+    /// Bytes read plus written per second by copies.
     pub copy_bytes_per_second: f64,
 }
 
 impl Device {
-    /// Whether this is a CPU driven as a device.
+    /// Whether the device is a CPU.
     pub fn is_cpu(&self) -> bool {
         self.engine.context().is_some_and(|context| context.info().kind == device::DeviceKind::Cpu)
     }
 }
 
-/// What a query should reach.
+/// Performance target of a query.
 #[derive(Debug, Clone, Copy)]
 pub enum Target {
     /// At most this many times plain DataFusion's time.
     Ratio(f64),
-    /// At most so many seconds.
+    /// At most this many seconds.
     Seconds(f64),
     /// At least this share of the copy bandwidth, in percent, by event time.
     Bound(f64),
@@ -47,31 +47,31 @@ impl Target {
     }
 }
 
-/// A query on one kind of table on one device.
-pub struct Outcome {
+/// Result of a query on one device and one source.
+pub struct QueryOutcome {
     label: String,
     source: Source,
     device: String,
-    result: Result<Ran, String>,
+    result: Result<Measurement, String>,
 }
 
-enum Ran {
-    /// Plain DataFusion, where there is no device to compare with.
-    Alone(Series),
-    Compared(Box<Measured>),
+enum Measurement {
+    /// Plain DataFusion without a device to compare with.
+    Plain(Series),
+    Compared(Box<Comparison>),
 }
 
-struct Measured {
+struct Comparison {
     plain: Series,
     fast: Series,
     target: Option<Target>,
-    /// Bytes that had to move, where known.
+    /// Bytes of scanned columns and answer, if known.
     bytes: Option<usize>,
     percent_of_bound: Option<f64>,
     difference: Option<String>,
 }
 
-impl Measured {
+impl Comparison {
     fn ratio(&self) -> f64 {
         self.fast.median() / self.plain.median()
     }
@@ -85,7 +85,9 @@ impl Measured {
     }
 }
 
-/// Runs a query on plain DataFusion and on every device, interleaved. Without devices the outcome is plain DataFusion's.
+/// Runs a query on plain DataFusion and on every device, interleaved.
+///
+/// Returns an outcome per device, or that of plain DataFusion if there is no device.
 pub async fn compare(
     plain: &Engine,
     devices: &[Device],
@@ -94,38 +96,38 @@ pub async fn compare(
     runs: usize,
     target: impl Fn(&Device) -> Option<Target>,
     tick: impl Fn(),
-) -> Vec<Outcome> {
+) -> Vec<QueryOutcome> {
     let engines = std::iter::once(plain).chain(devices.iter().map(|device| &device.engine));
     let contenders = engines.map(|engine| Contender { engine, source }).collect::<Vec<_>>();
     let mut series = interleave(&contenders, sql, runs, tick).await.into_iter();
     let plain = series.next().unwrap_or_else(|| Err(DataFusionError::Internal("nothing ran".to_string())));
     let plain = plain.map_err(|error| format!("plain DataFusion: {}", error.strip_backtrace()));
-    let outcome = |device: &str, result| Outcome { label: label.to_string(), source, device: device.to_string(), result };
+    let outcome = |device: &str, result| QueryOutcome { label: label.to_string(), source, device: device.to_string(), result };
     if devices.is_empty() {
-        return vec![outcome("none", plain.map(|plain| Ran::Alone(plain.without_answer())))];
+        return vec![outcome("none", plain.map(|plain| Measurement::Plain(plain.without_answer())))];
     }
     let mut outcomes = Vec::new();
     for (device, fast) in devices.iter().zip(series) {
         let result = match (&plain, fast) {
             (Ok(plain), Ok(fast)) => {
-                judge(plain, fast, device, sql, source, target(device)).await.map_err(|error| error.strip_backtrace())
+                compare_series(plain, fast, device, sql, source, target(device)).await.map_err(|error| error.strip_backtrace())
             }
             (Err(error), _) => Err(error.clone()),
             (_, Err(error)) => Err(error.strip_backtrace()),
         };
-        outcomes.push(outcome(&device.engine.name, result.map(|measured| Ran::Compared(Box::new(measured)))));
+        outcomes.push(outcome(&device.engine.name, result.map(|measured| Measurement::Compared(Box::new(measured)))));
     }
     outcomes
 }
 
-async fn judge(
+async fn compare_series(
     plain: &Series,
     mut fast: Series,
     device: &Device,
     sql: &str,
     source: Source,
     target: Option<Target>,
-) -> Result<Measured> {
+) -> Result<Comparison> {
     let difference = answers::difference(&plain.first.batches, &fast.first.batches)?;
     let written = fast.first.batches.iter().map(fixed_width_bytes).sum::<usize>();
     let read = if source == Source::Resident { device.engine.scanned_bytes(source, sql).await? } else { None };
@@ -134,34 +136,34 @@ async fn judge(
     let percent_of_bound =
         bytes.filter(|_| seconds > 0.0).map(|bytes| 100.0 * bytes as f64 / seconds / device.copy_bytes_per_second);
     fast.first.batches.clear();
-    Ok(Measured { plain: plain.without_answer(), fast, target, bytes, percent_of_bound, difference })
+    Ok(Comparison { plain: plain.without_answer(), fast, target, bytes, percent_of_bound, difference })
 }
 
-/// Bytes of a batch's columns of fixed width: what a kernel wrote for it.
+/// Bytes of a batch's columns of fixed width, as a kernel wrote them.
 fn fixed_width_bytes(batch: &datafusion::arrow::record_batch::RecordBatch) -> usize {
     let widths = batch.columns().iter().filter_map(|column| column.data_type().primitive_width());
     widths.sum::<usize>() * batch.num_rows()
 }
 
-impl Outcome {
-    /// Whether it ran, the answers agree, and runs after the first did nothing anew.
+impl QueryOutcome {
+    /// Whether the query ran, the answers agree and there was no [fault](Series::fault).
     pub fn is_good(&self) -> bool {
-        self.result.as_ref().is_ok_and(|ran| match ran {
-            Ran::Alone(_) => true,
-            Ran::Compared(measured) => measured.difference.is_none() && measured.fast.fault().is_none(),
+        self.result.as_ref().is_ok_and(|measurement| match measurement {
+            Measurement::Plain(_) => true,
+            Measurement::Compared(measured) => measured.difference.is_none() && measured.fast.fault().is_none(),
         })
     }
 
-    /// For the JSON report.
+    /// The entry in the JSON report.
     pub fn json(&self) -> Value {
         let mut value = json!({ "query": self.label, "source": self.source.name(), "device": self.device });
         let more = match &self.result {
             Err(error) => json!({ "error": error }),
-            Ok(Ran::Alone(plain)) => {
+            Ok(Measurement::Plain(plain)) => {
                 json!({ "plain_seconds": plain.median(), "plain_runs_seconds": plain.seconds, "rows": plain.first.rows })
             }
-            Ok(Ran::Compared(measured)) => {
-                let (fast, work) = (&measured.fast, measured.fast.first.work());
+            Ok(Measurement::Compared(measured)) => {
+                let (fast, metrics) = (&measured.fast, measured.fast.first.device_metrics());
                 json!({
                     "plain_seconds": measured.plain.median(),
                     "plain_runs_seconds": measured.plain.seconds,
@@ -174,16 +176,16 @@ impl Outcome {
                     "bytes": measured.bytes,
                     "percent_of_bound": measured.percent_of_bound,
                     "first_seconds": fast.first.seconds,
-                    "first_compile_seconds": work.compile.as_secs_f64(),
-                    "first_programs_compiled": fast.first_new.programs,
-                    "first_first_launches": fast.first_new.kernels,
-                    "later_programs_compiled": fast.later_new.programs,
-                    "later_first_launches": fast.later_new.kernels,
-                    "launches": work.launches,
-                    "waits": work.waits,
-                    "bytes_up": work.bytes_up,
-                    "bytes_down": work.bytes_down,
-                    "peak_device_bytes": work.peak_bytes,
+                    "first_compile_seconds": metrics.compile.as_secs_f64(),
+                    "first_programs_compiled": fast.first_cold.programs,
+                    "first_first_launches": fast.first_cold.kernels,
+                    "later_programs_compiled": fast.later_cold.programs,
+                    "later_first_launches": fast.later_cold.kernels,
+                    "launches": metrics.launches,
+                    "waits": metrics.waits,
+                    "bytes_up": metrics.bytes_up,
+                    "bytes_down": metrics.bytes_down,
+                    "peak_device_bytes": metrics.peak_bytes,
                     "rows": fast.first.rows,
                     "placement": fast.first.place(),
                     "host_operators": fast.first.placement().host_operators.iter()
@@ -199,7 +201,7 @@ impl Outcome {
     }
 }
 
-/// All queries on one kind of table on one device.
+/// Sums over all queries on one device and one source.
 pub struct Total {
     source: Source,
     device: String,
@@ -211,18 +213,18 @@ pub struct Total {
     target: Option<Target>,
 }
 
-/// The sums of all outcomes; `None` where one of them failed.
-pub fn total(outcomes: &[Outcome], source: Source, device: &Device, target: Option<Target>) -> Option<Total> {
+/// Sums the outcomes; `None` if one of them failed.
+pub fn total(outcomes: &[QueryOutcome], source: Source, device: &Device, target: Option<Target>) -> Option<Total> {
     let device = device.engine.name.clone();
     let mut total = Total { source, device, plain: 0.0, fast: 0.0, kernel: 0.0, launches: 0, waits: 0, target };
     for outcome in outcomes.iter().filter(|outcome| outcome.source == source && outcome.device == total.device) {
-        let Ok(Ran::Compared(measured)) = &outcome.result else { return None };
-        let work = measured.fast.first.work();
+        let Ok(Measurement::Compared(measured)) = &outcome.result else { return None };
+        let metrics = measured.fast.first.device_metrics();
         total.plain += measured.plain.median();
         total.fast += measured.fast.median();
         total.kernel += measured.fast.kernel_median();
-        total.launches += work.launches;
-        total.waits += work.waits;
+        total.launches += metrics.launches;
+        total.waits += metrics.waits;
     }
     Some(total)
 }
@@ -231,8 +233,8 @@ impl Total {
     fn cells(&self) -> [String; 15] {
         let ratio = self.fast / self.plain;
         let target = self.target.map_or("–".to_string(), |target| match target {
-            Target::Ratio(most) => verdict(ratio <= most, &target.describe()),
-            Target::Seconds(most) => verdict(self.fast <= most * 1000.0, &target.describe()),
+            Target::Ratio(limit) => target_cell(ratio <= limit, &target.describe()),
+            Target::Seconds(limit) => target_cell(self.fast <= limit * 1000.0, &target.describe()),
             Target::Bound(_) => target.describe(),
         });
         let mut values = ["–"; 12].map(str::to_string);
@@ -247,8 +249,8 @@ impl Total {
     }
 }
 
-/// Prints the outcomes as a table, then what stayed on the host and what went wrong.
-pub fn print(outcomes: &[Outcome], totals: &[Total]) {
+/// Prints the outcomes as a table, then the operators on the host and the failures.
+pub fn print(outcomes: &[QueryOutcome], totals: &[Total]) {
     let mut table = Table::new([
         "query",
         "tables",
@@ -269,21 +271,21 @@ pub fn print(outcomes: &[Outcome], totals: &[Total]) {
     let mut notes = Vec::new();
     let mut reasons = BTreeMap::<String, Vec<&str>>::new();
     for outcome in outcomes {
-        let Outcome { label, source, device, result } = outcome;
+        let QueryOutcome { label, source, device, result } = outcome;
         let names = [label.clone(), source.name().to_string(), device.clone()];
         match result {
             Err(error) => {
                 notes.push(red(&format!("{label}, {}, {device}: {error}", source.name())));
                 table.push(cells(names, ["–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string)));
             }
-            Ok(Ran::Alone(plain)) => {
+            Ok(Measurement::Plain(plain)) => {
                 let mut values = ["–"; 12].map(str::to_string);
                 values[0] = milliseconds(plain.median());
                 values[8] = milliseconds(plain.first.seconds);
                 table.push(cells(names, values));
             }
-            Ok(Ran::Compared(measured)) => {
-                let (fast, work) = (&measured.fast, measured.fast.first.work());
+            Ok(Measurement::Compared(measured)) => {
+                let (fast, metrics) = (&measured.fast, measured.fast.first.device_metrics());
                 if let Some(difference) = &measured.difference {
                     notes.push(red(&format!("{label}, {}, {device}: wrong answer: {difference}", source.name())));
                 }
@@ -302,13 +304,15 @@ pub fn print(outcomes: &[Outcome], totals: &[Total]) {
                         milliseconds(measured.plain.median()),
                         milliseconds(fast.median()),
                         format!("{:.3}", measured.ratio()),
-                        measured.target.map_or("–".to_string(), |target| verdict(measured.meets(target), &target.describe())),
+                        measured
+                            .target
+                            .map_or("–".to_string(), |target| target_cell(measured.meets(target), &target.describe())),
                         milliseconds(fast.kernel_median()),
                         measured.percent_of_bound.map_or("–".to_string(), |percent| format!("{percent:.0} %")),
-                        work.launches.to_string(),
-                        work.waits.to_string(),
+                        metrics.launches.to_string(),
+                        metrics.waits.to_string(),
                         milliseconds(fast.first.seconds),
-                        milliseconds(work.compile.as_secs_f64()),
+                        milliseconds(metrics.compile.as_secs_f64()),
                         fast.first.place().to_string(),
                         if measured.difference.is_none() { "equal".to_string() } else { red("differs") },
                     ],
@@ -343,29 +347,29 @@ mod tests {
     use datafusion::physical_plan::empty::EmptyExec;
 
     use super::*;
-    use crate::engine::{Execution, New};
+    use crate::engine::{ColdWork, Execution};
 
-    fn outcome(later_new: New) -> Outcome {
+    fn outcome(later_cold: ColdWork) -> QueryOutcome {
         let plan = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
         let first = Execution { seconds: 1.0, rows: 0, batches: Vec::new(), plan };
-        let first_new = New { programs: 1, kernels: 2 };
-        let fast = Series { first, first_new, seconds: vec![0.5], kernel_seconds: vec![0.1], later_new };
+        let first_cold = ColdWork { programs: 1, kernels: 2 };
+        let fast = Series { first, first_cold, seconds: vec![0.5], kernel_seconds: vec![0.1], later_cold };
         let plain = fast.without_answer();
-        let measured = Measured { plain, fast, target: None, bytes: None, percent_of_bound: None, difference: None };
-        Outcome {
+        let measured = Comparison { plain, fast, target: None, bytes: None, percent_of_bound: None, difference: None };
+        QueryOutcome {
             label: "Q6".to_string(),
             source: Source::Resident,
             device: "opencl".to_string(),
-            result: Ok(Ran::Compared(Box::new(measured))),
+            result: Ok(Measurement::Compared(Box::new(measured))),
         }
     }
 
     #[test]
-    fn a_later_run_that_makes_anything_new_is_a_fault() {
-        assert!(outcome(New::default()).is_good());
-        for later in [New { programs: 1, kernels: 0 }, New { programs: 0, kernels: 1 }] {
+    fn a_compilation_or_first_launch_after_the_first_run_is_a_fault() {
+        assert!(outcome(ColdWork::default()).is_good());
+        for later in [ColdWork { programs: 1, kernels: 0 }, ColdWork { programs: 0, kernels: 1 }] {
             assert!(!outcome(later).is_good(), "{later:?}");
         }
-        assert_eq!(outcome(New { programs: 0, kernels: 3 }).json()["later_first_launches"], 3);
+        assert_eq!(outcome(ColdWork { programs: 0, kernels: 3 }).json()["later_first_launches"], 3);
     }
 }

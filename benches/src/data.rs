@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TPC-H data in Parquet, generated once per scale factor.
 //!
-//! A table is one file whose row groups are generated and encoded in parallel, so the bytes do not
-//! depend on the number of cores. The folder appears under its final name only when it is complete.
+//! A table is one file. Threads generate and encode its row groups, which are independent, so the
+//! bytes do not depend on the number of cores. The folder gets its final name when it is complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -38,10 +38,10 @@ pub const TABLES: [&str; 8] = ["lineitem", "orders", "partsupp", "part", "custom
 const ROW_GROUP_ROWS: f64 = 1_048_576.0;
 const BATCH_ROWS: usize = 32_768;
 
-// Flattened into other arguments, whose name it would take as a group.
+// No group of its own: the arguments are flattened into those of the commands.
 #[derive(clap::Args)]
 #[group(skip)]
-pub struct Arguments {
+pub struct DataArguments {
     /// Scale factor: 1 is about 1 GB of text, 6 million rows in lineitem.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
@@ -50,8 +50,8 @@ pub struct Arguments {
     pub data: Option<PathBuf>,
 }
 
-/// Generates the data unless it is there; gives its folder.
-pub fn run(arguments: &Arguments) -> Result<PathBuf> {
+/// Generates the data unless its folder exists. Returns the folder.
+pub fn run(arguments: &DataArguments) -> Result<PathBuf> {
     let folder = arguments.data.clone().unwrap_or_else(|| PathBuf::from(format!("data/tpch-sf{}", arguments.scale)));
     if !folder.is_dir() {
         generate(&folder, arguments.scale)?;
@@ -75,7 +75,7 @@ fn generate(folder: &Path, scale: f64) -> Result<()> {
     let unfinished = Unfinished::create(folder)?;
     write_tables(&unfinished.0, scale, &progress)?;
     progress.finish_and_clear();
-    // Another process may have been faster; its data is the same.
+    // Another process may have generated the same data meanwhile.
     if let Err(error) = fs::rename(&unfinished.0, folder)
         && !folder.is_dir()
     {
@@ -85,7 +85,7 @@ fn generate(folder: &Path, scale: f64) -> Result<()> {
     Ok(())
 }
 
-/// A folder beside the final one; removed unless it was renamed.
+/// A temporary folder beside the final one, removed on drop unless renamed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
@@ -104,7 +104,7 @@ impl Unfinished {
     }
 }
 
-/// One row group to make.
+/// A row group to generate.
 struct Part {
     table: usize,
     index: usize,
@@ -130,7 +130,7 @@ fn write_tables(folder: &Path, scale: f64, progress: &ProgressBar) -> Result<()>
     let next = AtomicUsize::new(0);
     let workers = thread::available_parallelism().map_or(1, |cores| cores.get());
     thread::scope(|scope| {
-        // The bound keeps fast workers from piling up row groups behind a slow disk.
+        // The bound limits the row groups that wait for a slow disk.
         let (sender, receiver) = mpsc::sync_channel(workers);
         for _ in 0..workers {
             let (sender, parts, next, factories) = (sender.clone(), &parts, &next, &factories);
@@ -178,7 +178,7 @@ fn encode(
     columns.into_iter().map(|column| Ok(column.close()?)).collect()
 }
 
-/// A table's file; row groups that come early wait for their turn.
+/// A table's file. Row groups that are ready too early wait in `early`.
 struct RowGroups {
     writer: SerializedFileWriter<File>,
     next: usize,
@@ -233,7 +233,7 @@ fn schema_of(table: &str) -> SchemaRef {
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>>>;
 
-/// Part `part` (from 1) of `parts` of a table.
+/// Part `part` of `parts` of a table, counted from 1.
 fn batches_of(table: &str, scale: f64, part: i32, parts: i32) -> Batches {
     match table {
         "lineitem" => Box::new(LineItemArrow::new(LineItemGenerator::new(scale, part, parts)).with_batch_size(BATCH_ROWS)),
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn small_scale_is_written_whole_and_once() {
         let parent = std::env::temp_dir().join(format!("devicefusion-bench-{}", std::process::id()));
-        let arguments = Arguments { scale: 0.001, data: Some(parent.join("sf")) };
+        let arguments = DataArguments { scale: 0.001, data: Some(parent.join("sf")) };
         let folder = run(&arguments).unwrap();
         for table in TABLES {
             let file = File::open(folder.join(format!("{table}.parquet"))).unwrap();
@@ -265,7 +265,7 @@ mod tests {
             assert!((rows as f64 - expected).abs() <= expected * 0.01, "{table}: {rows} rows");
         }
         run(&arguments).unwrap();
-        assert_eq!(fs::read_dir(&parent).unwrap().count(), 1, "nothing is left beside the data");
+        assert_eq!(fs::read_dir(&parent).unwrap().count(), 1, "no temporary folder is left");
         fs::remove_dir_all(parent).unwrap();
     }
 }

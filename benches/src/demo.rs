@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion-bench demo`: what DeviceFusion does, in a minute.
+//! `devicefusion-bench demo`: six queries with answers, plan placement and times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::report::{bold, device, dim, green, milliseconds, print_surroundings, 
 use crate::tpch::{mentions, query};
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DemoArguments {
     #[command(flatten)]
-    data: data::Arguments,
-    /// auto, opencl, cuda, #k or NAME-PART.
+    data: data::DataArguments,
+    /// The device: auto, opencl, cuda, #k or NAME-PART.
     #[arg(long, default_value = "auto")]
     device: String,
     /// Timed runs of each query after the first.
@@ -78,21 +78,23 @@ fn queries(scale: f64) -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// Whether every query ran, answered as plain DataFusion does, and did nothing anew after its first run.
-pub async fn run(arguments: Arguments) -> Result<bool> {
+/// Returns whether every query ran, gave the answer of plain DataFusion and had no [fault].
+///
+/// [fault]: Series::fault
+pub async fn run(arguments: DemoArguments) -> Result<bool> {
     let partitions = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let fast = Engine::device(&arguments.device, partitions, &arguments.settings).await?;
     let folder = data::run(&arguments.data)?;
     let plain = Engine::plain(partitions).await?;
     let queries = queries(arguments.data.scale)?;
 
-    let all_text = queries.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    let all_sql = queries.iter().map(|(_, sql)| sql.as_str()).collect::<Vec<_>>().join("\n");
     let progress = spinner();
-    for table in data::TABLES.into_iter().filter(|table| mentions(&all_text, table)) {
+    for table in data::TABLES.into_iter().filter(|table| mentions(&all_sql, table)) {
         for (engine, place) in [(&plain, "memory"), (&fast, "device memory")] {
             progress.set_message(format!("loading {table} into {place}"));
             engine.register(table, &folder.join(format!("{table}.parquet"))).await?;
-            engine.load(table, |column| mentions(&all_text, column)).await?;
+            engine.load(table, |column| mentions(&all_sql, column)).await?;
         }
     }
     progress.finish_and_clear();
@@ -119,7 +121,7 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
     Ok(good)
 }
 
-/// Runs one query everywhere and prints its answer, times and places.
+/// Runs one query on each engine and source. Prints answer, times and placement.
 async fn show(plain: &Engine, fast: &Engine, sql: &str, runs: usize) -> Result<bool> {
     let contenders = [Source::Resident, Source::Parquet].map(|source| [plain, fast].map(|engine| Contender { engine, source }));
     let progress = spinner();
@@ -161,7 +163,7 @@ fn print_times(place: &str, plain: &Series, fast: &Series) -> Result<bool> {
         dim(&format!(
             "(first run {} ms, {} ms of it compiling)",
             milliseconds(fast.first.seconds),
-            milliseconds(fast.first.work().compile.as_secs_f64())
+            milliseconds(fast.first.device_metrics().compile.as_secs_f64())
         )),
     );
     println!("            {}", route(&fast.first.plan));
@@ -179,7 +181,7 @@ fn print_times(place: &str, plain: &Series, fast: &Series) -> Result<bool> {
     Ok(difference.is_none() && fault.is_none())
 }
 
-/// The operators from the scan to the answer, in groups by where they ran.
+/// The operators from scan to answer, grouped by device and host.
 fn route(plan: &Arc<dyn ExecutionPlan>) -> String {
     let mut steps = Vec::new();
     walk(plan, &mut steps);
@@ -203,12 +205,12 @@ fn walk(plan: &Arc<dyn ExecutionPlan>, steps: &mut Vec<(bool, String)>) {
     }
     let name = plan.name();
     if name != "CooperativeExec" {
-        steps.push((name.starts_with("Device"), words(name)));
+        steps.push((name.starts_with("Device"), short_name(name)));
     }
 }
 
-/// `DeviceAggregateExec` in words: `aggregate`. An offloaded subplan's own work is the download at its top.
-fn words(operator: &str) -> String {
+/// Name of an operator for people: `aggregate` for `DeviceAggregateExec`.
+fn short_name(operator: &str) -> String {
     if operator == "DeviceToHostExec" {
         return "download".to_string();
     }
@@ -216,14 +218,14 @@ fn words(operator: &str) -> String {
     let operator = operator.split('(').next().unwrap_or(operator);
     let name = operator.strip_prefix("Device").unwrap_or(operator);
     let name = name.strip_suffix("Exec").unwrap_or(name);
-    let mut text = String::new();
+    let mut short = String::new();
     for letter in name.chars() {
-        if letter.is_uppercase() && !text.is_empty() {
-            text.push(' ');
+        if letter.is_uppercase() && !short.is_empty() {
+            short.push(' ');
         }
-        text.extend(letter.to_lowercase());
+        short.extend(letter.to_lowercase());
     }
-    text
+    short
 }
 
 fn spinner() -> ProgressBar {
@@ -237,12 +239,12 @@ fn spinner() -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use super::words;
+    use super::short_name;
 
     #[test]
-    fn operators_are_named_in_words() {
-        assert_eq!(words("DeviceAggregateExec"), "aggregate");
-        assert_eq!(words("SortPreservingMergeExec"), "sort preserving merge");
-        assert_eq!(words("SortExec(TopK)"), "sort");
+    fn operators_have_short_names() {
+        assert_eq!(short_name("DeviceAggregateExec"), "aggregate");
+        assert_eq!(short_name("SortPreservingMergeExec"), "sort preserving merge");
+        assert_eq!(short_name("SortExec(TopK)"), "sort");
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is timed: plain DataFusion, or DataFusion with a device, each with the same tables from
-//! Parquet and resident. The only module that knows the interface of `devicefusion`.
+//! The engines of a comparison: plain DataFusion, or DataFusion with a device.
+//!
+//! Each has the same tables, resident and from Parquet.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -21,7 +22,7 @@ use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext, col
 use devicefusion::{DeviceOptions, DeviceRuntime, DeviceTable, Placement, PlacementKind, placement};
 use futures::TryStreamExt;
 
-/// Where a query's tables are.
+/// Storage of a query's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// In memory: a `MemTable`, or a `DeviceTable` on the device.
@@ -31,7 +32,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The schema that holds these tables.
+    /// Name of the SQL schema of these tables.
     pub fn name(self) -> &'static str {
         match self {
             Source::Resident => "resident",
@@ -43,8 +44,8 @@ impl Source {
 impl FromStr for Source {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
+    fn from_str(string: &str) -> Result<Self, String> {
+        match string {
             "resident" => Ok(Source::Resident),
             "parquet" => Ok(Source::Parquet),
             _ => Err("expected resident or parquet".to_string()),
@@ -62,38 +63,38 @@ pub struct Engine {
 
 /// One run of a query.
 pub struct Execution {
-    /// From the SQL text to the last batch of the answer.
+    /// From the SQL string to the last batch of the answer, planning included.
     pub seconds: f64,
     /// Rows of the answer.
     pub rows: usize,
-    /// The answer, where it was asked for.
+    /// The answer, if the caller keeps it.
     pub batches: Vec<RecordBatch>,
-    /// The plan that ran, with its metrics.
+    /// The executed plan with its metrics.
     pub plan: Arc<dyn ExecutionPlan>,
 }
 
-/// What a device had not seen before.
+/// Compilations and first launches of a device.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct New {
-    /// Programs that it compiled.
+pub struct ColdWork {
+    /// Compiled programs.
     pub programs: u64,
-    /// Kernels that it launched for the first time.
+    /// Kernels launched for the first time.
     pub kernels: u64,
 }
 
-impl New {
-    /// What has come since `before`.
+impl ColdWork {
+    /// The difference to an earlier state.
     pub fn since(self, before: Self) -> Self {
         Self { programs: self.programs - before.programs, kernels: self.kernels - before.kernels }
     }
 }
 
-/// What the device nodes of a plan measured.
+/// Sums of the metrics of a plan's device nodes.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Work {
+pub struct DeviceMetrics {
     /// Kernel launches.
     pub launches: usize,
-    /// How often the host waited for the device.
+    /// Waits of the host for the device.
     pub waits: usize,
     /// Time inside kernels, by the device's own events.
     pub kernel: Duration,
@@ -114,7 +115,7 @@ impl Engine {
         Self { name: "datafusion".to_string(), session, context: None }.with_schemas().await
     }
 
-    /// DataFusion with the device that `selector` names, opened now.
+    /// DataFusion with the device that `selector` names, which is opened here.
     pub async fn device(selector: &str, partitions: usize, settings: &[Setting]) -> Result<Self> {
         let config = SessionConfig::new().with_target_partitions(partitions);
         let session = devicefusion::session_with(config, Arc::new(RuntimeEnv::default()))?;
@@ -137,15 +138,15 @@ impl Engine {
         Ok(self)
     }
 
-    /// The device, none for plain DataFusion.
+    /// The device; `None` for plain DataFusion.
     pub fn context(&self) -> Option<&device::Context> {
         self.context.as_ref()
     }
 
-    /// What the device has compiled and launched first so far.
-    pub fn new_so_far(&self) -> New {
+    /// Compilations and first launches so far.
+    pub fn cold_work(&self) -> ColdWork {
         let counters = self.context.as_ref().map(device::Context::counters).unwrap_or_default();
-        New { programs: counters.programs_compiled, kernels: counters.first_launches }
+        ColdWork { programs: counters.programs_compiled, kernels: counters.first_launches }
     }
 
     /// Registers a Parquet file.
@@ -174,7 +175,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes batches resident.
+    /// Registers batches as a resident table.
     pub async fn put(&self, table: &str, schema: SchemaRef, partitions: Vec<Vec<RecordBatch>>) -> Result<()> {
         let name = TableReference::partial(Source::Resident.name(), table);
         match self.context {
@@ -187,7 +188,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs a query to its last batch; keeps the answer only where asked to.
+    /// Runs a query to its last batch. Keeps the answer if `keep` is set.
     pub async fn execute(&self, source: Source, sql: &str, keep: bool) -> Result<Execution> {
         self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;
         let begin = Instant::now();
@@ -211,7 +212,7 @@ impl Engine {
         self.session.sql(sql).await?.create_physical_plan().await
     }
 
-    /// Bytes that the columns a query scans take on the device, as far as the tables know.
+    /// Device bytes of the columns that a query scans, if the tables' statistics have them.
     pub async fn scanned_bytes(&self, source: Source, sql: &str) -> Result<Option<usize>> {
         self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;
         let plan = self.session.sql(sql).await?.into_optimized_plan()?;
@@ -235,7 +236,7 @@ impl Engine {
 }
 
 impl Execution {
-    /// Where the plan ran.
+    /// Operators on the device and on the host.
     pub fn placement(&self) -> Placement {
         placement(&self.plan)
     }
@@ -250,44 +251,44 @@ impl Execution {
         }
     }
 
-    /// What the plan's device nodes measured, together.
-    pub fn work(&self) -> Work {
-        let mut work = Work::default();
-        add_work(&self.plan, &mut work);
-        work
+    /// Sums of the metrics of the plan's device nodes.
+    pub fn device_metrics(&self) -> DeviceMetrics {
+        let mut metrics = DeviceMetrics::default();
+        add_metrics(&self.plan, &mut metrics);
+        metrics
     }
 }
 
-fn add_work(plan: &Arc<dyn ExecutionPlan>, work: &mut Work) {
+fn add_metrics(plan: &Arc<dyn ExecutionPlan>, sums: &mut DeviceMetrics) {
     if let Some(metrics) = plan.metrics() {
         let sum = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
-        work.launches += sum("launches");
-        work.waits += sum("waits");
-        work.kernel += Duration::from_nanos(sum("kernel_time") as u64);
-        work.compile += Duration::from_nanos(sum("compile_time") as u64);
-        work.bytes_up += sum("bytes_up");
-        work.bytes_down += sum("bytes_down");
-        work.peak_bytes = work.peak_bytes.max(sum("peak_device_bytes"));
+        sums.launches += sum("launches");
+        sums.waits += sum("waits");
+        sums.kernel += Duration::from_nanos(sum("kernel_time") as u64);
+        sums.compile += Duration::from_nanos(sum("compile_time") as u64);
+        sums.bytes_up += sum("bytes_up");
+        sums.bytes_down += sum("bytes_down");
+        sums.peak_bytes = sums.peak_bytes.max(sum("peak_device_bytes"));
     }
     for child in plan.children() {
-        add_work(child, work);
+        add_metrics(child, sums);
     }
 }
 
-/// `KEY=VALUE` of the command line.
+/// A setting `KEY=VALUE` of the command line.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// A setting's full name.
+    /// Full name.
     pub key: String,
-    /// Its value.
+    /// Value.
     pub value: String,
 }
 
 impl FromStr for Setting {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (key, value) = text.split_once('=').ok_or_else(|| format!("{text}: expected KEY=VALUE"))?;
+    fn from_str(string: &str) -> Result<Self, String> {
+        let (key, value) = string.split_once('=').ok_or_else(|| format!("{string}: expected KEY=VALUE"))?;
         Ok(Self { key: key.trim().to_string(), value: value.trim().to_string() })
     }
 }

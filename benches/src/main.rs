@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion-bench`: times SQL on devices beside plain DataFusion, in the same process and on the
-//! same data, and checks that the answers agree.
+//! `devicefusion-bench`: compares SQL on devices with plain DataFusion.
 //!
-//! Everything goes through SQL and the public interface of `devicefusion`, but for `sinks`, which times joins and sorts
-//! alone. Other kernels alone are timed by `cargo bench`.
+//! Both run in the same process on the same data, and their answers are compared. All commands use
+//! SQL and the public interface of `devicefusion`, except `sinks`, which times the operators of
+//! joins and sorts. `cargo bench` times other kernels without SQL.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -28,10 +28,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use datafusion::error::Result;
 
-/// Times SQL on devices beside plain DataFusion, on the same data, and compares the answers.
+/// Times SQL on devices and on plain DataFusion, on the same data, and compares the answers.
 #[derive(Parser)]
 #[command(name = "devicefusion-bench", version)]
-struct Arguments {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -39,25 +39,25 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// TPC-H queries, resident and from Parquet.
-    Tpch(tpch::Arguments),
+    Tpch(tpch::TpchArguments),
     /// Grouped sum with many groups, and filters at three selectivities, on resident data.
-    Micro(micro::Arguments),
-    /// Joins and sorts without SQL, in percent of what the device's memory does.
-    Sinks(sinks::Arguments),
-    /// What new kernels cost in a warm process with the drivers' caches off.
-    Cold(tpch::Common),
-    /// What the plugin adds to the planning time of TPC-H's 22 queries.
-    Planning(planning::Arguments),
-    /// Two engines, one of which reads what the other pushes, beside each of them alone.
-    Chain(chain::Arguments),
-    /// A handful of queries with their answers, where each operator ran, and times.
-    Demo(demo::Arguments),
+    Micro(micro::MicroArguments),
+    /// Joins and sorts without SQL, in percent of the device's memory bandwidth.
+    Sinks(sinks::SinksArguments),
+    /// Cost of new kernels in a warm process, with the drivers' caches off.
+    Cold(tpch::CommonArguments),
+    /// Planning time that the plugin adds to TPC-H's 22 queries.
+    Planning(planning::PlanningArguments),
+    /// Two engines chained by an async device stream, and each engine alone.
+    Chain(chain::ChainArguments),
+    /// Six queries with answers, the device or host of each operator, and times.
+    Demo(demo::DemoArguments),
     /// Generates TPC-H data and stops.
-    Generate(data::Arguments),
+    Generate(data::DataArguments),
 }
 
 fn main() -> ExitCode {
-    let command = Arguments::parse().command;
+    let command = Cli::parse().command;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all that was asked for worked.
+/// Returns whether every query of the command succeeded.
 async fn run(command: Command) -> Result<bool> {
     match command {
         Command::Tpch(arguments) => tpch::run(arguments).await,
@@ -99,17 +99,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_fit_together() {
-        Arguments::command().debug_assert();
+    fn arguments_are_valid() {
+        Cli::command().debug_assert();
     }
 
     fn parse(words: &[&str]) -> Command {
-        Arguments::try_parse_from(std::iter::once(&"devicefusion-bench").chain(words)).unwrap().command
+        Cli::try_parse_from(std::iter::once(&"devicefusion-bench").chain(words)).unwrap().command
     }
 
     async fn works(words: &[&str]) {
         let good = match parse(words) {
-            // This test cannot start itself anew.
+            // `cold::run` starts the executable again, which here is the test.
             Command::Cold(common) => cold::measure(common).await,
             command => run(command).await,
         };
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Those of docs/benchmarks.md, small.
+    /// The commands of docs/benchmarks.md on small data.
     #[tokio::test(flavor = "multi_thread")]
     async fn documented_commands_work_and_report() {
         let device = device::testing::config().unwrap().selector.to_string();
@@ -180,7 +180,7 @@ mod tests {
             has(result, "first_launches seconds_per_kernel target_seconds_per_kernel target_met");
         }
 
-        // So few rows take no time: whether the chain meets its target is not asked here.
+        // With so few rows the times mean nothing, so the result of `run` is ignored.
         let trace = path("trace.json");
         let words = ["chain", "--rows", "20000", "--device", &device, "--runs", "1", "--trace", &trace, "--json", &json];
         run(parse(&words)).await.unwrap();

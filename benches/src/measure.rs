@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Interleaved runs: every contender once per round, so that a slow minute of the machine hits all.
+//! Interleaved runs: each contender runs once per round, so that a slow phase affects all.
 
 use std::sync::Arc;
 
 use datafusion::error::Result;
 
-use crate::engine::{Engine, Execution, New, Source};
+use crate::engine::{ColdWork, Engine, Execution, Source};
 
 /// One engine on one kind of table.
 #[derive(Clone, Copy)]
 pub struct Contender<'a> {
-    /// Who runs.
+    /// The engine.
     pub engine: &'a Engine,
-    /// On what.
+    /// The storage of its tables.
     pub source: Source,
 }
 
 /// The runs of one contender.
 pub struct Series {
-    /// The first run, apart: it compiles, and it keeps its answer.
+    /// The first run, which compiles and keeps its answer.
     pub first: Execution,
-    /// What the first run compiled and launched first.
-    pub first_new: New,
+    /// Compilations and first launches of the first run.
+    pub first_cold: ColdWork,
     /// Seconds of the runs after the first.
     pub seconds: Vec<f64>,
-    /// Seconds inside kernels of the same runs.
+    /// Seconds inside kernels, of the same runs.
     pub kernel_seconds: Vec<f64>,
-    /// The same of the runs after the first; nothing is the promise.
-    pub later_new: New,
+    /// Compilations and first launches of the later runs; any is a fault.
+    pub later_cold: ColdWork,
 }
 
 impl Series {
-    /// A copy that keeps the times but not the answer.
+    /// A copy without the answer.
     pub fn without_answer(&self) -> Self {
         let first = Execution { batches: Vec::new(), plan: Arc::clone(&self.first.plan), ..self.first };
         Self { first, seconds: self.seconds.clone(), kernel_seconds: self.kernel_seconds.clone(), ..*self }
     }
 
-    /// What runs after the first did anew, which is a fault.
+    /// Message about compilations or first launches after the first run.
     pub fn fault(&self) -> Option<String> {
-        let New { programs, kernels } = self.later_new;
-        (self.later_new != New::default()).then(|| {
+        let ColdWork { programs, kernels } = self.later_cold;
+        (self.later_cold != ColdWork::default()).then(|| {
             format!("runs after the first compiled {programs} programs and launched {kernels} kernels for the first time")
         })
     }
@@ -56,19 +56,19 @@ impl Series {
     }
 }
 
-/// Runs a query `1 + runs` times on each contender, in rounds. A contender that fails drops out with its error.
+/// Runs a query `1 + runs` times on each contender, in rounds. A failed contender runs no more.
 pub async fn interleave(contenders: &[Contender<'_>], sql: &str, runs: usize, tick: impl Fn()) -> Vec<Result<Series>> {
     let mut series = Vec::new();
     for contender in contenders {
-        series.push(first(contender, sql).await);
+        series.push(run_first(contender, sql).await);
         tick();
     }
     for round in 0..runs {
         for step in 0..contenders.len() {
-            // Rotated, so that nobody always runs after the same neighbour.
+            // Rotated, so that no contender always runs after the same one.
             let index = (round + step) % contenders.len();
             let result = match &mut series[index] {
-                Ok(series) => again(&contenders[index], sql, series).await,
+                Ok(series) => run_again(&contenders[index], sql, series).await,
                 Err(_) => Ok(()),
             };
             if let Err(error) = result {
@@ -80,21 +80,21 @@ pub async fn interleave(contenders: &[Contender<'_>], sql: &str, runs: usize, ti
     series
 }
 
-async fn first(contender: &Contender<'_>, sql: &str) -> Result<Series> {
-    let before = contender.engine.new_so_far();
+async fn run_first(contender: &Contender<'_>, sql: &str) -> Result<Series> {
+    let before = contender.engine.cold_work();
     let first = contender.engine.execute(contender.source, sql, true).await?;
-    let first_new = contender.engine.new_so_far().since(before);
-    Ok(Series { first, first_new, seconds: Vec::new(), kernel_seconds: Vec::new(), later_new: New::default() })
+    let first_cold = contender.engine.cold_work().since(before);
+    Ok(Series { first, first_cold, seconds: Vec::new(), kernel_seconds: Vec::new(), later_cold: ColdWork::default() })
 }
 
-async fn again(contender: &Contender<'_>, sql: &str, series: &mut Series) -> Result<()> {
-    let before = contender.engine.new_so_far();
+async fn run_again(contender: &Contender<'_>, sql: &str, series: &mut Series) -> Result<()> {
+    let before = contender.engine.cold_work();
     let execution = contender.engine.execute(contender.source, sql, false).await?;
-    let new = contender.engine.new_so_far().since(before);
+    let cold = contender.engine.cold_work().since(before);
     series.seconds.push(execution.seconds);
-    series.kernel_seconds.push(execution.work().kernel.as_secs_f64());
-    series.later_new.programs += new.programs;
-    series.later_new.kernels += new.kernels;
+    series.kernel_seconds.push(execution.device_metrics().kernel.as_secs_f64());
+    series.later_cold.programs += cold.programs;
+    series.later_cold.kernels += cold.kernels;
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion-bench micro`: many groups, and filters that keep few, some and most rows.
+//! `devicefusion-bench micro`: a sum with many groups, and filters of three selectivities.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
-use crate::compare::{self, Device, Outcome, Target, compare};
+use crate::compare::{self, Device, QueryOutcome, Target, compare};
 use crate::engine::{Engine, Source};
 use crate::report;
-use crate::tpch::Common;
+use crate::tpch::CommonArguments;
 
-/// DataFusion's own batch size: what a `MemTable` does best with.
+/// DataFusion's batch size, which suits a `MemTable` best.
 const BATCH_ROWS: usize = 8192;
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct MicroArguments {
     /// Rows of each table.
     #[arg(long, default_value_t = 10_000_000)]
     rows: usize,
@@ -29,12 +29,12 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1_000_000)]
     groups: i64,
     #[command(flatten)]
-    common: Common,
+    common: CommonArguments,
 }
 
-/// Whether every query ran, answered as plain DataFusion does, and did nothing anew after its first run.
-pub async fn run(arguments: Arguments) -> Result<bool> {
-    let Arguments { rows, groups, common } = arguments;
+/// Returns whether every query is [good](QueryOutcome::is_good).
+pub async fn run(arguments: MicroArguments) -> Result<bool> {
+    let MicroArguments { rows, groups, common } = arguments;
     let partitions = common.partitions();
     let devices = common.open_devices().await?;
     let plain = Engine::plain(partitions).await?;
@@ -85,17 +85,19 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
     );
     compare::print(&outcomes, &[]);
     if let Some(path) = &common.json {
-        let results = outcomes.iter().map(Outcome::json).collect::<Vec<_>>();
+        let results = outcomes.iter().map(QueryOutcome::json).collect::<Vec<_>>();
         let report = json!({ "suite": "micro", "rows": rows, "groups": groups, "runs": common.runs, "surroundings": surroundings, "devices": device_reports, "results": results });
         report::write_json(path, &report)?;
     }
-    Ok(outcomes.iter().all(Outcome::is_good))
+    Ok(outcomes.iter().all(QueryOutcome::is_good))
 }
 
-/// Odd, so that keys stay distinct, and large, so that they fill 64 bits: no table indexed by key.
+/// Multiplier of keys: odd, so they stay distinct, and large, so they fill 64 bits.
+///
+/// Such keys exclude a table that is indexed by key.
 const SPREAD: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 
-/// Columns without NULLs.
+/// A schema of non-nullable fields.
 pub fn schema(fields: &[(&str, DataType)]) -> SchemaRef {
     Arc::new(Schema::new(fields.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), false)).collect::<Vec<_>>()))
 }

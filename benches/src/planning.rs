@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion-bench planning`: what the plugin adds to the planning time of TPC-H.
+//! `devicefusion-bench planning`: planning time that the plugin adds to TPC-H queries.
 
 use std::time::Instant;
 
@@ -8,19 +8,21 @@ use datafusion::error::Result;
 use crate::data;
 use crate::engine::{Engine, Source};
 use crate::measure::median;
-use crate::tpch::{self, Common};
+use crate::tpch::{self, CommonArguments};
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct PlanningArguments {
     #[command(flatten)]
-    data: data::Arguments,
+    data: data::DataArguments,
     #[command(flatten)]
-    common: Common,
+    common: CommonArguments,
 }
 
-/// Plans each query `1 + runs` times on both sides, in turns, over Parquet files; prints the medians in milliseconds.
-pub async fn run(arguments: Arguments) -> Result<bool> {
-    let Arguments { data: data_arguments, common } = arguments;
+/// Plans each query `1 + runs` times on each engine, interleaved, over Parquet files.
+///
+/// Prints medians in milliseconds, without the first run.
+pub async fn run(arguments: PlanningArguments) -> Result<bool> {
+    let PlanningArguments { data: data_arguments, common } = arguments;
     let devices = common.open_devices().await?;
     let folder = data::run(&data_arguments)?;
     let plain = Engine::plain(common.partitions()).await?;
@@ -33,12 +35,12 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
     println!("planning of TPC-H from Parquet, scale {}, medians of {} runs, ms", data_arguments.scale, common.runs);
     let mut totals = vec![0.0; engines.len()];
     for number in 1..=tpch::ALL {
-        let text = tpch::query(number, data_arguments.scale)?;
+        let sql = tpch::query(number, data_arguments.scale)?;
         let mut times = vec![Vec::new(); engines.len()];
         for round in 0..=common.runs {
             for (engine, times) in engines.iter().zip(&mut times) {
                 let begin = Instant::now();
-                engine.plan(Source::Parquet, &text).await?;
+                engine.plan(Source::Parquet, &sql).await?;
                 if round > 0 {
                     times.push(begin.elapsed().as_secs_f64() * 1e3);
                 }

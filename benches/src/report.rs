@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the harness prints: aligned tables, the surroundings of a measurement, JSON.
+//! Output of the harness: aligned tables, the environment of a measurement, JSON.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -12,29 +12,29 @@ use serde_json::{Value, json};
 
 use crate::engine::Engine;
 
-/// A table whose columns are as wide as their widest cell. Cells that look like numbers go right.
+/// A table for the terminal. Columns with a number are aligned to the right.
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// With its headings.
+    /// A table of these headings.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
         Self { rows: vec![headings.map(str::to_string).to_vec()] }
     }
 
-    /// One more row.
+    /// Appends a row.
     pub fn push<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.to_vec());
     }
 
-    /// The text, a line per row, indented by two spaces.
+    /// The table as a string, a line per row, indented by two spaces.
     pub fn render(&self) -> String {
         let columns = self.rows.first().map_or(0, Vec::len);
         let width = |column: usize| self.rows.iter().map(|row| visible(&row[column])).max().unwrap_or(0);
         let numeric =
             |column: usize| self.rows.iter().skip(1).any(|row| row[column].starts_with(|first: char| first.is_ascii_digit()));
-        let mut text = String::new();
+        let mut table = String::new();
         for (index, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate().take(columns) {
@@ -43,13 +43,13 @@ impl Table {
                 let _ = write!(line, "  {left}{cell}{right}");
             }
             let line = line.trim_end();
-            let _ = writeln!(text, "{}", if index == 0 { dim(line) } else { line.to_string() });
+            let _ = writeln!(table, "{}", if index == 0 { dim(line) } else { line.to_string() });
         }
-        text
+        table
     }
 }
 
-/// Characters that take room: escape sequences do not.
+/// Number of visible characters, without escape sequences.
 fn visible(cell: &str) -> usize {
     let mut escaped = false;
     let takes_room = |letter: char| {
@@ -80,22 +80,22 @@ pub fn size(bytes: f64) -> String {
     }
 }
 
-/// Emphasis, where the output is a terminal.
+/// Bold, if the output is a terminal.
 pub fn bold(text: &str) -> String {
     paint("1", text)
 }
 
-/// For what matters less.
+/// Dimmed, for secondary output.
 pub fn dim(text: &str) -> String {
     paint("2", text)
 }
 
-/// For what ran on the device, and for what is well.
+/// Green, for device operators and success.
 pub fn green(text: &str) -> String {
     paint("32", text)
 }
 
-/// For what went wrong.
+/// Red, for failures.
 pub fn red(text: &str) -> String {
     paint("31", text)
 }
@@ -105,12 +105,12 @@ fn paint(code: &str, text: &str) -> String {
     if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
 }
 
-/// A measured value beside its target.
-pub fn verdict(met: bool, target: &str) -> String {
+/// A target, with a mark whether it was met.
+pub fn target_cell(met: bool, target: &str) -> String {
     if met { green(&format!("{target} ✓")) } else { red(&format!("{target} ✗")) }
 }
 
-/// When, where, with what: everything needed to run it again.
+/// Environment of a run: date, commit, command, hardware and versions.
 pub fn surroundings(partitions: usize) -> Value {
     json!({
         "date": Utc::now().format("%Y-%m-%d %H:%M UTC").to_string(),
@@ -126,7 +126,7 @@ pub fn surroundings(partitions: usize) -> Value {
     })
 }
 
-/// The surroundings and devices as lines for people.
+/// Prints the environment and the devices.
 pub fn print_surroundings(surroundings: &Value, devices: &[Value]) {
     let text = |key: &str| surroundings[key].as_str().unwrap_or("?").to_string();
     println!("{}  {}  commit {}", bold(&text("command")), text("date"), text("commit"));
@@ -155,7 +155,7 @@ pub fn print_surroundings(surroundings: &Value, devices: &[Value]) {
     }
 }
 
-/// A device for the report.
+/// The entry of a device in the report.
 pub fn device(engine: &Engine, copy_bytes_per_second: Option<f64>) -> Value {
     let Some(context) = engine.context() else {
         return Value::Null;
@@ -180,7 +180,7 @@ pub fn write_json(path: &Path, report: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The commit that was built; machines that get only binaries are told by DEVICEFUSION_COMMIT.
+/// The commit of the build. Machines with binaries only have it in `DEVICEFUSION_COMMIT`.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_right_and_words_left() {
+    fn numbers_are_aligned_to_the_right() {
         let mut table = Table::new(["query", "ms"]);
         table.push(["Q1".to_string(), "3".to_string()]);
         table.push(["Q10".to_string(), "120".to_string()]);

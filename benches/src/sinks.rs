@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion-bench sinks`: joins and sorts alone, without SQL, held against what the device's memory does.
+//! `devicefusion-bench sinks`: joins and sorts without SQL, as a share of memory bandwidth.
 
 mod joins;
 mod sorts;
@@ -19,22 +19,22 @@ use crate::compare::Device;
 use crate::measure::median;
 use crate::report;
 use crate::sectors;
-use crate::tpch::Common;
+use crate::tpch::CommonArguments;
 
-/// Rows of a batch on the device, as the engine gathers them.
+/// Rows of a device batch, as the engine coalesces them.
 const BATCH_ROWS: usize = 1 << 20;
 
 #[derive(clap::Args)]
-pub struct Arguments {
-    /// Rows that probe, and rows that are sorted; of strings a quarter.
+pub struct SinksArguments {
+    /// Rows of the probe side and of sorts. Sorts of strings have a quarter.
     #[arg(long, default_value_t = 1 << 24)]
     rows: usize,
     #[command(flatten)]
-    common: Common,
+    common: CommonArguments,
 }
 
-/// A device, how kernels are shaped for it, and what its memory does.
-struct Bench {
+/// A device with its kernel options and its memory bandwidth.
+struct SinkBench {
     queue: Queue,
     options: Options,
     runs: usize,
@@ -42,8 +42,8 @@ struct Bench {
     sectors_per_second: f64,
 }
 
-impl Bench {
-    async fn open(device: &Device, common: &Common) -> Result<Option<Self>> {
+impl SinkBench {
+    async fn open(device: &Device, common: &CommonArguments) -> Result<Option<Self>> {
         let Some(context) = device.engine.context() else { return Ok(None) };
         let profile = common.settings.iter().rfind(|setting| setting.key == "device.profile");
         let profile = match profile.map(|setting| setting.value.as_str()) {
@@ -64,14 +64,14 @@ impl Bench {
         }))
     }
 
-    /// A table on the device, each type in its own layout, and how a sink reads it.
+    /// Uploads a table in its natural types. Returns it with the input description of a sink.
     fn upload(&self, rows: RecordBatch) -> Result<(Input, DeviceBatch)> {
         let types = natural_types(&rows.schema()).map_err(external)?;
         let batch = upload(&self.queue, &rows.schema(), &types, std::slice::from_ref(&rows)).map_err(external)?;
         Ok((Input { schema: rows.schema(), types, filter: None }, batch))
     }
 
-    /// Seconds of the runs after a first one, which compiles: their median, and what the last one gave.
+    /// Median seconds of the runs after the first, which compiles, and the last run's result.
     async fn time<T>(&self, mut run: impl AsyncFnMut() -> kernels::Result<T>) -> kernels::Result<(f64, T)> {
         let mut last = run().await?;
         let mut seconds = Vec::new();
@@ -86,15 +86,15 @@ impl Bench {
     }
 }
 
-/// Whether every sink ran and gave as many rows as it should.
-pub async fn run(arguments: Arguments) -> Result<bool> {
-    let Arguments { rows, common } = arguments;
+/// Returns whether there was a device. A failed sink or a wrong number of rows is an error.
+pub async fn run(arguments: SinksArguments) -> Result<bool> {
+    let SinksArguments { rows, common } = arguments;
     let devices = common.open_devices().await?;
     let progress = ProgressBar::new_spinner();
     let surroundings = report::surroundings(common.partitions());
     let (mut reports, mut join_results, mut sort_results) = (Vec::new(), Vec::new(), Vec::new());
     for device in &devices {
-        let Some(bench) = Bench::open(device, &common).await? else { continue };
+        let Some(bench) = SinkBench::open(device, &common).await? else { continue };
         let mut report = report::device(&device.engine, Some(bench.copy_bytes_per_second));
         report["sector_bytes"] = device.engine.context().map(sectors::bytes).into();
         report["random_sectors_per_second"] = bench.sectors_per_second.into();
@@ -138,7 +138,7 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
     DataFusionError::External(Box::new(error))
 }
 
-/// Millions in a second.
+/// Millions per second.
 fn millions(count: usize, seconds: f64) -> String {
     format!("{:.1}", count as f64 / seconds / 1e6)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion-bench tpch`: the query suite, resident and from Parquet.
+//! `devicefusion-bench tpch`: TPC-H queries over resident tables and from Parquet.
 
 use std::path::PathBuf;
 
@@ -14,24 +14,25 @@ use crate::report;
 use crate::{bandwidth, compare::compare};
 
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct TpchArguments {
     #[command(flatten)]
-    data: data::Arguments,
+    data: data::DataArguments,
     /// Queries, by number.
     #[arg(long, value_delimiter = ',', default_value = "1,6")]
     queries: Vec<usize>,
     #[command(flatten)]
-    common: Common,
-    /// Where the tables are: resident, parquet.
+    common: CommonArguments,
+    /// Storage of the tables: resident, parquet.
     #[arg(long, value_delimiter = ',', default_value = "resident,parquet")]
     tables: Vec<Source>,
 }
 
-/// Arguments of every comparison.
+/// Arguments of all comparisons.
 #[derive(clap::Args)]
 #[group(skip)]
-pub struct Common {
-    /// Devices to compare with plain DataFusion (which always runs, alone with "none"): auto, opencl, cuda, #k, NAME-PART. One that is absent is left out, with a note.
+pub struct CommonArguments {
+    /// Devices beside plain DataFusion, which always runs: auto, opencl, cuda, #k, NAME-PART, or
+    /// none. An absent device is left out, with a note.
     #[arg(long, value_delimiter = ',', default_value = "auto")]
     pub devices: Vec<String>,
     /// Timed runs of each query after the first; of `cold`, new queries of each kind.
@@ -48,13 +49,13 @@ pub struct Common {
     pub json: Option<PathBuf>,
 }
 
-impl Common {
+impl CommonArguments {
     /// Target partitions.
     pub fn partitions(&self) -> usize {
         self.partitions.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
     }
 
-    /// Opens the devices and measures how fast they copy. None for `none` alone.
+    /// Opens the devices and measures their copy bandwidth. Returns no device for `none` alone.
     pub async fn open_devices(&self) -> Result<Vec<Device>> {
         let mut devices = Vec::new();
         for selector in self.devices.iter().filter(|selector| selector.as_str() != "none") {
@@ -81,9 +82,9 @@ impl Common {
     }
 }
 
-/// The text of query `number` for a scale factor.
+/// The SQL of query `number` for a scale factor.
 pub fn query(number: usize, scale: f64) -> Result<String> {
-    const TEXTS: [&str; ALL] = [
+    const QUERIES: [&str; ALL] = [
         include_str!("../queries/q1.sql"),
         include_str!("../queries/q2.sql"),
         include_str!("../queries/q3.sql"),
@@ -107,18 +108,17 @@ pub fn query(number: usize, scale: f64) -> Result<String> {
         include_str!("../queries/q21.sql"),
         include_str!("../queries/q22.sql"),
     ];
-    let text = number.checked_sub(1).and_then(|index| TEXTS.get(index));
-    let text =
-        text.ok_or_else(|| DataFusionError::Configuration(format!("--queries {number}: TPC-H has the queries 1 to 22")))?;
-    Ok(if number == 11 { text.replace("0.0001", &format!("{:.10}", 0.0001 / scale)) } else { (*text).to_string() })
+    let sql = number.checked_sub(1).and_then(|index| QUERIES.get(index));
+    let sql = sql.ok_or_else(|| DataFusionError::Configuration(format!("--queries {number}: TPC-H has the queries 1 to 22")))?;
+    Ok(if number == 11 { sql.replace("0.0001", &format!("{:.10}", 0.0001 / scale)) } else { (*sql).to_string() })
 }
 
-/// Whether a name stands in a query as a word.
+/// Whether a query contains a name as a whole identifier.
 pub fn mentions(sql: &str, name: &str) -> bool {
     sql.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == name)
 }
 
-/// Number of TPC-H's queries.
+/// Number of TPC-H queries.
 pub const ALL: usize = 22;
 
 fn target(query: usize, source: Source, device: &Device) -> Option<Target> {
@@ -133,7 +133,7 @@ fn target(query: usize, source: Source, device: &Device) -> Option<Target> {
     }
 }
 
-/// What all queries together should reach.
+/// Target of all queries together.
 fn total_target(source: Source, device: &Device, scale: f64) -> Option<Target> {
     match (source, device.is_cpu()) {
         (Source::Resident, false) if scale == 30.0 => Some(Target::Seconds(0.4)),
@@ -143,34 +143,35 @@ fn total_target(source: Source, device: &Device, scale: f64) -> Option<Target> {
     }
 }
 
-/// Whether every query ran, answered as plain DataFusion does, and did nothing anew after its first run.
-pub async fn run(arguments: Arguments) -> Result<bool> {
-    let Arguments { data: data_arguments, queries, common, tables } = arguments;
-    let texts = queries.iter().map(|&number| Ok((number, query(number, data_arguments.scale)?))).collect::<Result<Vec<_>>>()?;
+/// Returns whether every query is [good](compare::QueryOutcome::is_good).
+pub async fn run(arguments: TpchArguments) -> Result<bool> {
+    let TpchArguments { data: data_arguments, queries, common, tables } = arguments;
+    let statements =
+        queries.iter().map(|&number| Ok((number, query(number, data_arguments.scale)?))).collect::<Result<Vec<_>>>()?;
     let devices = common.open_devices().await?;
     let folder = data::run(&data_arguments)?;
     let plain = Engine::plain(common.partitions()).await?;
 
     let progress = ProgressBar::new_spinner();
-    let all_text = texts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
-    for table in data::TABLES.into_iter().filter(|table| mentions(&all_text, table)) {
+    let all_sql = statements.iter().map(|(_, sql)| sql.as_str()).collect::<Vec<_>>().join("\n");
+    for table in data::TABLES.into_iter().filter(|table| mentions(&all_sql, table)) {
         for engine in std::iter::once(&plain).chain(devices.iter().map(|device| &device.engine)) {
             progress.set_message(format!("loading {table} for {}", engine.name));
             progress.tick();
             engine.register(table, &folder.join(format!("{table}.parquet"))).await?;
             if tables.contains(&Source::Resident) {
-                engine.load(table, |column| mentions(&all_text, column)).await?;
+                engine.load(table, |column| mentions(&all_sql, column)).await?;
             }
         }
     }
 
     let mut outcomes = Vec::new();
-    for (number, text) in &texts {
+    for (number, sql) in &statements {
         let label = format!("Q{number}");
         for &source in &tables {
             progress.set_message(format!("{label} {}", source.name()));
             let target = |device: &Device| target(*number, source, device);
-            outcomes.extend(compare(&plain, &devices, (&label, text), source, common.runs, target, || progress.tick()).await);
+            outcomes.extend(compare(&plain, &devices, (&label, sql), source, common.runs, target, || progress.tick()).await);
         }
     }
     progress.finish_and_clear();
@@ -187,11 +188,11 @@ pub async fn run(arguments: Arguments) -> Result<bool> {
     });
     compare::print(&outcomes, &totals.collect::<Vec<_>>());
     if let Some(path) = &common.json {
-        let results = outcomes.iter().map(compare::Outcome::json).collect::<Vec<_>>();
+        let results = outcomes.iter().map(compare::QueryOutcome::json).collect::<Vec<_>>();
         let report = json!({ "suite": "tpch", "scale": data_arguments.scale, "runs": common.runs, "surroundings": surroundings, "devices": device_reports, "results": results });
         report::write_json(path, &report)?;
     }
-    Ok(outcomes.iter().all(compare::Outcome::is_good))
+    Ok(outcomes.iter().all(compare::QueryOutcome::is_good))
 }
 
 #[cfg(test)]
@@ -206,23 +207,23 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_found_as_whole_words() {
-        let text = query(13, 1.0).unwrap();
-        assert!(mentions(&text, "orders") && mentions(&text, "customer"));
-        assert!(!mentions(&text, "part") && !mentions("partsupp", "part"));
+    fn names_are_whole_identifiers() {
+        let sql = query(13, 1.0).unwrap();
+        assert!(mentions(&sql, "orders") && mentions(&sql, "customer"));
+        assert!(!mentions(&sql, "part") && !mentions("partsupp", "part"));
     }
 
     #[tokio::test]
     async fn every_query_plans() {
         let folder = std::env::temp_dir().join(format!("devicefusion-bench-plans-{}", std::process::id()));
-        data::run(&data::Arguments { scale: 0.001, data: Some(folder.clone()) }).unwrap();
+        data::run(&data::DataArguments { scale: 0.001, data: Some(folder.clone()) }).unwrap();
         let plain = Engine::plain(2).await.unwrap();
         for table in data::TABLES {
             plain.register(table, &folder.join(format!("{table}.parquet"))).await.unwrap();
         }
         for number in 1..=22 {
-            let text = query(number, 0.001).unwrap();
-            plain.execute(Source::Parquet, &text, true).await.unwrap_or_else(|error| panic!("Q{number}: {error}"));
+            let sql = query(number, 0.001).unwrap();
+            plain.execute(Source::Parquet, &sql, true).await.unwrap_or_else(|error| panic!("Q{number}: {error}"));
         }
         std::fs::remove_dir_all(folder).unwrap();
     }

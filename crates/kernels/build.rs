@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes the cases of characters, see `build/cases.rs`, and the rules of all time zones as tables:
-//! `zones_by_instant.bin` and `zones_by_local_time.bin`, which `src/codegen/zone.rs` and `prelude/zone.h` read.
+//! Writes constant tables of the kernels: the cases of characters (`build/cases.rs`), and the rules
+//! of all time zones.
 //!
-//! The rules are asked from chrono-tz, whose they are in DataFusion: every three days, and where two answers differ,
-//! the second of the change is searched for between them by bisection.
+//! `zones_by_instant.bin` and `zones_by_local_time.bin` are read by `src/codegen/zone.rs` and
+//! `prelude/zone.h`. The rules come from chrono-tz, as in DataFusion. Its offset is probed every
+//! three days; between two probes that differ, bisection finds the second of the change.
 
 #[path = "build/cases.rs"]
 mod cases;
@@ -15,13 +16,13 @@ use std::path::Path;
 use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
 use chrono_tz::Tz;
 
-/// Seconds from 1840 to 2100. chrono-tz has rules of 1845 to 2099; the first and the last offset hold
-/// before and after.
+/// Probed seconds: 1840 to 2100. chrono-tz has rules of 1845 to 2099; the first and the last offset
+/// hold before and after.
 const PROBED: std::ops::Range<i64> = -4_102_444_800..4_102_444_800;
-/// Between two probes. Two changes that cancel each other out within it would go unseen; the closest two of the tz database
-/// are four days apart (Africa/Freetown).
+/// Seconds between two probes. They would miss two changes that cancel out in between; the closest
+/// two changes of the tz database are four days apart (Africa/Freetown).
 const STEP: usize = 3 * 86_400;
-/// The offset of local times that are missing, or twice there. `NO_OFFSET` of the prelude.
+/// Offset of skipped and repeated local times: `NO_OFFSET` of the prelude.
 const NO_OFFSET: i64 = 0x7_ffff;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build/cases.rs");
     let mut zones = chrono_tz::TZ_VARIANTS;
     zones.sort_unstable_by_key(|zone| zone.name());
-    let rules = zones.iter().map(rules).collect::<Option<Vec<_>>>().ok_or("a moment beyond the calendar")?;
+    let rules = zones.iter().map(rules).collect::<Option<Vec<_>>>().ok_or("a second beyond the calendar")?;
     let folder = std::env::var("OUT_DIR")?;
     std::fs::write(Path::new(&folder).join("cases.bin"), cases::table()?)?;
     for (file, part) in [("zones_by_instant.bin", 0), ("zones_by_local_time.bin", 1)] {
@@ -39,9 +40,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The number of zones and three words of 0; then of each zone, by name, where its name is in these bytes, the
-/// length of its name, where its table is, and the number of words of its table; then what these point to. All
-/// little endian; tables are words of 64 bits and aligned, all others of 32.
+/// Bytes of a file of tables, little-endian:
+/// 1. the number of zones and three zeros, as u32,
+/// 2. four u32 for each zone, by name: offset and length of the name, offset of the table, number
+///    of its entries,
+/// 3. names, and tables as aligned u64 entries.
 fn bytes(zones: Vec<(&str, &[i64])>) -> Result<Vec<u8>, Box<dyn Error>> {
     let mut head = vec![u32::try_from(zones.len())?, 0, 0, 0];
     let mut body: Vec<u8> = Vec::new();
@@ -65,8 +68,9 @@ fn bytes(zones: Vec<(&str, &[i64])>) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(bytes)
 }
 
-/// A zone's tables, by instant and by local time. Of a word, the high 44 bits are a second, and the low 20 the
-/// offset from then on, plus 2^19; the first word's offset holds before it, too.
+/// A zone's tables, by instant and by local time. An entry has a second in the high 44 bits, and in
+/// the low 20 the offset from that second on, plus 2^19. The first offset holds before its second
+/// as well.
 fn rules(zone: &Tz) -> Option<[Vec<i64>; 2]> {
     let first = offset_at(zone, PROBED.start)?;
     let mut changes = Vec::new();
@@ -85,7 +89,7 @@ fn rules(zone: &Tz) -> Option<[Vec<i64>; 2]> {
         before = after;
     }
     let instants = changes.iter().map(|(at, _, next)| (*at, *next)).collect();
-    // Local time begins or ceases to be unique only where a clock stands before or after a change.
+    // The offset of a local time changes only at the local times before and after a change.
     let mut clocks: Vec<i64> = changes.iter().flat_map(|(at, last, next)| [at + last, at + next]).collect();
     clocks.sort_unstable();
     let locals = clocks.into_iter().map(|clock| Some((clock, offset_of_local(zone, clock)?))).collect::<Option<_>>()?;
@@ -99,14 +103,14 @@ fn table(first: i64, rows: Vec<(i64, i64)>) -> Vec<i64> {
 }
 
 fn offset_at(zone: &Tz, second: i64) -> Option<i64> {
-    Some(zone.offset_from_utc_datetime(&moment(second)?).fix().local_minus_utc().into())
+    Some(zone.offset_from_utc_datetime(&date_time(second)?).fix().local_minus_utc().into())
 }
 
 fn offset_of_local(zone: &Tz, second: i64) -> Option<i64> {
-    let offset = zone.offset_from_local_datetime(&moment(second)?).single();
+    let offset = zone.offset_from_local_datetime(&date_time(second)?).single();
     Some(offset.map_or(NO_OFFSET, |offset| offset.fix().local_minus_utc().into()))
 }
 
-fn moment(second: i64) -> Option<NaiveDateTime> {
+fn date_time(second: i64) -> Option<NaiveDateTime> {
     Some(DateTime::from_timestamp(second, 0)?.naive_utc())
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables of keys of 8 bytes, built and probed.
+//! Hash joins on 8-byte keys, build and probe apart.
 //!
-//! Times are held against the device's random reads. Counted is what no hash table can do without: for each row of the build side
-//! the slot that it takes; for each row that probes the slot that it asks; and for each pair the row of the build side, of which one
-//! column is read. The rows themselves are read in order, which is not counted. A table that fits the caches can do better than 100 %.
+//! Times are relative to the device's random reads. The minimum of any hash table is counted:
+//!
+//! - build: one slot per row,
+//! - probe: one slot per row, and for each pair one column of the build row.
+//!
+//! Sequential reads of the rows are not counted. A table that fits the caches can exceed 100 %.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
@@ -14,29 +17,29 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{BitsFor, Join, JoinBuild, JoinChain, JoinKind, JoinTable};
+use kernels::ops::{BloomFilterUse, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use super::{BATCH_ROWS, Bench, external, millions, percent};
+use super::{BATCH_ROWS, SinkBench, external, millions, percent};
 use crate::report::{Table, milliseconds};
 
 /// A join to time.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub struct JoinCase {
     build_rows: usize,
     probe_rows: usize,
     /// Rows of the build side that share a key.
     rows_per_key: usize,
-    /// How many of a hundred rows that probe find their key.
+    /// Percent of probe rows that find their key.
     hit_percent: usize,
-    /// Whether keys are consecutive numbers, which index an array.
+    /// Whether keys are consecutive integers, so that the table is an array.
     dense: bool,
 }
 
-impl Display for Case {
+impl Display for JoinCase {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keys = match (self.rows_per_key, self.dense) {
             (1, false) => "unique keys".to_string(),
@@ -47,43 +50,43 @@ impl Display for Case {
     }
 }
 
-/// Small, middling and large tables for so many rows that probe; dense keys; keys of several rows.
-pub fn cases(rows: usize) -> Vec<Case> {
+/// Small, medium and large tables for `rows` probe rows; dense keys; repeated keys.
+pub fn cases(rows: usize) -> Vec<JoinCase> {
     let mut sizes: Vec<usize> = [1 << 16, 1 << 20, 1 << 24].map(|size: usize| size.min(rows)).to_vec();
     sizes.dedup();
-    let case = |build_rows, hit_percent| Case { build_rows, probe_rows: rows, rows_per_key: 1, hit_percent, dense: false };
-    let mut cases: Vec<Case> = sizes.iter().flat_map(|&size| [100, 10].map(|hits| case(size, hits))).collect();
-    let middling = (1 << 20).min(rows);
-    cases.push(Case { dense: true, ..case(middling, 100) });
-    cases.push(Case { rows_per_key: 4, probe_rows: rows / 4, ..case(middling, 100) });
+    let case = |build_rows, hit_percent| JoinCase { build_rows, probe_rows: rows, rows_per_key: 1, hit_percent, dense: false };
+    let mut cases: Vec<JoinCase> = sizes.iter().flat_map(|&size| [100, 10].map(|hits| case(size, hits))).collect();
+    let medium = (1 << 20).min(rows);
+    cases.push(JoinCase { dense: true, ..case(medium, 100) });
+    cases.push(JoinCase { rows_per_key: 4, probe_rows: rows / 4, ..case(medium, 100) });
     cases
 }
 
-/// What a join took.
+/// Times of a join.
 #[derive(Debug)]
-pub struct Timed {
+pub struct JoinTimes {
     build_seconds: f64,
     probe_seconds: f64,
-    /// The same where rows ask bits of the keys first.
-    bits_first_seconds: Option<f64>,
-    /// The same rows filtered by the table.
+    /// Probe with the Bloom filter first, for sparse keys.
+    bloom_first_seconds: Option<f64>,
+    /// Dynamic filter of the probe rows by the table.
     filter_seconds: f64,
-    /// By bits of its keys, where it has them.
-    filter_by_bits_seconds: Option<f64>,
+    /// Dynamic filter by the Bloom filter, if the table has one.
+    bloom_filter_seconds: Option<f64>,
     pairs: usize,
     sectors_per_second: f64,
 }
 
-impl Timed {
-    fn build_share(&self, case: Case) -> f64 {
+impl JoinTimes {
+    fn build_share(&self, case: JoinCase) -> f64 {
         case.build_rows as f64 / self.build_seconds / self.sectors_per_second
     }
 
-    fn probe_share(&self, case: Case) -> f64 {
+    fn probe_share(&self, case: JoinCase) -> f64 {
         (case.probe_rows + self.pairs) as f64 / self.probe_seconds / self.sectors_per_second
     }
 
-    pub fn json(&self, device: &str, case: Case) -> Value {
+    pub fn json(&self, device: &str, case: JoinCase) -> Value {
         json!({
             "device": device,
             "build_rows": case.build_rows,
@@ -96,15 +99,15 @@ impl Timed {
             "build_percent_of_random_sectors": self.build_share(case) * 100.0,
             "probe_seconds": self.probe_seconds,
             "probe_percent_of_random_sectors": self.probe_share(case) * 100.0,
-            "probe_bits_first_seconds": self.bits_first_seconds,
+            "probe_bloom_first_seconds": self.bloom_first_seconds,
             "filter_seconds": self.filter_seconds,
-            "filter_by_bits_seconds": self.filter_by_bits_seconds,
+            "bloom_filter_seconds": self.bloom_filter_seconds,
         })
     }
 }
 
 /// A line for each join.
-pub fn print(results: &[(String, Case, Timed)]) {
+pub fn print(results: &[(String, JoinCase, JoinTimes)]) {
     let mut table = Table::new([
         "join",
         "device",
@@ -116,9 +119,9 @@ pub fn print(results: &[(String, Case, Timed)]) {
         "M rows/s",
         "of random",
         "pairs",
-        "bits first",
+        "Bloom first",
         "filter ms",
-        "by bits",
+        "by Bloom",
     ]);
     for (device, case, timed) in results {
         let or_none = |seconds: Option<f64>| seconds.map_or("–".into(), milliseconds);
@@ -133,17 +136,17 @@ pub fn print(results: &[(String, Case, Timed)]) {
             millions(case.probe_rows, timed.probe_seconds),
             percent(timed.probe_share(*case)),
             timed.pairs.to_string(),
-            or_none(timed.bits_first_seconds),
+            or_none(timed.bloom_first_seconds),
             milliseconds(timed.filter_seconds),
-            or_none(timed.filter_by_bits_seconds),
+            or_none(timed.bloom_filter_seconds),
         ]);
     }
     print!("{}", table.render());
 }
 
-/// Builds and probes.
-pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
-    let Case { build_rows, probe_rows, rows_per_key, hit_percent, dense } = case;
+/// Builds the table and probes it.
+pub async fn measure(bench: &SinkBench, case: JoinCase) -> Result<JoinTimes> {
+    let JoinCase { build_rows, probe_rows, rows_per_key, hit_percent, dense } = case;
     let keys = build_rows / rows_per_key;
     let key = |number: usize| if dense { number as i64 } else { (number as i64).wrapping_mul(SPREAD) };
     let mut random = StdRng::seed_from_u64(1);
@@ -167,8 +170,7 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
         residual: None,
         schema: build_input.schema,
         types: build_input.types,
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     };
     let outputs = vec![
         (Expr::Column(1), Field::new("p", DataType::Int64, false)),
@@ -179,18 +181,18 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
     let options = || bench.options.clone();
     let builder = JoinBuild::try_new(&input.types, &[], &join, options()).map_err(external)?;
     let (build_seconds, table) = bench.time(async || builder.build(queue, Some(built.clone())).await).await.map_err(external)?;
-    let mut with_bits = builder.build(queue, Some(built.clone())).await.map_err(external)?;
-    let wanted = BitsFor { filters: true, search: true };
-    builder.add_bits(queue, &mut with_bits, wanted).await.map_err(external)?;
+    let mut with_bloom = builder.build(queue, Some(built.clone())).await.map_err(external)?;
+    let wanted = BloomFilterUse { dynamic_filters: true, search: true };
+    builder.add_bloom_filter(queue, &mut with_bloom, wanted).await.map_err(external)?;
     let table = Arc::new(table);
-    let with_bits = (with_bits.filter_bytes() > 0).then(|| Arc::new(with_bits));
+    let with_bloom = (with_bloom.filter_bytes() > 0).then(|| Arc::new(with_bloom));
     let key = &input.types[0].data_type;
     let null = Expr::Literal(Literal { data_type: key.clone(), value: LiteralValue::Null });
     let filter = Join::dynamic_filter(vec![(Expr::Column(0), null)], false);
 
     let probe = async |chain: &JoinChain| {
         let (mut state, mut rows) = (chain.start(), 0);
-        for batch in probing.pieces(BATCH_ROWS) {
+        for batch in probing.chunks(BATCH_ROWS) {
             chain.push(&mut state, &batch);
             while let Some(joined) = chain.next(queue, &mut state).await? {
                 rows += joined.num_rows();
@@ -205,34 +207,33 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
     };
     let (probe_seconds, pairs) = time(&join, &table, &outputs).await?;
     let (filter_seconds, _) = time(&filter, &table, &outputs[..1]).await?;
-    let (mut bits_first_seconds, mut filter_by_bits_seconds) = (None, None);
-    if let Some(table) = &with_bits {
+    let (mut bloom_first_seconds, mut bloom_filter_seconds) = (None, None);
+    if let Some(table) = &with_bloom {
         let (seconds, same) = time(&join, table, &outputs).await?;
-        bits_first_seconds = (!dense).then_some(seconds);
-        filter_by_bits_seconds = Some(time(&filter, table, &outputs[..1]).await?.0);
+        bloom_first_seconds = (!dense).then_some(seconds);
+        bloom_filter_seconds = Some(time(&filter, table, &outputs[..1]).await?.0);
         if same != pairs {
-            return internal_err!("a join of {case} gave {pairs} pairs, and {same} where rows ask bits first");
+            return internal_err!("a join of {case} gave {pairs} pairs, and {same} with the Bloom filter first");
         }
     }
-    // Every row finds its key where all do.
     if hit_percent == 100 && pairs != probe_rows * rows_per_key {
         return internal_err!("a join of {case} gave {pairs} pairs");
     }
-    Ok(Timed {
+    Ok(JoinTimes {
         build_seconds,
         probe_seconds,
-        bits_first_seconds,
+        bloom_first_seconds,
         filter_seconds,
-        filter_by_bits_seconds,
+        bloom_filter_seconds,
         pairs,
         sectors_per_second: bench.sectors_per_second,
     })
 }
 
-/// Odd, so that keys stay distinct, and large, so that they fill 64 bits.
+/// Multiplier of keys: odd, so they stay distinct, and large, so they fill 64 bits.
 const SPREAD: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 
-/// Keys, and the numbers of their rows.
+/// A batch of keys and row numbers.
 fn rows(name: &str, keys: impl Iterator<Item = i64>) -> Result<RecordBatch> {
     let keys = Int64Array::from_iter_values(keys);
     let numbers = Int64Array::from_iter_values(0..keys.values().len() as i64);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows in the order of keys, with a column beside the keys.
+//! Sorts by one or two keys, with a payload column.
 //!
-//! Times are held against the device's copies, by the bytes that a radix sort with digits of 8 bits has to move: for each of
-//! the keys' digits it reads and writes a word of 64 bits and the number of a row; then it reads and writes each row once. Not
-//! counted are the making of the words, a pass that only counts digits, and that rows are read from random places. Of strings
-//! the first seven bytes, which differ, count as one word.
+//! Times are relative to the device's copy bandwidth, for the bytes that a radix sort with 8-bit
+//! digits must move:
+//!
+//! - one pass per digit, which reads and writes a 64-bit key and a row number,
+//! - one read and one write of each row.
+//!
+//! The encoding of keys, a pass that only counts digits, and the random access to rows are not
+//! counted. A string counts as one key of its first seven bytes, which differ.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
@@ -19,12 +23,12 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use super::{Bench, external, millions, percent};
+use super::{SinkBench, external, millions, percent};
 use crate::report::{Table, milliseconds};
 
-/// Bytes that a pass moves for a row: a word and the number of the row, read and written.
+/// Bytes that a pass moves per row: a 64-bit key and a row number, read and written.
 const PASS_BYTES: usize = 2 * (8 + 4);
-/// Bytes of a string of the measurement.
+/// Bytes of a string key.
 const STRING_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +40,12 @@ enum Keys {
 
 /// A sort to time.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub struct SortCase {
     keys: Keys,
     rows: usize,
 }
 
-impl Display for Case {
+impl Display for SortCase {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keys = match self.keys {
             Keys::Int64 => "an int of 8 bytes",
@@ -52,12 +56,12 @@ impl Display for Case {
     }
 }
 
-impl Case {
-    /// Bytes that a sort moves at least.
+impl SortCase {
+    /// Least bytes that a radix sort moves.
     fn bytes(self) -> usize {
         let (digits, row_bytes) = match self.keys {
             Keys::Int64 | Keys::TwoInt32 => (8, 8 + 8),
-            // With the offset.
+            // The string, its offset and the payload.
             Keys::Strings => (7, STRING_BYTES + 4 + 8),
         };
         self.rows * (digits * PASS_BYTES + 2 * row_bytes)
@@ -71,8 +75,8 @@ impl Case {
                 .map(|name| (name, Arc::new(Int32Array::from_iter_values((0..self.rows).map(|_| random.random()))) as _))
                 .to_vec(),
             Keys::Strings => {
-                let mut text = || (0..STRING_BYTES).map(|_| char::from(random.random_range(b'a'..=b'z'))).collect::<String>();
-                vec![("a", Arc::new(StringArray::from_iter_values((0..self.rows).map(|_| text()))))]
+                let mut string = || (0..STRING_BYTES).map(|_| char::from(random.random_range(b'a'..=b'z'))).collect::<String>();
+                vec![("a", Arc::new(StringArray::from_iter_values((0..self.rows).map(|_| string()))))]
             }
         };
         columns.push(("row", Arc::new(Int64Array::from_iter_values(0..self.rows as i64))));
@@ -80,24 +84,24 @@ impl Case {
     }
 }
 
-/// Every kind of key; strings are fewer.
-pub fn cases(rows: usize) -> [Case; 3] {
-    [(Keys::Int64, rows), (Keys::TwoInt32, rows), (Keys::Strings, rows / 4)].map(|(keys, rows)| Case { keys, rows })
+/// Each key type; strings with a quarter of the rows.
+pub fn cases(rows: usize) -> [SortCase; 3] {
+    [(Keys::Int64, rows), (Keys::TwoInt32, rows), (Keys::Strings, rows / 4)].map(|(keys, rows)| SortCase { keys, rows })
 }
 
-/// What a sort took.
+/// Time of a sort.
 #[derive(Debug)]
-pub struct Timed {
+pub struct SortTimes {
     seconds: f64,
     copy_bytes_per_second: f64,
 }
 
-impl Timed {
-    fn share(&self, case: Case) -> f64 {
+impl SortTimes {
+    fn share(&self, case: SortCase) -> f64 {
         case.bytes() as f64 / self.seconds / self.copy_bytes_per_second
     }
 
-    pub fn json(&self, device: &str, case: Case) -> Value {
+    pub fn json(&self, device: &str, case: SortCase) -> Value {
         json!({
             "device": device,
             "sort": case.to_string(),
@@ -110,7 +114,7 @@ impl Timed {
 }
 
 /// A line for each sort.
-pub fn print(results: &[(String, Case, Timed)]) {
+pub fn print(results: &[(String, SortCase, SortTimes)]) {
     let mut table = Table::new(["sort", "device", "ms", "M rows/s", "bytes a row", "of copies"]);
     for (device, case, timed) in results {
         table.push([
@@ -125,8 +129,8 @@ pub fn print(results: &[(String, Case, Timed)]) {
     print!("{}", table.render());
 }
 
-/// Sorts all rows by all columns but the last.
-pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
+/// Sorts by all columns except the last, which is the payload.
+pub async fn measure(bench: &SinkBench, case: SortCase) -> Result<SortTimes> {
     let (input, rows) = bench.upload(case.table()?)?;
     let fields = input.schema.fields();
     let key = |index| SortKey { expr: Expr::Column(index), descending: false, nulls_first: false };
@@ -143,5 +147,5 @@ pub async fn measure(bench: &Bench, case: Case) -> Result<Timed> {
     if sorted != case.rows {
         return internal_err!("a sort of {case} gave {sorted} rows");
     }
-    Ok(Timed { seconds, copy_bytes_per_second: bench.copy_bytes_per_second })
+    Ok(SortTimes { seconds, copy_bytes_per_second: bench.copy_bytes_per_second })
 }

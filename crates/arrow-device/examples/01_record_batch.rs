@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A record batch in host memory goes through the C structs and comes back, without a copy.
+//! Round trip of a record batch in host memory through the C structs, without a copy.
 //!
 //! `cargo run -p arrow-device --example 01_record_batch`
 
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let people: ArrayRef = Arc::new(Int64Array::from(vec![134_000, 7, 709_000]));
     let batch = RecordBatch::try_from_iter([("city", cities), ("people", people)])?;
 
-    // The consumer has room for both structs, the producer fills it.
+    // The consumer provides both structs, the producer fills them.
     let (mut array, mut schema) = (FFI_ArrowDeviceArray::empty(), FFI_ArrowSchema::empty());
     produce(&batch, &mut array, &mut schema)?;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a driver gives away and takes over device memory. The device here is made up: its memory is a vector, its event a
-//! flag.
+//! Export and import of device memory by a driver. The device here is simulated: its memory is a
+//! vector, its event a flag.
 //!
 //! `cargo run -p arrow-device --example 02_device_array`
 
@@ -13,10 +13,10 @@ use arrow::datatypes::{DataType, Field};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::{ArrayExport, BufferKind, ImportedArray};
 
-/// What the array keeps alive: with a real driver, the allocation and the cell that holds the native event.
+/// The array's owner: with a real driver, the allocation and the cell of the native event.
 struct DeviceColumn {
     memory: Vec<i32>,
-    // Boxed: `sync_event` points here, wherever the column moves.
+    // Boxed, because `sync_event` points here wherever the column moves.
     event: Box<Event>,
 }
 
@@ -33,22 +33,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let exported = produce(vec![3, 1, 4, 1, 5], Arc::clone(&written))?;
 
     let field = Field::new("digits", DataType::Int32, false);
-    // SAFETY: the array comes from this crate's export, and describes its memory truly.
+    // SAFETY: the array comes from this crate's export, with correct sizes.
     let imported = unsafe { ImportedArray::import(exported, &field)? };
     let view = imported.view();
     for buffer in view.buffers() {
         println!("consumer: {:?} at {:?}, {:?} bytes", buffer.kind, buffer.ptr, buffer.len_bytes);
     }
 
-    // The device is done at last; until its event says so, the memory must not be read.
+    // The device completes. Before its event says so, the memory must not be read.
     written.store(true, Ordering::Release);
-    // SAFETY: an array of this device points to an `Event`, which the array keeps alive.
+    // SAFETY: the sync event of this device is an `Event`, which the array keeps alive.
     let event = unsafe { &*imported.sync_event().cast::<Event>() };
     while !event.load(Ordering::Acquire) {
         std::thread::yield_now();
     }
     let values = view.buffer(1).filter(|values| values.kind == BufferKind::Fixed(4)).ok_or("no values")?;
-    // SAFETY: the import checked the sizes, the event has completed, and this device's memory can be read here.
+    // SAFETY: the import checked the sizes, the event has completed, and the host can read this
+    // simulated device's memory.
     let digits = unsafe { std::slice::from_raw_parts(values.ptr.cast::<i32>(), view.offset() + view.len()) };
     println!("consumer: {:?}", &digits[view.offset()..]);
 

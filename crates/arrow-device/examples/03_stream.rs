@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A future stream is given to C as a blocking stream, and a blocking stream from C is read as a future stream.
+//! Exports a `futures::Stream` as a blocking C stream, and reads a blocking C stream as a
+//! `futures::Stream`.
 //!
 //! `cargo run -p arrow-device --example 03_stream`
 
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let reader = unsafe { ArrowDeviceArrayStreamReader::try_new(produce()?)? };
     println!("arrays of {} on {}", reader.data_type(), reader.device_type());
 
-    // One array is pulled ahead, on another thread, while this one works.
+    // Another thread pulls one array ahead while this one works.
     let mut batches = reader.into_stream(1)?.map(|array| cpu::import_batch(array?));
     futures::executor::block_on(async {
         while let Some(batch) = batches.try_next().await? {

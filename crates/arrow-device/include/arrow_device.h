@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The structs of the Arrow C data, stream, device and async stream interfaces, for C99 and C++.
 //
-// Each interface stands behind its canonical guard, so that this file and any other copy of the same definitions
-// (Arrow C++'s arrow/c/abi.h, nanoarrow's header) may be included together, in any order: the first one wins, and all
-// of them have the same layout. `src/ffi.rs` has the same structs for Rust; a test compares the two.
+// Each interface has its canonical include guard. Other copies of the definitions (Arrow C++'s
+// arrow/c/abi.h, nanoarrow's header) may therefore be included before or after this file. The first
+// one wins, and all have the same layout.
+//
+// `src/ffi.rs` has the same structs for Rust; a test compares the two.
 //
 // Specification: https://arrow.apache.org/docs/format/CDeviceDataInterface.html
 #ifndef ARROW_DEVICE_H
@@ -27,18 +29,18 @@ extern "C" {
 struct ArrowSchema {
   const char* format;
   const char* name;
-  const char* metadata;  // Key-value pairs: an int32 count, then each key and value behind its int32 length.
+  const char* metadata;  // Key-value pairs: an int32 count, then each int32 length with its key or value.
   int64_t flags;
   int64_t n_children;
   struct ArrowSchema** children;
   struct ArrowSchema* dictionary;
 
-  // NULL once released, or moved away.
+  // NULL once released or moved out.
   void (*release)(struct ArrowSchema*);
   void* private_data;
 };
 
-// An array of the type that a schema beside it tells.
+// An array, whose type is in a separate schema.
 struct ArrowArray {
   int64_t length;
   int64_t null_count;  // -1: not counted.
@@ -49,7 +51,7 @@ struct ArrowArray {
   struct ArrowArray** children;
   struct ArrowArray* dictionary;
 
-  // NULL once released, or moved away.
+  // NULL once released or moved out.
   void (*release)(struct ArrowArray*);
   void* private_data;
 };
@@ -59,8 +61,8 @@ struct ArrowArray {
 #ifndef ARROW_C_DEVICE_DATA_INTERFACE
 #define ARROW_C_DEVICE_DATA_INTERFACE
 
-// What kind of device can read the data buffers. The values are those of DLPack's kDL constants; macros, not an enum,
-// keep the size of the member independent of the compiler. Unknown values must be expected.
+// The kind of device that can read the data buffers, with the values of DLPack's kDL constants.
+// These are macros, because the size of an enum depends on the compiler. Expect unknown values.
 typedef int32_t ArrowDeviceType;
 
 #define ARROW_DEVICE_CPU 1           // Host memory.
@@ -73,7 +75,7 @@ typedef int32_t ArrowDeviceType;
 #define ARROW_DEVICE_ROCM 10         // Memory of a ROCm device.
 #define ARROW_DEVICE_ROCM_HOST 11    // Pinned host memory, by hipMallocHost.
 #define ARROW_DEVICE_EXT_DEV 12      // Any other device; its producer documents it.
-#define ARROW_DEVICE_CUDA_MANAGED 13 // Memory that CUDA moves by itself, by cudaMallocManaged.
+#define ARROW_DEVICE_CUDA_MANAGED 13 // Memory that CUDA migrates, by cudaMallocManaged.
 #define ARROW_DEVICE_ONEAPI 14       // Unified shared memory of a oneAPI device.
 #define ARROW_DEVICE_WEBGPU 15       // WebGPU buffers.
 #define ARROW_DEVICE_HEXAGON 16      // Memory of a Qualcomm Hexagon DSP.
@@ -81,9 +83,9 @@ typedef int32_t ArrowDeviceType;
 // An array whose data buffers are memory of one device; everything else is host memory.
 struct ArrowDeviceArray {
   struct ArrowArray array;      // Its release callback is the only one, and frees the event too.
-  int64_t device_id;            // Which device of that type; -1 where there are none to tell apart.
+  int64_t device_id;            // The device's index within its type; -1 for types without ids.
   ArrowDeviceType device_type;
-  void* sync_event;             // A pointer to the native event to wait on before reading; NULL: nothing to wait for.
+  void* sync_event;             // A pointer to the native event to wait on before reading; NULL without one.
   int64_t reserved[3];          // Zero.
 };
 
@@ -110,14 +112,14 @@ struct ArrowArrayStream {
 struct ArrowDeviceArrayStream {
   ArrowDeviceType device_type;  // Of every array.
 
-  // 0, or an errno. What is written lives on its own, also after the stream's release.
+  // 0, or an errno. The schema outlives the stream's release.
   int (*get_schema)(struct ArrowDeviceArrayStream*, struct ArrowSchema* out);
   // 0, or an errno. A released array after success is the end of the stream.
   int (*get_next)(struct ArrowDeviceArrayStream*, struct ArrowDeviceArray* out);
-  // Only after a failing call: its text in UTF-8, valid until the next call; or NULL.
+  // After a failed call only: its message in UTF-8, valid until the next call; or NULL.
   const char* (*get_last_error)(struct ArrowDeviceArrayStream*);
 
-  // NULL once released, or moved away.
+  // NULL once released or moved out.
   void (*release)(struct ArrowDeviceArrayStream*);
   void* private_data;
 };
@@ -127,37 +129,44 @@ struct ArrowDeviceArrayStream {
 #ifndef ARROW_C_ASYNC_STREAM_INTERFACE
 #define ARROW_C_ASYNC_STREAM_INTERFACE
 
-// One array of an async stream, ready to be taken. Valid while on_next_task runs; copy it to keep it.
+// One array of an async stream, not yet extracted. Valid while on_next_task runs; copy it to keep
+// it.
 struct ArrowAsyncTask {
-  // To be called once, on any thread: fills `out`, or only cleans up where that is NULL. 0, or an errno that the
-  // producer then reports through on_error.
+  // Call it once, on any thread: it fills `out`, or only frees the array if `out` is NULL. Returns
+  // 0 or an errno, which the producer then reports through on_error.
   int (*extract_data)(struct ArrowAsyncTask* self, struct ArrowDeviceArray* out);
   void* private_data;
 };
 
-// How the consumer asks for more, or for the end. The producer's, until it calls the handler's release.
+// The consumer's handle to request more tasks, or to cancel. Owned by the producer, until it calls
+// the handler's release.
 //
-// The document lists a release callback between `cancel` and `additional_metadata`; no shipped implementation has it,
-// and with it the members behind would not be where those expect them.
+// The document lists a release callback between `cancel` and `additional_metadata`. No shipped
+// implementation has it, and it would move the members behind it.
 struct ArrowAsyncProducer {
   ArrowDeviceType device_type;  // Of every array.
 
-  // Allows n more tasks; n > 0. May be called from within on_schema and on_next_task. Does nothing after cancel.
+  // Allows n more tasks; n > 0. May be called within on_schema and on_next_task.
+  // Ignored after cancel.
   void (*request)(struct ArrowAsyncProducer* self, int64_t n);
-  // Asks for an early end. Any thread, any number of times.
+  // Asks for an early end, on any thread, any number of times.
   void (*cancel)(struct ArrowAsyncProducer* self);
 
   const char* additional_metadata;  // NULL, or encoded as ArrowSchema.metadata.
   void* private_data;
 };
 
-// What the consumer of an async stream gives its producer to call: one call at a time, from any thread.
+// The callbacks of an async stream's consumer, called by the producer one at a time, from any
+// thread.
 struct ArrowAsyncDeviceStreamHandler {
-  // First, and once, unless on_error comes instead. Moves the schema out. 0, or an errno: then only release follows.
+  // The first call, made once, unless on_error comes instead. Moves the schema out. Returns 0 or an
+  // errno; after an errno only release follows.
   int (*on_schema)(struct ArrowAsyncDeviceStreamHandler* self, struct ArrowSchema* stream_schema);
-  // The next task; NULL at the end of the data. 0, or an errno: then only release follows.
+  // The next task; NULL at the end of the data. Returns 0 or an errno; after an errno only release
+  // follows.
   int (*on_next_task)(struct ArrowAsyncDeviceStreamHandler* self, struct ArrowAsyncTask* task, const char* metadata);
-  // The producer failed: only release follows. `message` and `metadata` may be NULL, and end with the call.
+  // The producer failed; only release follows. `message` and `metadata` may be NULL, and are valid
+  // during the call.
   void (*on_error)(struct ArrowAsyncDeviceStreamHandler* self, int code, const char* message, const char* metadata);
 
   // The last call.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The structs of the Arrow C Device data interface, as C lays them out.
+//! The C structs of the Arrow C Device data interface.
 //!
-//! Names follow arrow-rs's open proposal (apache/arrow-rs#10754) where it has one. `include/arrow_device.h` holds the
-//! same structs for C; a test compares both, and the assertions at the end of this file pin the numbers for 64-bit
-//! targets (R1–R5 of `docs/conformance.md`).
+//! Names follow arrow-rs's open proposal (apache/arrow-rs#10754) where it has one.
+//! `include/arrow_device.h` declares the same structs for C, and a test compares both. The
+//! assertions at the end of this file pin the layout for 64-bit targets (R1–R5 of
+//! `docs/conformance.md`).
 //!
-//! Nothing here is checked: the safe owners around these structs are in the modules above this one.
+//! This module checks nothing; the modules above it wrap these structs in safe owners.
 #![allow(non_camel_case_types)]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -13,9 +14,9 @@ use std::fmt;
 
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 
-/// What kind of device can access the buffers of an array: `ARROW_DEVICE_*` of the interface, the values of DLPack.
+/// The kind of device that can access the buffers: `ARROW_DEVICE_*`, with the values of DLPack.
 ///
-/// Unknown values are kept as they are (R8): new ones are a compatible change of the interface.
+/// Unknown values are kept (R8): a new value is a compatible change of the interface.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ArrowDeviceType(pub i32);
@@ -50,7 +51,7 @@ impl ArrowDeviceType {
     /// Memory of a Qualcomm Hexagon DSP.
     pub const HEXAGON: Self = Self(16);
 
-    /// The name that the interface gives this type, without its `ARROW_DEVICE_`; nothing for an unknown one.
+    /// The interface's name without `ARROW_DEVICE_`; `None` for an unknown type.
     pub fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::CPU => "CPU",
@@ -71,7 +72,8 @@ impl ArrowDeviceType {
         })
     }
 
-    /// Whether arrays of this device type can come with an event: all but those that R48 lists without one.
+    /// Whether arrays of this device type can have an event: all but those that R48 lists without
+    /// one.
     pub fn has_events(self) -> bool {
         !matches!(self, Self::CPU | Self::VPI | Self::WEBGPU | Self::HEXAGON)
     }
@@ -92,33 +94,33 @@ impl fmt::Debug for ArrowDeviceType {
     }
 }
 
-/// `struct ArrowDeviceArray`: an array whose data buffers are memory of a device.
+/// `struct ArrowDeviceArray`: an array whose data buffers are device memory.
 ///
-/// Everything but the data buffers is host memory. Dropping this calls the release callback of the embedded array,
-/// unless it has been called or moved away (`array.release` is `None`).
+/// Everything but the data buffers is host memory. Dropping it calls the release callback of the
+/// embedded array, unless `array.release` is `None` (released or moved out).
 #[repr(C)]
 #[derive(Debug)]
 pub struct FFI_ArrowDeviceArray {
-    /// The array; its buffers are device pointers, or handles where the device type has those.
+    /// The array; its buffers are device pointers, or handles for device types that use handles.
     pub array: FFI_ArrowArray,
-    /// Which of the devices of `device_type`; -1 where that type has none to tell apart.
+    /// The device's index among those of `device_type`; -1 where the type has no ids.
     pub device_id: i64,
-    /// What can access every buffer of the tree.
+    /// The kind of device that can access every buffer of the tree.
     pub device_type: ArrowDeviceType,
-    /// The native event to wait on before the buffers are read, behind a pointer (R24); null if nothing needs waiting.
+    /// A pointer to the native event to wait on before reading the buffers (R24); null without one.
     pub sync_event: *mut c_void,
     /// Zero.
     pub reserved: [i64; 3],
 }
 
-// SAFETY: the interface lets a structure be read and released on any thread, one at a time (R30); the pointers are
-// only followed by whoever owns the struct.
+// SAFETY: the interface allows reading and releasing a struct on any thread, one at a time (R30).
+// Only the owner of the struct dereferences the pointers.
 unsafe impl Send for FFI_ArrowDeviceArray {}
-// SAFETY: nothing is changed through a shared reference.
+// SAFETY: a shared reference allows no mutation.
 unsafe impl Sync for FFI_ArrowDeviceArray {}
 
 impl FFI_ArrowDeviceArray {
-    /// A released structure, all zero: what a producer is given to fill (R44).
+    /// A released structure, all zero, for a producer to fill (R44).
     pub fn empty() -> Self {
         Self {
             array: FFI_ArrowArray::empty(),
@@ -129,25 +131,27 @@ impl FFI_ArrowDeviceArray {
         }
     }
 
-    /// Moves the array at `array` here: copies the struct, and marks the source as released without releasing it (R40).
+    /// Moves the array out of `array`: copies the struct, and marks the source as released (R40).
     ///
     /// # Safety
     /// `array` points to an initialised struct that can be read and written.
     pub unsafe fn from_raw(array: *mut FFI_ArrowDeviceArray) -> Self {
-        // SAFETY: readable and initialised by this function's own condition; below, the source loses what it owned.
+        // SAFETY: readable and initialised by this function's contract; the source loses ownership
+        // below.
         let moved = unsafe { std::ptr::read(array) };
-        // SAFETY: writable by this function's own condition. A plain store: the old value owns nothing to drop.
+        // SAFETY: writable by this function's contract. A plain store: the old value owns nothing.
         unsafe { (&raw mut (*array).array.release).write(None) };
         moved
     }
 
-    /// Whether this holds nothing: released, moved away, or the end of a stream.
+    /// Whether this is released, moved out, or the end of a stream.
     pub fn is_released(&self) -> bool {
         self.array.release.is_none()
     }
 }
 
-/// `struct ArrowDeviceArrayStream`: a stream of device arrays of one schema, pulled by blocking calls.
+/// `struct ArrowDeviceArrayStream`: a stream of device arrays of one schema, pulled by blocking
+/// calls.
 ///
 /// Dropping this calls its release callback, unless `release` is `None`.
 #[repr(C)]
@@ -155,39 +159,40 @@ impl FFI_ArrowDeviceArray {
 pub struct FFI_ArrowDeviceArrayStream {
     /// The device type of every array.
     pub device_type: ArrowDeviceType,
-    /// Writes the schema of all arrays; 0 or an errno.
+    /// Writes the schema of all arrays; returns 0 or an errno.
     pub get_schema: Option<unsafe extern "C" fn(*mut FFI_ArrowDeviceArrayStream, *mut FFI_ArrowSchema) -> c_int>,
-    /// Writes the next array, a released one at the end; 0 or an errno.
+    /// Writes the next array, a released one at the end; returns 0 or an errno.
     pub get_next: Option<unsafe extern "C" fn(*mut FFI_ArrowDeviceArrayStream, *mut FFI_ArrowDeviceArray) -> c_int>,
-    /// The text of the failure that the last call reported; null if there is none.
+    /// The message of the last failed call; null if there is none.
     pub get_last_error: Option<unsafe extern "C" fn(*mut FFI_ArrowDeviceArrayStream) -> *const c_char>,
-    /// Frees what the stream holds, and sets itself to null.
+    /// Frees the stream's data and sets `release` to null.
     pub release: Option<unsafe extern "C" fn(*mut FFI_ArrowDeviceArrayStream)>,
-    /// The producer's.
+    /// Private to the producer.
     pub private_data: *mut c_void,
 }
 
-// SAFETY: a stream may be used from several threads over time, one at a time (R59).
+// SAFETY: a stream may move between threads, which use it one at a time (R59).
 unsafe impl Send for FFI_ArrowDeviceArrayStream {}
 
 impl Drop for FFI_ArrowDeviceArrayStream {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: a stream with a release callback is live (R57), and nobody uses it after this.
+            // SAFETY: a stream with a release callback is live (R57), and this is its last use.
             unsafe { release(self) };
         }
     }
 }
 
 impl FFI_ArrowDeviceArrayStream {
-    /// Moves the stream at `stream` here: copies the struct, and marks the source as released without releasing it.
+    /// Moves the stream out of `stream`: copies the struct, and marks the source as released.
     ///
     /// # Safety
     /// `stream` points to an initialised struct that can be read and written.
     pub unsafe fn from_raw(stream: *mut FFI_ArrowDeviceArrayStream) -> Self {
-        // SAFETY: readable and initialised by this function's own condition; below, the source loses what it owned.
+        // SAFETY: readable and initialised by this function's contract; the source loses ownership
+        // below.
         let moved = unsafe { std::ptr::read(stream) };
-        // SAFETY: writable by this function's own condition. A plain store: the old value owns nothing to drop.
+        // SAFETY: writable by this function's contract. A plain store: the old value owns nothing.
         unsafe { (&raw mut (*stream).release).write(None) };
         moved
     }
@@ -207,55 +212,58 @@ impl FFI_ArrowDeviceArrayStream {
 
 /// `struct ArrowAsyncTask`: one array of an async stream, not yet extracted.
 ///
-/// Copied freely, as C does; whoever has accepted it calls `extract_data` once (R68).
+/// C copies it freely. The consumer that accepted it calls `extract_data` once (R68).
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct FFI_ArrowAsyncTask {
-    /// Writes the array, or only cleans up where the output is null; 0 or an errno.
+    /// Writes the array, or only frees it if the output is null; returns 0 or an errno.
     pub extract_data: Option<unsafe extern "C" fn(*mut FFI_ArrowAsyncTask, *mut FFI_ArrowDeviceArray) -> c_int>,
-    /// The producer's.
+    /// Private to the producer.
     pub private_data: *mut c_void,
 }
 
 // SAFETY: a task may be extracted on any thread (R93).
 unsafe impl Send for FFI_ArrowAsyncTask {}
 
-/// `struct ArrowAsyncProducer`: how the consumer of an async stream asks for more of it, or for its end.
+/// `struct ArrowAsyncProducer`: the consumer's handle to request more of an async stream, or to
+/// cancel it.
 ///
-/// As in the shipped C headers: the documents list a `release` after `cancel` that no header has (X1).
+/// It follows the shipped C headers: the documents list a `release` after `cancel`, which no header
+/// has (X1).
 #[repr(C)]
 #[derive(Debug)]
 pub struct FFI_ArrowAsyncProducer {
     /// The device type of every array.
     pub device_type: ArrowDeviceType,
-    /// Allows this many more calls of `on_next_task`; must be positive.
+    /// Allows `n` more calls of `on_next_task`; `n` must be positive.
     pub request: Option<unsafe extern "C" fn(*mut FFI_ArrowAsyncProducer, i64)>,
-    /// Asks for the end of the stream, before its data ends.
+    /// Asks the producer to end the stream early.
     pub cancel: Option<unsafe extern "C" fn(*mut FFI_ArrowAsyncProducer)>,
-    /// Null, or key-value pairs, encoded as the metadata of a schema.
+    /// Null, or key-value pairs in the encoding of a schema's metadata.
     pub additional_metadata: *const c_char,
-    /// The producer's.
+    /// Private to the producer.
     pub private_data: *mut c_void,
 }
 
-/// `struct ArrowAsyncDeviceStreamHandler`: what the consumer of an async stream gives the producer to call.
+/// `struct ArrowAsyncDeviceStreamHandler`: the callbacks of an async stream's consumer, called by
+/// the producer.
 ///
-/// Not freed by Rust: its producer calls `release` last.
+/// Rust does not free it: the producer calls `release` last.
 #[repr(C)]
 #[derive(Debug)]
 pub struct FFI_ArrowAsyncDeviceStreamHandler {
-    /// Takes the schema; called first and once. 0 or an errno.
+    /// Takes the schema; the first call, made once. Returns 0 or an errno.
     pub on_schema: Option<unsafe extern "C" fn(*mut FFI_ArrowAsyncDeviceStreamHandler, *mut FFI_ArrowSchema) -> c_int>,
-    /// Takes the next task with its metadata, or null at the end. 0 or an errno.
+    /// Takes the next task with its metadata, or null at the end. Returns 0 or an errno.
     pub on_next_task:
         Option<unsafe extern "C" fn(*mut FFI_ArrowAsyncDeviceStreamHandler, *mut FFI_ArrowAsyncTask, *const c_char) -> c_int>,
-    /// Takes an errno, a text and metadata (either may be null); only `release` follows.
+    /// Takes an errno, a message and metadata (either may be null); only `release` follows.
     pub on_error: Option<unsafe extern "C" fn(*mut FFI_ArrowAsyncDeviceStreamHandler, c_int, *const c_char, *const c_char)>,
-    /// The last call: frees what the handler holds.
+    /// The last call: frees the handler's data.
     pub release: Option<unsafe extern "C" fn(*mut FFI_ArrowAsyncDeviceStreamHandler)>,
     /// Set by the producer before its first call, and valid until `release` is called.
     pub producer: *mut FFI_ArrowAsyncProducer,
-    /// The consumer's.
+    /// Private to the consumer.
     pub private_data: *mut c_void,
 }
 

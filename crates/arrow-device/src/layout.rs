@@ -1,36 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which buffers, children and dictionary an array of each Arrow type has in C, and how large its buffers are.
+//! The buffers, children and dictionary of each Arrow type in C, and the sizes of its buffers.
 //!
-//! This is the only place that knows the types one by one: validation, views, export and the host's import ask here.
+//! Only this module lists the types one by one; validation, views, export and the host import use
+//! it.
 
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, UnionMode};
 
 use BufferKind::*;
 
-/// What one of the buffers of an array holds.
+/// The content of an array's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BufferKind {
-    /// One bit per element, 1 where it is not null. May be a null pointer where nothing is null.
+    /// One bit per element, 1 where it is not null. May be a null pointer if no element is null.
     Validity,
-    /// One bit per element: Booleans.
+    /// One bit per element: Boolean values.
     Bits,
-    /// This many bytes per element.
+    /// Values of this many bytes each.
     Fixed(usize),
-    /// Integers of this many bytes, one more than there are elements: where each string or list begins, and the last ends.
+    /// Integers of this many bytes: the start of each string or list, and the end of the last.
     Offsets(usize),
-    /// Bytes of strings that the offsets cut; how many, only the last offset tells.
+    /// The bytes of strings; only the last offset tells their number.
     Bytes,
-    /// 16 bytes per element: a view of a string.
+    /// 16 bytes per element: a string view.
     Views,
-    /// One of the buffers that views point into.
+    /// One of the buffers that string views point into.
     Variadic,
-    /// The sizes of all [`Variadic`](BufferKind::Variadic) buffers, in bytes, as `i64`s in host memory (R35).
+    /// The sizes of all [`Variadic`] buffers, in bytes, as `i64`s in host
+    /// memory (R35).
     VariadicLengths,
 }
 
 impl BufferKind {
-    /// Bytes that `elements` elements take, or nothing where the elements alone do not tell; an error on overflow.
+    /// The size for `elements` elements; `None` if the elements alone do not determine it.
     pub(crate) fn byte_len(self, elements: usize) -> Result<Option<usize>, Overflow> {
         let bytes = match self {
             Validity | Bits => Some(elements.div_ceil(8)),
@@ -40,25 +42,25 @@ impl BufferKind {
             Bytes | Variadic | VariadicLengths => None,
         };
         match bytes {
-            Some(bytes) if bytes > MOST_BYTES => Err(Overflow),
+            Some(bytes) if bytes > MAX_BYTES => Err(Overflow),
             bytes => Ok(bytes),
         }
     }
 }
 
-/// More bytes than this no buffer has: the addresses of a process end below 2^56, on x86-64 and AArch64 alike.
-pub(crate) const MOST_BYTES: usize = if usize::BITS == 64 { 1 << 56 } else { isize::MAX as usize };
+/// Size limit of a buffer: process addresses end below 2^56, on x86-64 and AArch64 alike.
+pub(crate) const MAX_BYTES: usize = if usize::BITS == 64 { 1 << 56 } else { isize::MAX as usize };
 
-/// A size in bytes that no memory has.
+/// A size in bytes beyond [`MAX_BYTES`].
 #[derive(Debug)]
 pub(crate) struct Overflow;
 
-/// The buffers of an array, without those that only views have (see [`Layout::variadic`]).
+/// The buffers of an array, without the variadic ones (see [`Layout::variadic`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     kinds: [BufferKind; 3],
     len: usize,
-    /// Whether any number of buffers for the views follows, then one with their lengths.
+    /// Whether any number of variadic buffers follows, then one with their lengths.
     pub(crate) variadic: bool,
 }
 
@@ -82,7 +84,7 @@ impl Layout {
     }
 }
 
-/// The layout of a type, or why an array of it cannot be: the words that follow its name in an error.
+/// The layout of a type, or the reason why the type is invalid, phrased to follow its name.
 pub(crate) fn layout(data_type: &DataType) -> Result<Layout, String> {
     let fixed = |width| Ok(Layout::new(&[Validity, Fixed(width)]));
     match data_type {
@@ -149,7 +151,7 @@ fn run_ends_type(run_ends: &Field) -> Result<(), String> {
     }
 }
 
-/// How many children an array of this type has.
+/// The number of children of an array of this type.
 pub(crate) fn num_children(data_type: &DataType) -> usize {
     match data_type {
         DataType::Struct(fields) => fields.len(),
@@ -179,8 +181,9 @@ pub(crate) fn child_field(data_type: &DataType, index: usize) -> Option<&FieldRe
     }
 }
 
-/// How many elements child 0 and its siblings must have at least, for a parent that ends at element `end`; nothing where
-/// only the data tells (lists, dense unions, runs). An error on overflow.
+/// The minimum length of each child, for a parent that ends at element `end`.
+///
+/// `None` where only the data tells: lists, dense unions, runs.
 pub(crate) fn min_child_len(data_type: &DataType, end: usize) -> Result<Option<usize>, Overflow> {
     match data_type {
         DataType::Struct(_) | DataType::Union(_, UnionMode::Sparse) => Ok(Some(end)),
@@ -197,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_that_no_memory_has_are_overflows() {
+    fn sizes_beyond_the_limit_are_overflows() {
         assert_eq!(Fixed(8).byte_len(3).unwrap(), Some(24));
         assert_eq!(Offsets(4).byte_len(0).unwrap(), Some(4));
         assert_eq!(Validity.byte_len(9).unwrap(), Some(2));
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn r8_types_that_cannot_be_say_why() {
+    fn r8_errors_of_invalid_types_give_the_reason() {
         let says = |data_type: DataType| layout(&data_type).unwrap_err();
         assert_eq!(says(DataType::FixedSizeBinary(-1)), "its size must not be negative, got -1");
         assert_eq!(says(DataType::Decimal128(39, 0)), "precision must lie between 1 and 38, not 39");

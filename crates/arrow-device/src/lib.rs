@@ -1,32 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Arrow C Device data interface for arrow-rs: arrays whose buffers are memory of a device, handed between libraries of
-//! one process without copying.
+//! The Arrow C Device data interface for arrow-rs: arrays in device memory, passed between
+//! libraries of one process without a copy.
 //!
-//! There is no driver in here: buffers are addresses that this crate never follows (except in [`cpu`]), events are pointers
-//! that it only passes on. What it does is the protocol: who owns what until when, what a consumer must check before it
-//! believes a struct, and how failures cross C.
+//! This crate contains no driver. Buffers are addresses that it never dereferences (except in
+//! [`cpu`]), and events are pointers that it only passes on. It implements the protocol: ownership,
+//! validation of foreign structs, and error reporting across C.
 //!
-//! | | taking over | giving away |
+//! | | import | export |
 //! |---|---|---|
 //! | an array, a record batch | [`ImportedArray`] | [`ArrayExport`] |
-//! | a stream of them, pulled | [`stream::ArrowDeviceArrayStreamReader`] | [`stream::export_iterator`], [`stream::export_stream`] |
-//! | a stream of them, pushed | [`async_stream::AsyncDeviceStream`] | [`async_stream::produce`] |
+//! | a stream, pulled | [`stream::ArrowDeviceArrayStreamReader`] | [`stream::export_iterator`], [`stream::export_stream`] |
+//! | a stream, pushed | [`async_stream::AsyncDeviceStream`] | [`async_stream::produce`] |
 //! | a schema | [`schema::import_schema`] | [`schema::export_schema`] |
 //! | the same in host memory | [`cpu::import_batch`] | [`cpu::export_batch`] |
 //!
-//! [`ffi`] has the structs as C lays them out. Numbers such as R45, in comments and in the names of tests, are those of the
-//! conformance checklist that this crate is written against.
+//! [`ffi`] has the C structs. Numbers such as R45, in comments and test names, are rules of the
+//! conformance checklist, `docs/conformance.md`.
 //!
 //! # Ownership
-//! An exported struct owns what its description named as [`owner`](ArrayExport::owner): device memory, and the event. It
-//! is freed when the consumer releases the struct, on whatever thread. An [`ImportedArray`] releases when it drops; keep
-//! it, behind an [`Arc`](std::sync::Arc), until the device work that reads the buffers has completed.
+//! An exported struct owns the value given as its [`owner`](ArrayExport::owner): device memory and
+//! the event. The owner drops when the consumer releases the struct, on any thread. An
+//! [`ImportedArray`] releases its struct on drop. Keep it, in an [`Arc`](std::sync::Arc), until the
+//! device work that reads the buffers has completed.
 //!
 //! # Trust
-//! Taking over a foreign struct is `unsafe`: no check can tell whether an address is good. All that can be checked is:
-//! counts, lengths, offsets, null pointers and the types' shapes when a struct is taken over, from host memory alone; the
-//! values themselves where [`cpu`] makes arrow-rs arrays of them. What is wrong is an error that names column, type,
-//! expected and got, never a panic, and what was received is released.
+//! Importing a foreign struct is `unsafe`, because no check can tell whether an address is valid.
+//! Everything else is checked:
+//! - Counts, lengths, offsets, null pointers and the shapes of types at the import, from host
+//!   memory alone.
+//! - The values themselves where [`cpu`] builds arrow-rs arrays.
+//!
+//! A violation is an error, never a panic. It names the column, the type, and the expected and
+//! actual value. The received struct is released.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod array;

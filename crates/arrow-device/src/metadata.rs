@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Key-value pairs as `ArrowSchema.metadata` has them, which async streams use for tasks and errors too (R90).
+//! Key-value pairs in the encoding of `ArrowSchema.metadata`, which async streams also use for
+//! tasks and errors (R90).
 //!
-//! The encoding, integers in the machine's byte order: `int32` number of pairs, then for each pair `int32` bytes of the
-//! key, the key, `int32` bytes of the value, the value. It has no total length, so a reader can only bound what it
-//! believes: [`MAX_METADATA_BYTES`].
+//! The encoding, with integers in native byte order:
+//! - `int32` number of pairs
+//! - per pair: `int32` length of the key, the key, `int32` length of the value, the value
+//!
+//! It has no total length, so [`MAX_METADATA_BYTES`] bounds a reader.
 
 use std::ffi::c_char;
 
 use crate::{Error, Result};
 
-/// Metadata larger than this, in bytes, is refused as corrupt: 64 MiB.
+/// Size limit of metadata in bytes: 64 MiB. Larger metadata is refused as corrupt.
 pub const MAX_METADATA_BYTES: usize = 64 << 20;
 
-/// Encodes pairs; keep the bytes alive for as long as C may read them.
+/// Encodes pairs; the bytes must outlive the C pointers to them.
 ///
 /// # Errors
 /// `Invalid` if the result would be larger than [`MAX_METADATA_BYTES`].
@@ -42,14 +45,15 @@ pub fn encode<K: AsRef<[u8]>, V: AsRef<[u8]>>(pairs: impl IntoIterator<Item = (K
     Ok(bytes)
 }
 
-/// Decodes pairs that C points to, in their order; a null pointer is no pairs.
+/// Decodes pairs from a C pointer, in order; a null pointer gives no pairs.
 ///
 /// # Errors
-/// `Invalid` for negative counts and lengths, text that is not UTF-8, and more than [`MAX_METADATA_BYTES`].
+/// `Invalid` for negative counts and lengths, strings that are not UTF-8, and more than
+/// [`MAX_METADATA_BYTES`].
 ///
 /// # Safety
-/// `metadata` is null or points to an encoding as described for [this module](self); its counts and lengths may be wrong
-/// only in the ways that are errors.
+/// `metadata` is null or points to an encoding as [this module](self) describes. Its counts and
+/// lengths may be wrong only in ways that this function reports as errors.
 pub unsafe fn decode(metadata: *const c_char) -> Result<Vec<(String, String)>> {
     if metadata.is_null() {
         return Ok(Vec::new());
@@ -59,14 +63,14 @@ pub unsafe fn decode(metadata: *const c_char) -> Result<Vec<(String, String)>> {
         if len > MAX_METADATA_BYTES - position {
             return Err(too_large());
         }
-        // SAFETY: by this function's own condition, the lengths so far say that these bytes are there.
+        // SAFETY: the lengths so far cover these bytes, by this function's contract.
         let part = unsafe { std::slice::from_raw_parts(metadata.cast::<u8>().add(position), len) };
         position += len;
         Ok(part)
     })
 }
 
-/// Decodes pairs from bytes, which may be cut off or wrong anywhere.
+/// Decodes pairs from bytes, which may be truncated or corrupt.
 ///
 /// # Errors
 /// As [`decode`], and `Invalid` if the bytes end too early.
@@ -81,7 +85,7 @@ pub fn decode_slice(bytes: &[u8]) -> Result<Vec<(String, String)>> {
     })
 }
 
-/// Reads all pairs through `take`, which gives the next so many bytes.
+/// Reads all pairs through `take`, which returns the next `len` bytes.
 fn pairs<'a>(mut take: impl FnMut(usize) -> Result<&'a [u8]>) -> Result<Vec<(String, String)>> {
     let number = |what: &str, take: &mut dyn FnMut(usize) -> Result<&'a [u8]>| {
         let bytes = take(4)?.try_into().map_err(|_| too_large())?;
@@ -92,15 +96,15 @@ fn pairs<'a>(mut take: impl FnMut(usize) -> Result<&'a [u8]>) -> Result<Vec<(Str
     if count > MAX_METADATA_BYTES / 8 {
         return Err(too_large());
     }
-    // No capacity from `count`: it may be a lie.
+    // No capacity from `count`: it may be wrong.
     let mut pairs = Vec::new();
     for index in 0..count {
-        let mut text = |what: &str| {
+        let mut string = |what: &str| {
             let len = number(what, &mut take)?;
-            let text = std::str::from_utf8(take(len)?);
-            text.map(str::to_string).map_err(|error| Error::Invalid(format!("metadata: {what} {index} is not UTF-8: {error}")))
+            let string = std::str::from_utf8(take(len)?);
+            string.map(str::to_string).map_err(|error| Error::Invalid(format!("metadata: {what} {index} is not UTF-8: {error}")))
         };
-        pairs.push((text("key")?, text("value")?));
+        pairs.push((string("key")?, string("value")?));
     }
     Ok(pairs)
 }
@@ -162,7 +166,7 @@ mod tests {
     #[test]
     fn too_large_a_pair_is_refused_before_it_is_read() {
         let bytes = ne(&[1, i32::MAX]);
-        // SAFETY: the length is refused, nothing behind it is read.
+        // SAFETY: the length is refused before the read.
         let error = unsafe { decode(bytes.as_ptr().cast()) }.unwrap_err();
         assert_eq!(error.to_string(), "metadata is larger than 67108864 bytes");
         encode([("key", vec![0u8; MAX_METADATA_BYTES])]).unwrap_err();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Schemas across the interface (R32): arrow-rs's conversion, behind checks that keep it from panicking on foreign input.
+//! Schema import and export (R32): arrow-rs's conversion, with checks that keep foreign input from
+//! panicking in it.
 //!
-//! A record batch travels as a struct array, its schema's metadata as that of the struct's field (R31).
+//! A record batch is a struct array; its schema's metadata is that of the struct's field (R31).
 
 use std::ffi::{CStr, c_char};
 use std::fmt::Display;
@@ -14,7 +15,7 @@ use crate::callback::guard;
 use crate::layout::{child_field, num_children};
 use crate::{Error, Result, metadata};
 
-/// More children in a foreign schema than this are refused as corrupt.
+/// Limit of children in a foreign schema; more are refused as corrupt.
 const MAX_CHILDREN: usize = 1 << 20;
 
 /// `ARROW_FLAG_NULLABLE`.
@@ -23,7 +24,7 @@ const NULLABLE: i64 = 2;
 /// `ARROW_FLAG_MAP_KEYS_SORTED`.
 const MAP_KEYS_SORTED: i64 = 4;
 
-/// The field that a record batch of `schema` has as an array: a struct without nulls, with the schema's metadata.
+/// The field of a record batch as an array: a non-nullable struct with the schema's metadata.
 ///
 /// # Examples
 /// ```
@@ -38,7 +39,7 @@ pub fn batch_field(schema: &Schema) -> Field {
     Field::new("", DataType::Struct(schema.fields().clone()), false).with_metadata(schema.metadata().clone())
 }
 
-/// The schema of a record batch from the field of its struct array; `None` if the field is no struct.
+/// The schema of a record batch, from the field of its struct array; `None` for other types.
 pub fn schema_of(field: &Field) -> Option<Schema> {
     match field.data_type() {
         DataType::Struct(fields) => Some(Schema::new_with_metadata(fields.clone(), field.metadata().clone())),
@@ -49,21 +50,22 @@ pub fn schema_of(field: &Field) -> Option<Schema> {
 /// The C schema of one field.
 ///
 /// # Errors
-/// `Unsupported` if C cannot express it: a NUL in a name or time zone, metadata that is too large.
+/// `Unsupported` if C cannot express it: a NUL in a name or time zone, or too much metadata.
 pub fn export_field(field: &Field) -> Result<FFI_ArrowSchema> {
     let unsupported = |why: &dyn Display| Error::Unsupported(format!("export of field {:?}: {why}", field.name()));
     if has_nul(field) {
-        return Err(unsupported(&"a name or time zone in it has a NUL, where texts of C end"));
+        return Err(unsupported(&"a name or time zone in it contains a NUL, where C strings end"));
     }
     let schema = guard("export of the schema", || Ok(FFI_ArrowSchema::try_from(field)))?;
     let mut schema = schema.map_err(|error| unsupported(&error))?;
-    // SAFETY: made of this type just now.
+    // SAFETY: converted from this type above.
     unsafe { complete_flags(field.data_type(), &mut schema) };
     Ok(schema)
 }
 
-/// Sets flags that arrow-rs loses: that a map's keys are sorted, which it overwrites with the flags of the map's field, and
-/// that the values of a dictionary may be null, without which consumers do not look at their validity.
+/// Sets flags that arrow-rs's conversion loses:
+/// - The sorted keys of a map, which it overwrites with the flags of the map's field.
+/// - The nullability of a dictionary's values, without which consumers ignore their validity.
 ///
 /// # Safety
 /// `schema` is arrow-rs's conversion of `data_type`.
@@ -72,11 +74,11 @@ unsafe fn complete_flags(data_type: &DataType, schema: &mut FFI_ArrowSchema) {
         schema.flags |= MAP_KEYS_SORTED;
     }
     for (index, child) in (0..num_children(data_type)).filter_map(|index| Some((index, child_field(data_type, index)?))) {
-        // SAFETY: the conversion has made as many children as the type has, each of the type of its field.
+        // SAFETY: the conversion made a child for each field of the type.
         unsafe { complete_flags(child.data_type(), &mut **schema.children.add(index)) };
     }
     if let DataType::Dictionary(_, values) = data_type {
-        // SAFETY: the conversion has made a dictionary of the type of the values.
+        // SAFETY: the conversion made a dictionary of the values' type.
         let dictionary = unsafe { &mut *schema.dictionary };
         dictionary.flags |= NULLABLE;
         // SAFETY: as above.
@@ -84,7 +86,7 @@ unsafe fn complete_flags(data_type: &DataType, schema: &mut FFI_ArrowSchema) {
     }
 }
 
-/// Whether a text that C ends at a NUL has one; arrow-rs panics for some of these.
+/// Whether a string of the schema contains a NUL; arrow-rs panics for some of these.
 fn has_nul(field: &Field) -> bool {
     field.name().contains('\0') || has_nul_type(field.data_type())
 }
@@ -105,19 +107,19 @@ pub fn export_schema(schema: &Schema) -> Result<FFI_ArrowSchema> {
     export_field(&batch_field(schema))
 }
 
-/// Takes over the C schema of an array, and releases it.
+/// Imports the C schema of an array, and releases it.
 ///
 /// # Errors
 /// `Invalid` if it breaks the interface, `Unsupported` if arrow-rs has no such type.
 ///
 /// # Safety
-/// A pointer in `schema` that is not null points to what the C data interface says.
+/// Every non-null pointer in `schema` points to valid data, as the C data interface specifies.
 pub unsafe fn import_field(schema: FFI_ArrowSchema) -> Result<Field> {
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe { field(&schema) }
 }
 
-/// Reads the C schema of an array, which stays its owner's.
+/// Reads the C schema of an array without taking ownership.
 ///
 /// # Errors
 /// As [`import_field`].
@@ -125,27 +127,27 @@ pub unsafe fn import_field(schema: FFI_ArrowSchema) -> Result<Field> {
 /// # Safety
 /// As [`import_field`].
 pub unsafe fn field(schema: &FFI_ArrowSchema) -> Result<Field> {
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe { check_schema(schema, 0)? };
     let field = guard("import of the schema", || Ok(Field::try_from(schema)))?;
     field.map_err(|error| Error::Unsupported(format!("import of the schema: {error}")))
 }
 
-/// Takes over the C schema of record batches, and releases it.
+/// Imports the C schema of record batches, and releases it.
 ///
 /// # Errors
-/// As [`import_field`], and `Invalid` if it is not the schema of a struct.
+/// As [`import_field`]; also `Invalid` if it is not the schema of a struct.
 ///
 /// # Safety
 /// As [`import_field`].
 pub unsafe fn import_schema(schema: FFI_ArrowSchema) -> Result<Schema> {
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     let field = unsafe { import_field(schema)? };
     schema_of(&field)
         .ok_or_else(|| Error::Invalid(format!("import of the schema: expected a struct of columns, got {}", field.data_type())))
 }
 
-/// Checks what arrow-rs's conversion takes for granted.
+/// Checks the preconditions of arrow-rs's conversion.
 ///
 /// # Safety
 /// As [`import_field`].
@@ -158,16 +160,16 @@ unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
         return invalid(&"it is released");
     }
     // SAFETY: the name is null or a C string.
-    let name = unsafe { text(schema.name, "name")? }.unwrap_or_default();
+    let name = unsafe { str_at(schema.name, "name")? }.unwrap_or_default();
     // SAFETY: the format is null or a C string.
-    let Some(format) = (unsafe { text(schema.format, "format")? }) else {
+    let Some(format) = (unsafe { str_at(schema.format, "format")? }) else {
         return invalid(&format_args!("the format of field {name:?} is null"));
     };
     let count = usize::try_from(schema.n_children).ok().filter(|count| *count <= MAX_CHILDREN);
     let Some(count) = count else {
         return invalid(&format_args!("field {name:?} ({format}) cannot have {} children", schema.n_children));
     };
-    // Struct and union have any number.
+    // Structs and unions have any number of children.
     let expected = match format {
         "+l" | "+L" | "+vl" | "+vL" | "+m" => Some(1),
         "+r" => Some(2),
@@ -180,9 +182,9 @@ unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
     if count > 0 && schema.children.is_null() {
         return invalid(&format_args!("field {name:?} ({format}): children is null, expected {count}"));
     }
-    // What indexes a dictionary has to be an integer; arrow-rs takes anything.
+    // Dictionary keys must be integers; arrow-rs accepts any type.
     if !schema.dictionary.is_null() && !matches!(format, "c" | "C" | "s" | "S" | "i" | "I" | "l" | "L") {
-        return invalid(&format_args!("field {name:?} ({format}) has a dictionary, and is no integer to index it"));
+        return invalid(&format_args!("field {name:?} ({format}) has a dictionary, but is not an integer"));
     }
     // SAFETY: the metadata is null or an encoding.
     if let Err(error) = unsafe { metadata::decode(schema.metadata) } {
@@ -195,23 +197,26 @@ unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
     let dictionary = std::iter::once(schema.dictionary).filter(|dictionary| !dictionary.is_null());
     for child in children.chain(dictionary) {
         if child.is_null() || !child.is_aligned() {
-            return invalid(&format_args!("field {name:?} ({format}) has a child at a null or odd address"));
+            return invalid(&format_args!("field {name:?} ({format}) has a null or misaligned child"));
         }
-        // SAFETY: neither null nor misaligned, so it points to a schema by this function's own condition.
+        // SAFETY: neither null nor misaligned, so it points to a schema by this function's
+        // contract.
         unsafe { check_schema(&*child, depth + 1)? };
     }
     Ok(())
 }
 
+/// The C string at `string`; `None` if it is null.
+///
 /// # Safety
-/// `text` is null or points to a C string that lives for `'a`.
-unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>> {
-    if text.is_null() {
+/// `string` is null or points to a C string that lives for `'a`.
+unsafe fn str_at<'a>(string: *const c_char, what: &str) -> Result<Option<&'a str>> {
+    if string.is_null() {
         return Ok(None);
     }
-    // SAFETY: not null, so a C string by this function's own condition.
-    let text = unsafe { CStr::from_ptr(text) }.to_str();
-    text.map(Some).map_err(|error| Error::Invalid(format!("import of the schema: a {what} is not UTF-8: {error}")))
+    // SAFETY: not null, so a C string by this function's contract.
+    let string = unsafe { CStr::from_ptr(string) }.to_str();
+    string.map(Some).map_err(|error| Error::Invalid(format!("import of the schema: a {what} is not UTF-8: {error}")))
 }
 
 #[cfg(test)]
@@ -227,7 +232,7 @@ mod tests {
         Field::new("l", DataType::List(Field::new("item", DataType::Int8, true).into()), true)
     }
 
-    /// The error after `break_it`.
+    /// The import's error after `break_it` has changed the schema.
     #[track_caller]
     fn refused(field: &Field, break_it: impl FnOnce(&mut FFI_ArrowSchema)) -> String {
         let mut schema = export_field(field).unwrap();
@@ -280,7 +285,7 @@ mod tests {
 
     #[test]
     fn broken_schemas_are_refused() {
-        let format = |text: &'static std::ffi::CStr| move |schema: &mut FFI_ArrowSchema| schema.format = text.as_ptr();
+        let format = |format: &'static std::ffi::CStr| move |schema: &mut FFI_ArrowSchema| schema.format = format.as_ptr();
         let says = |what: &str| format!("import of the schema: field \"l\" (+l): {what}");
         assert_eq!(refused(&list(), |schema| schema.n_children = 0), says("expected 1 children, got 0"));
         assert_eq!(refused(&list(), |schema| schema.children = null_mut()), says("children is null, expected 1"));
@@ -309,7 +314,7 @@ mod tests {
         for address in [0usize, 9] {
             let table = std::cell::Cell::new(std::ptr::without_provenance_mut(address));
             let error = broken(&|schema| schema.children = table.as_ptr());
-            assert_eq!(error, "import of the schema: field \"l\" (+l) has a child at a null or odd address");
+            assert_eq!(error, "import of the schema: field \"l\" (+l) has a null or misaligned child");
         }
     }
 
@@ -319,7 +324,7 @@ mod tests {
             // SAFETY: called with the struct to be released.
             unsafe { (*schema).release = None };
         }
-        // SAFETY: with another release callback the copy owns nothing, so it cannot free anything twice.
+        // SAFETY: with another release callback the copy owns nothing, so nothing is freed twice.
         let mut copy = unsafe { std::ptr::read(schema) };
         copy.release = Some(forget);
         copy
@@ -335,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_c_cannot_express_is_unsupported() {
+    fn names_that_c_cannot_express_are_unsupported() {
         let zone = DataType::Timestamp(TimeUnit::Second, Some("a\0b".into()));
         let dictionary = DataType::Dictionary(DataType::Int8.into(), zone.clone().into());
         let named = Field::new("a\0b", DataType::Int8, true);
@@ -343,7 +348,7 @@ mod tests {
         for field in [Field::new("x", zone, true), Field::new("x", dictionary, true), named, nested] {
             let error = export_field(&field).unwrap_err();
             assert!(matches!(error, Error::Unsupported(_)));
-            assert!(error.to_string().ends_with("has a NUL, where texts of C end"), "{error}");
+            assert!(error.to_string().ends_with("contains a NUL, where C strings end"), "{error}");
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the unit tests share: an array of every type, and a release callback that counts.
+//! Helpers of the unit tests: an array of every type, and a counting release callback.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,11 +17,10 @@ use crate::ffi::FFI_ArrowDeviceArray;
 pub(crate) fn samples() -> Vec<ArrayRef> {
     let ints: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), Some(-4), Some(5)]));
     let longs: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3), Some(4), Some(5)]));
-    let texts = vec![Some("a"), None, Some(""), Some("more than twelve bytes of text"), Some("ü")];
-    let utf8: ArrayRef = Arc::new(StringArray::from(texts.clone()));
-    let bytes: Vec<Option<&[u8]>> = texts.iter().map(|text| text.map(str::as_bytes)).collect();
-    let decimals = |precision, scale| (precision, scale);
-    let (precision, scale) = decimals(7, 2);
+    let strings = vec![Some("a"), None, Some(""), Some("a string of more than twelve bytes"), Some("ü")];
+    let utf8: ArrayRef = Arc::new(StringArray::from(strings.clone()));
+    let bytes: Vec<Option<&[u8]>> = strings.iter().map(|string| string.map(str::as_bytes)).collect();
+    let (precision, scale) = (7, 2);
 
     let mut samples: Vec<ArrayRef> = vec![
         Arc::new(NullArray::new(5)),
@@ -46,8 +45,8 @@ pub(crate) fn samples() -> Vec<ArrayRef> {
             .unwrap(),
         ),
         utf8.clone(),
-        Arc::new(LargeStringArray::from(texts.clone())),
-        Arc::new(StringViewArray::from(texts)),
+        Arc::new(LargeStringArray::from(strings.clone())),
+        Arc::new(StringViewArray::from(strings)),
         Arc::new(BinaryArray::from(bytes.clone())),
         Arc::new(LargeBinaryArray::from(bytes.clone())),
         Arc::new(BinaryViewArray::from(bytes)),
@@ -110,8 +109,8 @@ fn nested(ints: &ArrayRef, utf8: &ArrayRef) -> Vec<ArrayRef> {
     let members: UnionFields = members.into_iter().collect();
     let ids = ScalarBuffer::from(vec![0i8, 5, 5, 0]);
     let sparse = UnionArray::try_new(members.clone(), ids.clone(), None, vec![ints.slice(1, 4), utf8.slice(0, 4)]).unwrap();
-    let places = ScalarBuffer::from(vec![0, 3, 1, 4]);
-    let dense = UnionArray::try_new(members, ids, Some(places), vec![ints.clone(), utf8.clone()]).unwrap();
+    let value_offsets = ScalarBuffer::from(vec![0, 3, 1, 4]);
+    let dense = UnionArray::try_new(members, ids, Some(value_offsets), vec![ints.clone(), utf8.clone()]).unwrap();
     let values = StringArray::from(vec![Some("x"), None, Some("y")]);
     let run_ends16 = RunArray::<Int16Type>::try_new(&Int16Array::from(vec![2, 3, 6]), &values).unwrap();
     let run_ends64 = RunArray::<Int64Type>::try_new(&Int64Array::from(vec![2, 3, 6]), &values).unwrap();
@@ -140,7 +139,7 @@ fn nested(ints: &ArrayRef, utf8: &ArrayRef) -> Vec<ArrayRef> {
     ]
 }
 
-/// A buffer of the same bytes, one byte behind where it should lie.
+/// A copy of the buffer that starts one byte past an aligned address.
 pub(crate) fn misaligned(buffer: &Buffer) -> Buffer {
     let mut bytes = vec![0u8];
     bytes.extend(buffer.as_slice());
@@ -156,12 +155,12 @@ impl Releases {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Counts one when what this returns drops.
-    pub(crate) fn token(&self) -> Token {
-        Token(self.clone())
+    /// A guard that counts one release when it drops.
+    pub(crate) fn token(&self) -> ReleaseToken {
+        ReleaseToken(self.clone())
     }
 
-    /// The same array behind a release callback that counts.
+    /// The same array, with a counting release callback.
     pub(crate) fn counted(&self, array: FFI_ArrowDeviceArray) -> FFI_ArrowDeviceArray {
         let FFI_ArrowArray { length, null_count, offset, n_buffers, n_children, buffers, children, dictionary, .. } = array.array;
         let FFI_ArrowDeviceArray { device_id, device_type, sync_event, reserved, .. } = array;
@@ -191,11 +190,20 @@ unsafe extern "C" fn release(array: *mut FFI_ArrowArray) {
     private.1.0.fetch_add(1, Ordering::SeqCst);
 }
 
-/// See [`Releases::token`].
-pub(crate) struct Token(Releases);
+/// The guard of [`Releases::token`].
+pub(crate) struct ReleaseToken(Releases);
 
-impl Drop for Token {
+impl Drop for ReleaseToken {
     fn drop(&mut self) {
         self.0.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Panics when it drops.
+pub(crate) struct PanicOnDrop;
+
+impl Drop for PanicOnDrop {
+    fn drop(&mut self) {
+        panic!("dropped");
     }
 }

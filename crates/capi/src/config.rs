@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use datafusion::execution::context::SessionConfig;
-use device::ProgramQueue;
+use device::{ApplicationQueue, DriverKind};
 use devicefusion::DeviceOptions;
 use parking_lot::Mutex;
 
@@ -42,7 +42,7 @@ pub(crate) struct ContextOptions {
     /// Bytes of host memory that host operators may claim; 0 means no limit.
     pub host_memory: usize,
     /// The queue or stream that the program shares.
-    pub queue: Option<ProgramQueue>,
+    pub queue: Option<ApplicationQueue>,
     pub logging: bool,
     pub debugging: bool,
 }
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn devicefusion_context_config_set_command_queue(
     queue: *mut c_void,
 ) -> c_int {
     // SAFETY: the queue is NULL or live, as the header asks.
-    share(config, || unsafe { ProgramQueue::opencl(queue.addr() as u64) })
+    share(config, || unsafe { ApplicationQueue::new(DriverKind::OpenCl, queue.addr() as u64) })
 }
 
 /// devicefusion_context_config_set_command_queue for a CUstream or cudaStream_t.
@@ -179,10 +179,10 @@ pub unsafe extern "C" fn devicefusion_context_config_set_cuda_stream(
     stream: *mut c_void,
 ) -> c_int {
     // SAFETY: the stream is NULL or live, and stays so, as the header asks.
-    share(config, || unsafe { ProgramQueue::cuda(stream.addr() as u64) })
+    share(config, || unsafe { ApplicationQueue::new(DriverKind::Cuda, stream.addr() as u64) })
 }
 
-fn share(config: *mut devicefusion_context_config, queue: impl FnOnce() -> device::Result<ProgramQueue>) -> c_int {
+fn share(config: *mut devicefusion_context_config, queue: impl FnOnce() -> device::Result<ApplicationQueue>) -> c_int {
     change(config, |options| {
         options.queue = Some(queue()?);
         Ok(())

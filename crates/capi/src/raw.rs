@@ -15,8 +15,8 @@ use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
 use arrow_device::{ArrayExport, cpu, schema};
+use device::DeviceInfo;
 use device::driver::RawEvent;
-use device::{DeviceInfo, DriverKind};
 
 use crate::boundary::{check_out, code, string};
 use crate::context::{Context, devicefusion_context, with_context};
@@ -83,11 +83,8 @@ pub struct devicefusion_raw_column {
 
 /// The device type and id of arrays in the context's memory.
 fn device_of_context(info: Option<&DeviceInfo>) -> (ArrowDeviceType, i64) {
-    match info.map(|info| (info.driver, info.ordinal as i64)) {
-        Some((DriverKind::OpenCl, ordinal)) => (ArrowDeviceType::OPENCL, ordinal),
-        Some((DriverKind::Cuda, ordinal)) => (ArrowDeviceType::CUDA, ordinal),
-        None => (ArrowDeviceType::CPU, -1),
-    }
+    let on_device = |info: &DeviceInfo| (ArrowDeviceType(info.driver.arrow_device_types().device), info.ordinal as i64);
+    info.map_or((ArrowDeviceType::CPU, -1), on_device)
 }
 
 /// The memory of a column's values: column `column`, from zero, of a record batch with its schema,

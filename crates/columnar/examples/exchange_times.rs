@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What handing a batch of 100 columns over costs the host: `cargo run --release -p columnar --example exchange_times`.
+//! Host time to export and import a batch of 100 columns as a device array.
 //!
-//! Medians of interleaved runs, in microseconds, for batches of few and of many rows.
+//! Prints medians of interleaved runs in microseconds, for batches of few and of many rows:
+//! `cargo run --release -p columnar --example exchange_times`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,7 +38,7 @@ fn main() -> Result<()> {
             let array = exchange::export(&queue, batch)?;
             times[0].push(start.elapsed());
             let start = Instant::now();
-            // SAFETY: exported above.
+            // SAFETY: this process exported the array.
             let array = unsafe { ImportedArray::import_ref(array, &field) }?;
             let imported = block_on(exchange::import(&queue, array, batch.schema(), &columns))?;
             times[1].push(start.elapsed());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Columns of one length under one schema.
+//! The record batch in device memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl DeviceBatch {
     /// A batch of `columns`, each of `num_rows` values and of its field's type.
     ///
     /// # Errors
-    /// `Malformed` where number, lengths or types of the columns differ from that.
+    /// `Malformed` for another number of columns or rows; `Type` for a column of another type.
     pub fn try_new(schema: SchemaRef, columns: Vec<DeviceColumn>, num_rows: usize) -> Result<Self> {
         if schema.fields().len() != columns.len() {
             return Err(Error::Malformed(format!("batch: schema has {} columns, got {}", schema.fields().len(), columns.len())));
@@ -46,10 +46,10 @@ impl DeviceBatch {
         Ok(Self { schema, columns, num_rows })
     }
 
-    /// A batch of one row, all of whose bytes are zero: something to read where there are no rows.
+    /// A batch of one row of zero bytes, for kernels that need a readable row of an empty input.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn blank(queue: &Queue, schema: &SchemaRef, types: &[ColumnType]) -> Result<Self> {
         let columns = types.iter().map(|ty| DeviceColumn::blank(queue, ty)).collect::<Result<_>>()?;
         Self::try_new(Arc::clone(schema), columns, 1)
@@ -70,7 +70,7 @@ impl DeviceBatch {
         self.num_rows
     }
 
-    /// The rows from `offset` on, `len` of them, without a copy. What lies past the end is left out.
+    /// A zero-copy slice of `len` rows from `offset`, clamped to the batch.
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> Self {
         let offset = offset.min(self.num_rows);
@@ -79,23 +79,23 @@ impl DeviceBatch {
         Self { schema: Arc::clone(&self.schema), columns, num_rows: len }
     }
 
-    /// The rows in pieces of at most `rows`, without a copy.
-    pub fn pieces(&self, rows: usize) -> impl Iterator<Item = Self> + use<> {
+    /// Zero-copy slices of at most `rows` rows.
+    pub fn chunks(&self, rows: usize) -> impl Iterator<Item = Self> + use<> {
         let (batch, rows) = (self.clone(), rows.max(1));
         (0..self.num_rows).step_by(rows).map(move |start| batch.slice(start, rows))
     }
 
-    /// The columns `indices`, in that order, without a copy.
+    /// A zero-copy projection to the columns `indices`, in that order.
     ///
     /// # Errors
-    /// Where an index is out of range.
+    /// `Arrow` for an index out of range.
     pub fn project(&self, indices: &[usize]) -> Result<Self> {
         let schema = Arc::new(self.schema.project(indices)?);
         let columns = indices.iter().map(|&index| self.columns[index].clone()).collect();
         Ok(Self { schema, columns, num_rows: self.num_rows })
     }
 
-    /// Device bytes of the buffers behind the columns, shared ones counted once.
+    /// Device bytes of the columns' buffers; a shared buffer counts once.
     pub fn memory_bytes(&self) -> usize {
         memory_bytes(&self.columns)
     }
@@ -107,7 +107,7 @@ impl AsRef<[DeviceColumn]> for DeviceBatch {
     }
 }
 
-/// Device bytes of the buffers behind columns, shared ones counted once.
+/// Device bytes of the columns' buffers; a shared buffer counts once.
 pub(crate) fn memory_bytes<'a>(columns: impl IntoIterator<Item = &'a DeviceColumn>) -> usize {
     let (mut seen, mut bytes) = (HashSet::new(), 0);
     for column in columns {

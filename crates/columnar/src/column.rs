@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One column in device memory.
+//! The column in device memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use device::{Buffer, Queue};
 
 use crate::{ColumnType, Error, Layout, Result};
 
-/// Bytes of a word of a list.
-const LIST_WORD: usize = size_of::<u64>();
+/// Bytes of the offset/length pair of a list.
+const LIST_PAIR_BYTES: usize = size_of::<u64>();
 
 /// A column in device memory. Immutable; clones and slices share the buffers.
 ///
-/// What kernels may rely on, whoever made the column:
-/// - A source that is nullable has a validity bitmap in every batch, any other has none. Only
-///   [`Layout::Null`] has neither: every value is NULL.
-/// - Dictionary codes of NULL rows lie inside the dictionary too, a dictionary has at least one
-///   value, none of its values is NULL, and no two of them have the same bytes.
-/// - Words of lists that are not NULL lie among the elements.
-/// - Values below NULLs are otherwise undefined.
+/// Invariants that kernels rely on:
+/// - A nullable column has a validity bitmap, any other has none. [`Layout::Null`] has no bitmap
+///   and every value is NULL.
+/// - A dictionary has at least one value. Its values are distinct byte strings, none is NULL.
+/// - Every dictionary code is in range, also below a NULL.
+/// - The elements of every list that is not NULL are in range.
+/// - Other values below NULLs are undefined.
 ///
-/// Only the dictionaries that [`exchange::import`](crate::exchange::import()) takes over may be otherwise.
+/// Exception: dictionaries from [`exchange::import`](crate::exchange::import()) are unchecked.
 #[derive(Clone)]
 pub struct DeviceColumn {
     ty: Arc<ColumnType>,
@@ -36,13 +36,15 @@ pub struct DeviceColumn {
 }
 
 impl DeviceColumn {
-    /// A column of `len` values that begin at the start of `buffers` (as [`Layout`] lists them).
-    /// `validity` is a bitmap, 1 where there is a value, and the bit of the first row; `values` are a dictionary's, or the elements
-    /// of lists.
+    /// A column of `len` values at the start of `buffers`, in the order that [`Layout`] lists.
+    ///
+    /// - `validity`: an Arrow bitmap and the bit of the first row.
+    /// - `values`: the dictionary, or the elements of lists.
     ///
     /// # Errors
-    /// `Malformed` where buffers are missing, superfluous or too small for `len`, and where
-    /// validity or values are present against the type or missing.
+    /// `Malformed` if
+    /// - the number of buffers is wrong or one is too small for `len`,
+    /// - validity or values are missing, or present against the type.
     pub fn try_new(
         ty: Arc<ColumnType>,
         len: usize,
@@ -62,11 +64,11 @@ impl DeviceColumn {
         Ok(column)
     }
 
-    /// One value, all of whose bytes are zero; NULL where that is possible.
+    /// A column of one value of zero bytes, which is NULL if the type is nullable.
     pub(crate) fn blank(queue: &Queue, ty: &ColumnType) -> Result<Self> {
         let zeros =
             |widths: &[usize]| -> Result<Vec<Buffer>> { widths.iter().map(|width| Ok(queue.zeroed((*width).max(1))?)).collect() };
-        let mut own = None;
+        let mut nested = None;
         let buffers = match &ty.layout {
             Layout::Null => vec![],
             Layout::Bits => zeros(&[4])?,
@@ -81,23 +83,23 @@ impl DeviceColumn {
                     other => other.clone(),
                 };
                 let values = ColumnType { data_type, nullable: false, layout: (**values).clone(), bounds: None };
-                own = Some(Arc::new(Self::blank(queue, &values)?));
+                nested = Some(Arc::new(Self::blank(queue, &values)?));
                 zeros(&[codes.width()])?
             }
             Layout::List(elements) => {
-                own = Some(Arc::new(Self::blank(queue, elements)?));
-                zeros(&[LIST_WORD])?
+                nested = Some(Arc::new(Self::blank(queue, elements)?));
+                zeros(&[LIST_PAIR_BYTES])?
             }
         };
         let nullable = ty.nullable && ty.layout != Layout::Null;
         let validity = if nullable { Some((queue.zeroed(4)?, 0)) } else { None };
-        Self::try_new(Arc::new(ty.clone()), 1, buffers, validity, None, own)
+        Self::try_new(Arc::new(ty.clone()), 1, buffers, validity, None, nested)
     }
 
-    /// The same column as one of a nullable source: with its own NULLs, or with nothing but NULLs.
+    /// The same values with a nullable type: with the column's own NULLs, or all NULL.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn nullable(&self, queue: &Queue, all_null: bool) -> Result<Self> {
         if self.ty.layout == Layout::Null || !all_null && self.validity.is_some() {
             return Ok(self.clone());
@@ -111,7 +113,7 @@ impl DeviceColumn {
     /// The same column with its first value at element `offset` of the buffers.
     ///
     /// # Errors
-    /// `Malformed` where the buffers are too small.
+    /// `Malformed` if the buffers are too small.
     pub fn with_offset(mut self, offset: usize) -> Result<Self> {
         self.offset = offset;
         self.check()?;
@@ -128,42 +130,42 @@ impl DeviceColumn {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Whether the column has no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Element of the buffers at which the first value lies; kernels add it to every row number.
+    /// Element of the buffers that holds the first value. Kernels add it to every row number.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The buffers that [`Layout`] lists.
+    /// Buffers in the order that [`Layout`] lists.
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
-    /// The validity bitmap and the bit of the first row, for columns of nullable sources.
+    /// The validity bitmap and the bit of the first row, for nullable columns.
     pub fn validity(&self) -> Option<(&Buffer, usize)> {
         self.validity.as_ref().map(|bits| (bits, self.validity_offset))
     }
 
-    /// Number of NULLs, where known.
+    /// Number of NULLs, if known.
     pub fn null_count(&self) -> Option<usize> {
         self.null_count
     }
 
-    /// The values that the codes of a [`Layout::Dictionary`] column mean.
+    /// The dictionary of a [`Layout::Dictionary`] column.
     pub fn dictionary(&self) -> Option<&Arc<DeviceColumn>> {
         self.values.as_ref().filter(|_| matches!(self.ty.layout, Layout::Dictionary { .. }))
     }
 
-    /// The elements that the words of a [`Layout::List`] column point at.
+    /// The elements of a [`Layout::List`] column.
     pub fn elements(&self) -> Option<&Arc<DeviceColumn>> {
         self.values.as_ref().filter(|_| matches!(self.ty.layout, Layout::List(_)))
     }
 
-    /// The rows from `offset` on, `len` of them, without a copy. What lies past the end is left out.
+    /// A zero-copy slice of `len` rows from `offset`, clamped to the column.
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> Self {
         let offset = offset.min(self.len);
@@ -183,7 +185,9 @@ impl DeviceColumn {
         }
     }
 
-    /// The same values described by `ty`, which differs in bounds, nullability or in being a dictionary's type alone.
+    /// The same buffers with another type.
+    ///
+    /// `ty` may differ in bounds, in nullability, or as a dictionary type of the same values.
     pub(crate) fn with_type(&self, ty: Arc<ColumnType>, validity: Option<Buffer>) -> Result<Self> {
         let mut column = Self { ty, ..self.clone() };
         if column.validity.is_none() {
@@ -193,12 +197,12 @@ impl DeviceColumn {
         Ok(column)
     }
 
-    /// The same codes with a dictionary that has the old values first.
+    /// The same codes with a grown dictionary, which starts with the old values.
     pub(crate) fn with_dictionary(&self, dictionary: Arc<DeviceColumn>) -> Self {
         Self { values: Some(dictionary), ..self.clone() }
     }
 
-    /// Calls `f` with every buffer: values, validity, those of dictionary or elements.
+    /// Calls `f` with every buffer: values, validity, and those of dictionary or elements.
     pub(crate) fn for_each_buffer(&self, f: &mut impl FnMut(&Buffer)) {
         self.buffers.iter().chain(&self.validity).for_each(&mut *f);
         if let Some(values) = &self.values {
@@ -227,7 +231,7 @@ impl DeviceColumn {
             Layout::Offsets32 => end.saturating_add(1).saturating_mul(4),
             Layout::Offsets64 => end.saturating_add(1).saturating_mul(8),
             Layout::Views => end.saturating_mul(16),
-            Layout::List(_) => end.saturating_mul(LIST_WORD),
+            Layout::List(_) => end.saturating_mul(LIST_PAIR_BYTES),
         };
         if let Some(first) = self.buffers.first()
             && first.len() < least

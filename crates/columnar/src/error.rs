@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong with columns, by name of the column.
+//! Errors of columns, which name the column.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use arrow::error::ArrowError;
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a column could not be described, uploaded or downloaded.
+/// Failure to describe, upload, download or exchange a column.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -26,12 +26,12 @@ pub enum Error {
     Type {
         /// Name of the column.
         column: String,
-        /// What the source declares.
+        /// Type that the source declares.
         expected: DataType,
-        /// What the batch has.
+        /// Type in the batch.
         actual: DataType,
     },
-    /// NULLs in a column that may have none.
+    /// NULLs in a column declared non-nullable.
     #[error("column \"{column}\" is declared non-nullable but {null_count} of {rows} rows are NULL")]
     Nulls {
         /// Name of the column.
@@ -41,42 +41,42 @@ pub enum Error {
         /// Rows of the batch.
         rows: usize,
     },
-    /// A value outside what the column's layout can hold.
+    /// A value out of the range of the column's layout.
     #[error("column \"{column}\" ({data_type}): {value} does not fit {carrier}")]
     Range {
         /// Name of the column.
         column: String,
         /// Its type.
         data_type: DataType,
-        /// The value as stored: decimals unscaled, times in their unit.
+        /// The stored value: decimals unscaled, times in their unit.
         value: i256,
-        /// What should hold it.
+        /// Physical type of the layout.
         carrier: &'static str,
     },
-    /// More than one batch can address.
+    /// A batch exceeds a limit of its types.
     #[error("column \"{column}\" ({data_type}): {actual} {what}, limit {limit}; lower device.batch_rows")]
     TooLarge {
         /// Name of the column.
         column: String,
         /// Its type.
         data_type: DataType,
-        /// What there is too much of, with its unit.
+        /// The counted quantity.
         what: &'static str,
-        /// How much of it there is.
+        /// Its value.
         actual: usize,
-        /// How much there may be.
+        /// Its limit.
         limit: usize,
     },
-    /// The parts of a column or batch do not fit together: a fault of the caller.
+    /// The parts of a column or batch are inconsistent, which is a bug of the caller.
     #[error("{0}")]
     Malformed(String),
-    /// The device refused or failed.
+    /// Failure of the device.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// A device array of somebody else cannot be used, or none can be made.
+    /// Failure to import or export a device array.
     #[error(transparent)]
     Exchange(#[from] arrow_device::Error),
-    /// Arrow refused.
+    /// Failure of arrow-rs.
     #[error(transparent)]
     Arrow(Arc<ArrowError>),
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a column's values lie in device memory.
+//! Physical layout of columns in device memory.
 //!
-//! A [`ColumnType`] is fixed per source, never per batch: kernels are generated from it, so that
-//! every batch of a source runs through the same kernel.
+//! A [`ColumnType`] is fixed for a source, not for a batch. Kernels are generated from it, so one
+//! kernel serves every batch of a source.
 
 use arrow::datatypes::{DataType, IntervalUnit, Schema};
 
 use crate::{Error, Result};
 
-/// The C type that holds one value of a fixed-width column.
+/// Physical type of one value of a fixed-width column, as kernels load it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Carrier {
@@ -17,7 +17,7 @@ pub enum Carrier {
     I32,
     I64,
     I128,
-    /// Four words, the lowest first.
+    /// Four `u64` words, the lowest first.
     I256,
     U8,
     U16,
@@ -28,7 +28,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// What messages call it.
+    /// Name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Carrier::I8 => "i8",
@@ -62,59 +62,64 @@ impl Carrier {
 /// Physical layout of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// `DataType::Null`: no buffers, every value NULL.
+    /// `DataType::Null`: no buffers, every value is NULL.
     Null,
-    /// One bit a value, least significant first. Buffers: bits.
+    /// One bit per value, least significant first. Buffers: bits.
     Bits,
     /// Fixed width. Buffers: values.
     Fixed(Carrier),
-    /// `FixedSizeBinary`: this many bytes a value. Buffers: bytes.
+    /// `FixedSizeBinary`: this many bytes per value. Buffers: bytes.
     Bytes(u32),
     /// Offsets of 32 bits into a heap. Buffers: offsets (len + 1), heap.
     Offsets32,
     /// Offsets of 64 bits into a heap. Buffers: offsets (len + 1), heap.
     Offsets64,
-    /// Arrow's 16-byte views. Buffers: views, heap (all variadic buffers, one after the other),
-    /// bases (u64: where each variadic buffer begins in the heap).
+    /// Arrow's 16-byte views. Buffers:
+    /// - views,
+    /// - heap: all variadic buffers, concatenated,
+    /// - bases: the start of each variadic buffer in the heap, as u64.
     Views,
-    /// Codes into a dictionary that the column carries. Buffers: codes.
+    /// Codes into the column's dictionary. Buffers: codes.
     Dictionary {
         /// Type of the codes.
         codes: Carrier,
         /// Layout of the dictionary's values.
         values: Box<Layout>,
     },
-    /// Lists of elements that the column carries, of this type. Buffers: words, in whose low 32 bits stands where a row's elements
-    /// begin and in whose high ones how many they are. Rows may share elements and leave some out.
+    /// Lists over the column's elements, which have this type. Buffers: packed offset/length pairs.
+    ///
+    /// A pair is one u64 per row. Its low 32 bits are the offset of the row's first element, its
+    /// high 32 bits the number of elements. Rows may share elements, and elements may be unused.
     List(Box<ColumnType>),
 }
 
 /// Type and layout of a column of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ColumnType {
-    /// The logical type: what SQL sees and what a download gives.
+    /// The logical type, as SQL and downloads have it.
     pub data_type: DataType,
-    /// Where values may be NULL. A column of a non-nullable source has no validity buffer; a column
-    /// of a nullable source always has one as kernels see it.
+    /// Whether values may be NULL, and so whether the column has a validity bitmap.
     pub nullable: bool,
-    /// How values lie in memory; narrower than the logical type where values allow.
+    /// Physical layout, which may be narrower than the logical type.
     pub layout: Layout,
-    /// Least and greatest value (of integers, dates, times, unscaled decimals, dictionary codes),
-    /// where they are proven for every batch of the source. Rounded outwards to powers of two by
-    /// resident tables, so that an insert seldom changes kernels.
+    /// Proven least and greatest value over all batches of the source.
+    ///
+    /// Known for integers, dates, times, unscaled decimals and dictionary codes. Resident tables
+    /// round bounds outwards to powers of two, so an insert seldom changes kernels.
     pub bounds: Option<(i128, i128)>,
 }
 
 impl ColumnType {
-    /// The layout in which batches of `data_type` are uploaded from the host without conversion.
-    /// `None` where the type is not supported on the device.
+    /// The natural layout of `data_type`: Arrow's own, which an upload does not convert.
+    ///
+    /// `None` if the type is not supported on the device.
     pub fn of(data_type: &DataType, nullable: bool) -> Option<ColumnType> {
         let nullable = nullable || data_type.is_null();
         Some(ColumnType { data_type: data_type.clone(), nullable, layout: natural(data_type)?, bounds: None })
     }
 }
 
-/// The types in which batches of `schema` are uploaded without conversion.
+/// The types of `schema` in their natural layouts, which an upload does not convert.
 ///
 /// # Errors
 /// `Unsupported`, naming the first column whose type is not supported on the device.
@@ -129,8 +134,10 @@ pub fn natural_types(schema: &Schema) -> Result<Vec<ColumnType>> {
         .collect()
 }
 
-/// As [`natural_types`], with decimals of up to 9 digits in 32 bits and of up to 18 in 64: for sources whose values have
-/// no more digits than their type, as those of files. An upload refuses a value that does not fit.
+/// As [`natural_types`], with 32-bit decimals up to 9 digits and 64-bit decimals up to 18 digits.
+///
+/// For sources whose values have no more digits than their type, such as files. An upload fails
+/// with `Range` for a value that does not fit.
 ///
 /// # Errors
 /// `Unsupported`, naming the first column whose type is not supported on the device.
@@ -183,7 +190,7 @@ fn natural(data_type: &DataType) -> Option<Layout> {
         DataType::List(element) | DataType::LargeList(element) => {
             Layout::List(Box::new(ColumnType::of(element.data_type(), element.is_nullable())?))
         }
-        // Below a NULL there are elements that are NULL, whatever their field says.
+        // Elements below a NULL list are NULL, also if their field is non-nullable.
         DataType::FixedSizeList(element, _) => Layout::List(Box::new(ColumnType::of(element.data_type(), true)?)),
         _ => return None,
     })

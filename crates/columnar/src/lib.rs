@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arrow columns in device memory.
 //!
-//! A [`DeviceBatch`] is what a `RecordBatch` is on the host: columns of one length under one schema.
-//! Each [`DeviceColumn`] follows the [`ColumnType`] of its source, which says how values lie in
-//! memory; [`upload`] and [`download`] convert between the two forms, and [`ResidentBuilder`] finds
-//! the narrowest types for tables that stay. What computes on columns lives above, what moves bytes
-//! below.
+//! - [`DeviceBatch`] is the device counterpart of `RecordBatch`.
+//! - [`DeviceColumn`] is a column in the [`ColumnType`] of its source, which defines its layout.
+//! - [`upload`] and [`download`] convert between host and device batches.
+//! - [`BatchCoalescer`] uploads small host batches as one device batch.
+//! - [`ResidentBuilder`] finds the narrowest types for a table that stays in device memory.
+//! - [`exchange`] imports and exports batches through the Arrow C Device data interface.
+//!
+//! The crate `kernels` computes on these columns; the crate `device` moves the bytes.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -26,28 +29,24 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod batch;
+mod coalescer;
 mod column;
-mod dictionary;
 mod download;
 mod error;
 pub mod exchange;
-mod gather;
-mod gathering;
+mod host_arrays;
 mod interner;
 mod layout;
-mod lists;
 mod narrow;
 mod resident;
 mod statistics;
-mod strings;
 mod upload;
 
 pub use batch::DeviceBatch;
+pub use coalescer::BatchCoalescer;
 pub use column::DeviceColumn;
 pub use download::{download, download_parts};
 pub use error::{Error, Result};
-pub use gather::ones;
-pub use gathering::Gathering;
 pub use layout::{Carrier, ColumnType, Layout, file_types, natural_types};
 pub use resident::{Resident, ResidentBuilder};
 pub use statistics::ColumnStatistics;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Integers from one width to another, on the host.
+//! Integer conversion between widths, on the host.
 
 use arrow::buffer::{Buffer, MutableBuffer, NullBuffer};
 use arrow::datatypes::i256;
 
 use crate::Carrier;
 
-/// Evaluates `$body` with `$T` as the Rust type of an integer carrier that Rust has, else `$otherwise`.
+/// Evaluates `$body` with `$T` as the primitive type of an integer carrier.
+///
+/// Evaluates `$otherwise` for carriers without one: I256 and floats.
 macro_rules! with_integer {
     ($carrier:expr, $T:ident => $body:expr, $otherwise:expr) => {
         match $carrier {
@@ -64,12 +66,12 @@ pub(crate) fn limits(carrier: Carrier) -> (i128, i128) {
     limits
 }
 
-/// The bytes at an address aligned for values of `width` bytes, copied where they are not.
+/// The buffer, or a copy of it if it is not aligned for values of `width` bytes.
 pub(crate) fn aligned(buffer: &Buffer, width: usize) -> Buffer {
     if buffer.as_ptr().align_offset(width) == 0 { buffer.clone() } else { Buffer::from_slice_ref(buffer.as_slice()) }
 }
 
-/// Appends the integers of `values` in the carrier `to`, NULLs as 0.
+/// Appends the integers of `values` in the carrier `to`, with 0 for NULLs.
 ///
 /// The error is the first value that does not fit.
 pub(crate) fn convert(
@@ -84,7 +86,7 @@ pub(crate) fn convert(
             out.extend_from_slice(values);
             Ok(())
         }
-        (Carrier::I256, _) => convert(&in_128_bits(values, nulls)?, Carrier::I128, to, nulls, out),
+        (Carrier::I256, _) => convert(&narrow_to_128(values, nulls)?, Carrier::I128, to, nulls, out),
         (_, Carrier::I256) => {
             let mut wide = MutableBuffer::default();
             convert(values, from, Carrier::I128, nulls, &mut wide)?;
@@ -96,14 +98,14 @@ pub(crate) fn convert(
     }
 }
 
-/// Integers of 256 bits in 128, NULLs as 0; else the first that does not fit.
-fn in_128_bits(values: &Buffer, nulls: Option<&NullBuffer>) -> Result<Buffer, i256> {
+/// Converts 256-bit to 128-bit integers, with 0 for NULLs. The error is as in [`convert`].
+fn narrow_to_128(values: &Buffer, nulls: Option<&NullBuffer>) -> Result<Buffer, i256> {
     let values = aligned(values, align_of::<i256>());
-    let in_128 = |(row, value): (usize, &i256)| match nulls.is_none_or(|nulls| nulls.is_valid(row)) {
+    let narrow = |(row, value): (usize, &i256)| match nulls.is_none_or(|nulls| nulls.is_valid(row)) {
         true => value.to_i128().ok_or(*value),
         false => Ok(0),
     };
-    let converted: Result<Vec<i128>, i256> = values.typed_data::<i256>().iter().enumerate().map(in_128).collect();
+    let converted: Result<Vec<i128>, i256> = values.typed_data::<i256>().iter().enumerate().map(narrow).collect();
     Ok(Buffer::from_vec(converted?))
 }
 
@@ -124,7 +126,7 @@ fn convert_small(
         with_integer!(to, To => {
             let out = &mut out.typed_data_mut::<To>()[start..];
             let mut lost = 0i128;
-            // No comparison and no early exit: the loops become vector code on any processor.
+            // No comparison and no early exit, so that the compiler vectorizes the loops.
             #[allow(clippy::unnecessary_cast)] // a carrier to itself
             let mut put = |out: &mut To, value: From| {
                 *out = value as To;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of the values of a resident column.
+//! Statistics of resident columns.
 
 use std::sync::Arc;
 
@@ -13,87 +13,87 @@ use arrow::compute::kernels::aggregate;
 use arrow::datatypes::{ArrowNumericType, DataType, Float32Type, Float64Type};
 use arrow::downcast_primitive_array;
 
+use crate::host_arrays::fixed_width_values;
 use crate::narrow::convert;
-use crate::upload::fixed_bytes;
 use crate::{Carrier, ColumnType, Layout, Result};
 
 /// Exact statistics of a resident column.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnStatistics {
-    /// Number of NULLs, where known.
+    /// Number of NULLs, if known.
     pub null_count: Option<usize>,
-    /// Least value as an array of one row; `None` where there is none or it is not known: columns
-    /// with NaN, dictionary types, fixed-size binary.
+    /// Least value as an array of one row. `None` without values, and for columns with NaN,
+    /// dictionary types and fixed-size binary.
     pub min: Option<ArrayRef>,
-    /// Greatest value, likewise.
+    /// Greatest value, as `min`.
     pub max: Option<ArrayRef>,
-    /// Number of distinct values other than NULL, where known.
+    /// Number of distinct values other than NULL, if known.
     pub distinct_count: Option<usize>,
 }
 
-/// Least and greatest value of a growing column.
+/// Running minimum and maximum of a column.
 #[derive(Debug, Clone)]
-pub(crate) enum Extremes {
+pub(crate) enum MinMax {
     /// No value so far.
-    None,
-    /// An array of one row each.
+    Empty,
+    /// Minimum and maximum, each as an array of one row.
     Known(ArrayRef, ArrayRef),
-    /// Values that have no order worth telling.
+    /// Values without a supported order.
     Unknown,
 }
 
-impl Extremes {
-    /// Takes in the values of `array`.
+impl MinMax {
+    /// Adds the values of `array`.
     pub(crate) fn add(&mut self, array: &ArrayRef) -> Result<()> {
         if array.logical_null_count() == array.len() {
             return Ok(());
         }
-        let Some((mut min, mut max)) = extremes(array) else {
-            *self = Extremes::Unknown;
+        let Some((mut min, mut max)) = min_max(array) else {
+            *self = MinMax::Unknown;
             return Ok(());
         };
         match self {
-            Extremes::Unknown => return Ok(()),
-            Extremes::None => {}
-            Extremes::Known(least, greatest) => {
+            MinMax::Unknown => return Ok(()),
+            MinMax::Empty => {}
+            MinMax::Known(least, greatest) => {
                 let all = concat(&[least, greatest, &min, &max])?;
-                let Some(both) = extremes(&all) else { return Ok(()) };
+                let Some(both) = min_max(&all) else { return Ok(()) };
                 (min, max) = both;
             }
         }
-        *self = Extremes::Known(min, max);
+        *self = MinMax::Known(min, max);
         Ok(())
     }
 
-    /// The two arrays of one row, where known.
+    /// Minimum and maximum as arrays of one row, if known.
     pub(crate) fn arrays(&self) -> (Option<ArrayRef>, Option<ArrayRef>) {
         match self {
-            Extremes::Known(min, max) => (Some(Arc::clone(min)), Some(Arc::clone(max))),
-            Extremes::None | Extremes::Unknown => (None, None),
+            MinMax::Known(min, max) => (Some(Arc::clone(min)), Some(Arc::clone(max))),
+            MinMax::Empty | MinMax::Unknown => (None, None),
         }
     }
 
-    /// The two as integers, of types that are carried as integers.
+    /// Minimum and maximum as integers, for types with an integer carrier.
     pub(crate) fn integers(&self) -> Option<(i128, i128)> {
-        let Extremes::Known(min, max) = self else { return None };
+        let MinMax::Known(min, max) = self else { return None };
         Some((integer(min)?, integer(max)?))
     }
 }
 
-/// The integer of an array of one row.
+/// The value of an array of one row, for types with an integer carrier.
 fn integer(array: &ArrayRef) -> Option<i128> {
-    // The order of intervals is not that of their bits.
+    // Intervals do not compare as their 128 bits.
     if matches!(array.data_type(), DataType::Interval(_)) {
         return None;
     }
     let Layout::Fixed(carrier) = ColumnType::of(array.data_type(), true)?.layout else { return None };
     let mut out = MutableBuffer::with_capacity(16);
-    convert(&fixed_bytes(array, carrier.width()), carrier, Carrier::I128, None, &mut out).ok()?;
+    convert(&fixed_width_values(array, carrier.width()), carrier, Carrier::I128, None, &mut out).ok()?;
     out.typed_data::<i128>().first().copied()
 }
 
-/// Least and greatest value, each as an array of one row.
-fn extremes(array: &ArrayRef) -> Option<(ArrayRef, ArrayRef)> {
+/// Minimum and maximum, each as an array of one row.
+fn min_max(array: &ArrayRef) -> Option<(ArrayRef, ArrayRef)> {
     fn primitive<T: ArrowNumericType>(array: &PrimitiveArray<T>) -> Option<(ArrayRef, ArrayRef)> {
         let one = |value| {
             let one = PrimitiveArray::<T>::from_value(value, 1).with_data_type(array.data_type().clone());

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Columns to a real device and back: OpenCL on the host's processor, with and without the memory
-//! that the two share, or what `DEVICEFUSION_TEST_DEVICE` names.
+//! Tests on a real device: OpenCL on the CPU, or the choice of `DEVICEFUSION_TEST_DEVICE`.
+//!
+//! Most tests run twice: with the device's own memory model and without unified memory.
 
+mod coalescer;
 mod data;
 mod exchange;
 mod faults;
-mod gathering;
 mod layouts;
 mod parts;
 mod resident;
@@ -26,15 +27,15 @@ fn config() -> DeviceConfig {
     testing::config().unwrap()
 }
 
-/// A queue of the device as it is: the host's processor shares its memory.
-fn shared() -> Queue {
+/// A queue of the device, which on a CPU has unified memory.
+fn default_queue() -> Queue {
     let context = Context::new(config()).expect("the tests need a device; for OpenCL on a CPU install pocl-opencl-icd");
     context.queue().unwrap()
 }
 
-/// A queue of a device that does share the host's memory, if it is such a device that the tests run on.
-fn sharing() -> Option<Queue> {
-    let queue = shared();
+/// A queue of the device if it has unified memory.
+fn unified_queue() -> Option<Queue> {
+    let queue = default_queue();
     if !queue.context().info().unified_memory {
         println!("skipped: {} has memory of its own", queue.context().info().label());
         return None;
@@ -42,8 +43,8 @@ fn sharing() -> Option<Queue> {
     Some(queue)
 }
 
-/// A queue of a device that claims to have memory of its own.
-fn apart() -> Queue {
+/// A queue of the device, which reports that it has no unified memory.
+fn discrete_queue() -> Queue {
     let plan = FaultPlan::masking(|info| info.unified_memory = false);
     Context::new(config().with_wrap(plan.wrap())).unwrap().queue().unwrap()
 }
@@ -70,7 +71,7 @@ fn down(queue: &Queue, batch: &DeviceBatch) -> Result<ArrayRef> {
     Ok(Arc::clone(batch.column(0)))
 }
 
-/// Asserts that two arrays have one type and the same values. Dictionaries may number them differently.
+/// Asserts that two arrays have the same type and values. Dictionary codes may differ.
 #[track_caller]
 fn assert_same(actual: &ArrayRef, expected: &ArrayRef, case: impl std::fmt::Display) {
     assert_eq!(actual.data_type(), expected.data_type(), "{case}");

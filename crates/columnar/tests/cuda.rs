@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device arrays under CUDA, without a GPU: over the fake `libcuda.so.1` of the crate `device`, with the real NVRTC.
+//! Device arrays under CUDA without a GPU: the fake `libcuda.so.1` of `device`, with the real
+//! NVRTC.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Its other users need more of it.
+// Other tests use more of the fake.
 #[allow(dead_code)]
 #[path = "../../device/tests/cuda/fake.rs"]
 mod fake;
@@ -20,30 +21,30 @@ use arrow::datatypes::{DataType, Int32Type, SchemaRef};
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::{ArrayExport, ArrayView, BufferKind, ImportedArray, cpu, schema};
 use columnar::{DeviceBatch, Error, Result, download, exchange, natural_types, upload};
-use device::{Buffer, Context, DeviceConfig, Queue, Selector};
+use device::{Buffer, Context, DeviceConfig, DriverKind, Queue, Selector};
 use futures::executor::block_on;
 
 use crate::fake::Turn;
 
-/// One queue of a context on the fake. Declare it after the turn: it goes first.
+/// A queue of a context on the fake. Declare it after `turn`, so that it is dropped first.
 fn queue(turn: &Turn) -> Queue {
-    let config = DeviceConfig::default().with_selector(Selector::Cuda).with_nvrtc_path(&turn.nvrtc);
+    let config = DeviceConfig::default().with_selector(Selector::Driver(DriverKind::Cuda)).with_nvrtc_path(&turn.nvrtc);
     Context::new(config).unwrap().queue().unwrap()
 }
 
 /// Columns of every layout.
 fn host(rows: usize) -> RecordBatch {
     let some = |row: usize| !row.is_multiple_of(3);
-    let text = |row: usize| ["", "short", "a string that is longer than twelve bytes"][row % 3];
+    let string = |row: usize| ["", "short", "a string that is longer than twelve bytes"][row % 3];
     let columns: [(&str, ArrayRef); 9] = [
         ("null", Arc::new(NullArray::new(rows))),
         ("bits", Arc::new((0..rows).map(|row| some(row).then_some(row % 2 == 0)).collect::<BooleanArray>())),
         ("numbers", Arc::new((0..rows).map(|row| some(row).then_some(row as i32)).collect::<Int32Array>())),
         ("all", Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row as i64)))),
         ("decimals", Arc::new((0..rows).map(|row| Some(row as i128 - 50)).collect::<Decimal128Array>())),
-        ("strings", Arc::new((0..rows).map(|row| some(row).then_some(text(row))).collect::<StringArray>())),
-        ("views", Arc::new((0..rows).map(|row| Some(text(row))).collect::<StringViewArray>().gc())),
-        ("few", Arc::new((0..rows).map(|row| Some(text(row))).collect::<DictionaryArray<Int32Type>>())),
+        ("strings", Arc::new((0..rows).map(|row| some(row).then_some(string(row))).collect::<StringArray>())),
+        ("views", Arc::new((0..rows).map(|row| Some(string(row))).collect::<StringViewArray>().gc())),
+        ("few", Arc::new((0..rows).map(|row| Some(string(row))).collect::<DictionaryArray<Int32Type>>())),
         ("nothings", Arc::new(FixedSizeBinaryArray::new(0, arrow::buffer::Buffer::default(), Some(vec![true; rows].into())))),
     ];
     RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
@@ -54,7 +55,7 @@ fn up(queue: &Queue, host: &RecordBatch) -> DeviceBatch {
 }
 
 fn imported(array: FFI_ArrowDeviceArray, schema: &SchemaRef) -> ImportedArray {
-    // SAFETY: these tests export what they import.
+    // SAFETY: this process exported the array.
     unsafe { ImportedArray::import(array, &schema::batch_field(schema)) }.unwrap()
 }
 
@@ -63,7 +64,7 @@ fn import(queue: &Queue, array: FFI_ArrowDeviceArray, schema: &SchemaRef) -> Res
     block_on(exchange::import(queue, imported(array, schema), schema, &all))
 }
 
-/// Asserts that all memory below `view` is pinned; how many buffers there were.
+/// Asserts that all buffers of `view` and its children are pinned. Returns their number.
 fn assert_pinned(turn: &Turn, view: &ArrayView<'_>) -> usize {
     let mut count = 0;
     for buffer in view.buffers().filter(|buffer| !buffer.ptr.is_null() && buffer.kind != BufferKind::VariadicLengths) {
@@ -104,7 +105,7 @@ fn host_memory_is_waited_for() {
 }
 
 #[test]
-fn host_memory_goes_up_again_after_its_event() {
+fn host_memory_is_uploaded_again_after_its_event() {
     let Some(turn) = Turn::take() else { return };
     let queue = queue(&turn);
     let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
@@ -112,7 +113,7 @@ fn host_memory_goes_up_again_after_its_event() {
     let mut array = block_on(exchange::export_to_host(&queue, &up(&queue, &host))).unwrap();
     let other = queue.context().queue().unwrap();
     let work = other.alloc(1 << 20).unwrap();
-    // The fake begins it when other work needs it.
+    // The fake holds the fill back until other work waits for it.
     turn.hold(true);
     other.fill(&work, 0, 1 << 20, 1).unwrap();
     let event = other.record().unwrap();
@@ -143,25 +144,25 @@ fn refusals_of_the_driver_fail_exports() {
     }
 }
 
-/// What a peer may give: any pointer into an allocation that its type allows.
-struct Peer<'a> {
+/// A producer whose pointers lie anywhere in an allocation, as far as the type allows.
+struct UnalignedProducer<'a> {
     queue: &'a Queue,
     owners: Vec<Buffer>,
 }
 
-impl Peer<'_> {
-    /// The buffers of a host array in device memory, each `shift` bytes behind the start of an allocation.
+impl UnalignedProducer<'_> {
+    /// Copies the buffers of a host array to device memory, `shift` bytes into an allocation.
     fn column(&mut self, host: &ArrayView<'_>, shift: impl Fn(BufferKind) -> usize) -> ArrayExport {
         let buffers = host.buffers().map(|buffer| match buffer.kind {
             BufferKind::VariadicLengths => buffer.ptr,
             _ if buffer.ptr.is_null() => buffer.ptr,
-            // Of strings, nothing but their offsets says how many bytes there are.
-            kind => self.place(buffer.ptr, buffer.len_bytes.unwrap_or(800), shift(kind)),
+            // The length of a string heap is known only from the offsets.
+            kind => self.copy_to_device(buffer.ptr, buffer.len_bytes.unwrap_or(800), shift(kind)),
         });
         ArrayExport::new(host.len()).null_count(host.null_count()).buffers(buffers.collect())
     }
 
-    fn place(&mut self, from: *const c_void, bytes: usize, shift: usize) -> *const c_void {
+    fn copy_to_device(&mut self, from: *const c_void, bytes: usize, shift: usize) -> *const c_void {
         let to = self.queue.alloc(bytes + shift).unwrap();
         // SAFETY: the host array has these bytes.
         self.queue.write(&to, shift, unsafe { std::slice::from_raw_parts(from.cast(), bytes) }).unwrap();
@@ -171,20 +172,20 @@ impl Peer<'_> {
     }
 }
 
-/// Kernels load 16 bytes at once; strings begin anywhere in their heap anyhow.
+/// Kernels load up to 16 bytes at once, except from string heaps.
 #[test]
-fn pointers_that_kernels_cannot_load_from_are_copied() {
+fn unaligned_buffers_are_copied() {
     let Some(turn) = Turn::take() else { return };
     let queue = queue(&turn);
     let strings = || (0..100).map(|row| (row % 7 != 0).then_some("8 bytes!"));
-    // What the elements of a type are multiples of.
+    // With the alignment of each type's elements.
     let columns: [(ArrayRef, usize); 6] = [
         (Arc::new((0..100).map(|row| (row % 7 != 0).then_some(row % 2 == 0)).collect::<BooleanArray>()), 1),
         (Arc::new((0..100).map(|row| (row % 7 != 0).then_some(row)).collect::<Int32Array>()), 4),
         (Arc::new((0..100).map(|row| (row % 7 != 0).then_some(row)).collect::<Int64Array>()), 8),
         (Arc::new((0..100).map(|row| (row % 7 != 0).then_some(row)).collect::<Decimal128Array>()), 8),
         (Arc::new(StringArray::from_iter_values((0..100).map(|_| "8 bytes!"))), 4),
-        (Arc::new(strings().map(|text| text.map(|text| text.repeat(2))).collect::<StringViewArray>().gc()), 8),
+        (Arc::new(strings().map(|string| string.map(|string| string.repeat(2))).collect::<StringViewArray>().gc()), 8),
     ];
     for (column, step) in columns {
         let batch = RecordBatch::try_from_iter_with_nullable([("x", column, true)]).unwrap();
@@ -194,12 +195,12 @@ fn pointers_that_kernels_cannot_load_from_are_copied() {
             let case = format!("{}, {shift} steps of {step} bytes", host.data_type());
             let is_heap = |kind| matches!(kind, BufferKind::Bytes | BufferKind::Variadic);
             let shift_of = |kind| if kind == BufferKind::Validity || is_heap(kind) { shift } else { shift * step };
-            let mut peer = Peer { queue: &queue, owners: Vec::new() };
-            let column = peer.column(&host, shift_of);
-            let given: Vec<u64> = peer.owners.iter().map(|buffer| buffer.raw().handle).collect();
+            let mut producer = UnalignedProducer { queue: &queue, owners: Vec::new() };
+            let column = producer.column(&host, shift_of);
+            let given: Vec<u64> = producer.owners.iter().map(|buffer| buffer.raw().handle).collect();
             let kinds = || host.buffers().filter(|buffer| !buffer.ptr.is_null()).map(|buffer| buffer.kind);
             let given: Vec<(BufferKind, u64)> = kinds().zip(given).map(|(kind, at)| (kind, at + shift_of(kind) as u64)).collect();
-            let root = ArrayExport::batch(100, vec![column]).unwrap().owner(Box::new(peer.owners));
+            let root = ArrayExport::batch(100, vec![column]).unwrap().owner(Box::new(producer.owners));
             let exported = root.export(ArrowDeviceType::CUDA, 0, ptr::null_mut()).unwrap();
             let back = import(&queue, exported, &batch.schema()).unwrap();
 
@@ -214,9 +215,9 @@ fn pointers_that_kernels_cannot_load_from_are_copied() {
     }
 }
 
-/// R46: a buffer without bytes may be anywhere.
+/// R46: the pointer of an empty buffer may be invalid.
 #[test]
-fn pointers_to_nothing_are_not_asked_about() {
+fn pointers_of_empty_buffers_are_not_used() {
     let Some(turn) = Turn::take() else { return };
     let queue = queue(&turn);
     let nowhere = 0x10 as *const c_void;
@@ -224,17 +225,17 @@ fn pointers_to_nothing_are_not_asked_about() {
     let short: ArrayRef = Arc::new(StringViewArray::from(vec!["a", "b", "c", "", "e"]));
     for column in [nothings, short] {
         let batch = RecordBatch::try_from_iter_with_nullable([("x", column, true)]).unwrap();
-        let mut peer = Peer { queue: &queue, owners: Vec::new() };
+        let mut producer = UnalignedProducer { queue: &queue, owners: Vec::new() };
         let lengths = Box::new(0i64);
         let buffers = match batch.column(0).data_type() {
             DataType::Utf8View => {
                 let views = batch.column(0).as_string_view().views();
-                vec![ptr::null(), peer.place(views.as_ptr().cast(), 80, 0), nowhere, ptr::from_ref(&*lengths).cast()]
+                vec![ptr::null(), producer.copy_to_device(views.as_ptr().cast(), 80, 0), nowhere, ptr::from_ref(&*lengths).cast()]
             }
             _ => vec![ptr::null(), nowhere],
         };
         let column = ArrayExport::new(5).buffers(buffers);
-        let root = ArrayExport::batch(5, vec![column]).unwrap().owner(Box::new((peer.owners, lengths)));
+        let root = ArrayExport::batch(5, vec![column]).unwrap().owner(Box::new((producer.owners, lengths)));
         let exported = root.export(ArrowDeviceType::CUDA, 0, ptr::null_mut()).unwrap();
         let back = import(&queue, exported, &batch.schema()).unwrap();
         assert_eq!(block_on(download(&queue, &back)).unwrap(), batch);

@@ -2,8 +2,20 @@
 //! Apache DataFusion on devices.
 //!
 //! [`session`] gives a `SessionContext` whose plans run on a GPU, or on a CPU through an OpenCL
-//! driver; [`SessionStateBuilderExt::with_device`] adds the same to a state of one's own. EXPLAIN
-//! shows what runs where, and why the rest stays on the host.
+//! driver. [`SessionStateBuilderExt::with_device`] adds the same to an existing session state.
+//! EXPLAIN shows which operators run on the device, and why the others stay on the host.
+//!
+//! | folder | content |
+//! |---|---|
+//! | `session` | sessions, settings, the device runtime |
+//! | `planner` | offloading of operators, and the reasons against it |
+//! | `expr` | translation of expressions, aggregates and window functions |
+//! | `exec` | the physical operators |
+//! | `graph` | lowering of device operators to stages |
+//! | `run` | execution of stages |
+//! | `table` | resident tables |
+//! | `exchange` | device arrays of other libraries, and results for them |
+//! | `futhark` | SQL functions from compiled Futhark libraries |
 //!
 //! ```
 //! # tokio::runtime::Runtime::new()?.block_on(async {
@@ -15,35 +27,29 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod aggregate;
-mod device_function;
+#[cfg(doctest)]
+mod book;
+mod error;
 mod exchange;
 pub mod exec;
 mod expr;
-mod functions;
 mod futhark;
 mod graph;
-mod list_key;
-mod metrics;
-mod options;
-mod own;
-mod parameters;
 mod planner;
+mod reason;
 mod run;
-mod runtime;
 mod session;
 mod table;
-mod texts;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
-pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc};
-pub use parameters::{with_parameters, with_rows_of_parameters};
 pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,
     placement,
 };
 pub use run::DeviceBatchStream;
-pub use runtime::DeviceRuntime;
-pub use session::{SessionStateBuilderExt, has_device, session, session_with};
+pub use session::{
+    Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc, has_device, session,
+    session_with, with_parameters, with_rows_of_parameters,
+};
 pub use table::{DeviceTable, register_schema};

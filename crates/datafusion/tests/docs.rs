@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The generated pages of the book: what runs on the device, asked of the planner and of the kernels, and
-//! the settings.
+//! The generated pages of the book: `docs/support.md` from the planner and the kernels, and
+//! `docs/settings.md` from the settings.
 //!
-//! A page that differs from what the code says fails. `DEVICEFUSION_WRITE_DOCS=1 cargo test -p devicefusion
-//! --test docs` writes the pages anew. Planning needs a device; PoCL is enough, and `DEVICEFUSION_TEST_DEVICE` names another.
+//! A page that differs from the code fails its test. `DEVICEFUSION_WRITE_DOCS=1 cargo test
+//! --workspace --test docs` writes the pages. Planning needs a device; PoCL is enough, and
+//! `DEVICEFUSION_TEST_DEVICE` names another. `crates/cli/tests/book.rs` runs the SQL and the shell
+//! commands of the book.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -23,6 +25,7 @@ use datafusion::functions_aggregate::expr_fn as aggregates;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, Operator, binary_expr, cast as cast_to, col, lit, when};
 use datafusion::prelude::DataFrame;
 use devicefusion::{DeviceOptions, PlacementKind, placement};
+use kernels::expr::AggregateFunction;
 use kernels::support::{supports_cast, supports_type};
 
 /// Compares a page with the committed one, or writes it.
@@ -37,8 +40,8 @@ fn check(page: &str, text: &str) {
     let line = differs.unwrap_or_else(|| committed.lines().count().min(text.lines().count()));
     assert!(
         committed == text,
-        "docs/{page} is not what the code says, from line {} on:\ncommitted: {}\nthe code:  {}\n\
-         DEVICEFUSION_WRITE_DOCS=1 cargo test -p devicefusion --test docs writes it anew",
+        "docs/{page} differs from the code, from line {} on:\ncommitted: {}\nthe code:  {}\n\
+         DEVICEFUSION_WRITE_DOCS=1 cargo test --workspace --test docs writes it",
         line + 1,
         committed.lines().nth(line).unwrap_or("(no such line)"),
         text.lines().nth(line).unwrap_or("(no such line)"),
@@ -49,13 +52,15 @@ fn check(page: &str, text: &str) {
 fn settings_page_is_what_the_code_says() {
     let mut page = String::from(
         "# Settings\n\n\
-         `SET device.memory_bytes = 8000000000`, or, for the shell and `devicefusion::session`, the environment:\n\
-         `DATAFUSION_DEVICE_MEMORY_BYTES`. `SHOW ALL` lists the values of a session, `SHOW ALL VERBOSE` what they mean; DataFusion's\n\
-         `RESET` knows only its own settings. A *frozen* setting can change until the session's device is open, which the first query\n\
-         that has a use for it does; from then on `SET` refuses another value.\n\n\
-         A setting that asks for what there is not (a device, a folder, memory enough) fails the queries that have a use for it; it\n\
-         never sends them to the host in silence. Only with `device.selector = 'auto'` do queries run on the host where there is no device.\n\n\
-         This page is generated from the settings' own table.\n\n\
+         `SET device.memory_bytes = 8000000000` sets a value in a session. The shell and `devicefusion::session`\n\
+         also read the environment: `DATAFUSION_DEVICE_MEMORY_BYTES`. `SHOW ALL` lists the values,\n\
+         `SHOW ALL VERBOSE` their meanings. DataFusion's `RESET` covers its own settings only.\n\n\
+         - A *frozen* setting can change until the first query opens the session's device. From then on\n\
+         \x20 `SET` refuses another value.\n\
+         - A setting may ask for an absent device or folder, or for too much memory. Queries that need it\n\
+         \x20 then fail; none moves to the host in silence.\n\
+         - Only `device.selector = 'auto'` runs queries on the host where there is no device.\n\n\
+         This page is generated from the table of the settings.\n\n\
          | setting | default | frozen | meaning |\n|---|---|---|---|\n",
     );
     for setting in DeviceOptions::documentation() {
@@ -70,10 +75,13 @@ fn settings_page_is_what_the_code_says() {
 async fn support_page_is_what_the_code_says() {
     let mut page = String::from(
         "# What runs on the device\n\n\
-         This page is generated: the planner, or the generator of kernels, was asked about each entry. What stays on the host gives\n\
-         the same answer; `EXPLAIN` says why it is there, and `SET device.fallback = 'error'` forbids it.\n\n\
-         In the tables **●** means on the device, **host** on the host, and **·** that DataFusion has no such expression, or fails\n\
-         whatever the values. A type's name says that the result is of that type, which stays on the host.\n",
+         This page is generated: the planner or the kernels' generator answered each entry. An operator on\n\
+         the host gives the same answer. `EXPLAIN` says why it is there, and `SET device.fallback = 'error'`\n\
+         forbids it.\n\n\
+         | mark | meaning |\n|---|---|\n\
+         | ● | on the device |\n| host | on the host |\n\
+         | · | DataFusion has no such expression, or it fails for all values |\n\
+         | a type | the result has that type, which stays on the host |\n",
     );
     page += &operators().await;
     page += &types();
@@ -84,7 +92,7 @@ async fn support_page_is_what_the_code_says() {
     check("support.md", &page);
 }
 
-/// A session that moves whatever it can.
+/// A session that offloads every supported operator.
 fn session() -> SessionContext {
     let ctx = devicefusion::session_with(SessionConfig::new(), Arc::default()).unwrap();
     let mut options = ctx.state().config_options().clone();
@@ -97,7 +105,7 @@ fn session() -> SessionContext {
     ctx
 }
 
-/// The same of a query that plain DataFusion answers.
+/// Like [`runs`], for a query that plain DataFusion answers.
 async fn runs_if_plain(query: impl AsyncFn(&SessionContext) -> Result<DataFrame>, contexts: &[SessionContext; 2]) -> Outcome {
     let [device, plain] = contexts;
     match query(plain).await {
@@ -110,7 +118,7 @@ async fn runs_if_plain(query: impl AsyncFn(&SessionContext) -> Result<DataFrame>
     }
 }
 
-/// Whether a query runs on the device as a whole, else why not.
+/// Whether the whole query runs on the device, else the reasons.
 async fn runs(frame: Result<DataFrame>) -> Outcome {
     let plan = match frame {
         Ok(frame) => frame.create_physical_plan().await,
@@ -154,7 +162,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome of several expressions together: the worst of those that there are.
+    /// The outcome of several expressions together: the worst one.
     fn and(self, other: Outcome) -> Outcome {
         match (self, other) {
             (Outcome::NotSql, outcome) | (outcome, Outcome::NotSql) => outcome,
@@ -170,7 +178,7 @@ impl Outcome {
     }
 }
 
-/// Text that may stand in a cell of a table.
+/// Escapes a string for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
@@ -227,7 +235,7 @@ async fn operators() -> String {
     ];
     let mut text = String::from(
         "\n## Operators\n\n\
-         Scans, inserts and moves of rows between partitions are not operators that compute; they feed the device from any source.\n\n\
+         Scans, inserts and repartitioning do not compute. They feed the device from any source.\n\n\
          | query | example | where it runs |\n|---|---|---|\n",
     );
     for (name, sql) in QUERIES {
@@ -253,7 +261,7 @@ async fn operators() -> String {
 
 // Types
 
-/// The types that columns and values are tried in, with the names that SQL and Arrow know them by.
+/// The types of columns and values that the pages list.
 fn all_types() -> Vec<DataType> {
     use DataType::*;
     use TimeUnit::*;
@@ -312,7 +320,7 @@ fn all_types() -> Vec<DataType> {
 fn types() -> String {
     let mut text = String::from(
         "\n## Types\n\n\
-         Resident tables keep values in fewer bytes where they fit; the type that SQL sees does not change.\n\n\
+         Resident tables keep values in fewer bytes where they fit. The SQL type does not change.\n\n\
          | type | in device memory, a value |\n|---|---|\n",
     );
     let item = || Arc::new(Field::new_list_field(DataType::Int64, true));
@@ -364,7 +372,7 @@ fn describe(layout: &Layout) -> String {
         Layout::Offsets64 => "a 64-bit offset, and its bytes".to_owned(),
         Layout::Views => "a 16-byte view, and its bytes".to_owned(),
         Layout::Dictionary { codes, .. } => format!("a code of {} bytes, and a dictionary", codes.width()),
-        Layout::List(_) => "an 8-byte word, and its elements".to_owned(),
+        Layout::List(_) => "an 8-byte offset/length pair, and its elements".to_owned(),
     }
 }
 
@@ -410,7 +418,7 @@ fn constant(data_type: &DataType) -> ScalarValue {
     ScalarValue::try_from_array(&array.unwrap_or_else(|error| panic!("{data_type}: {error}")), 0).unwrap()
 }
 
-/// A table of types by columns; types that do not differ share a row, and reasons follow.
+/// A table of types by columns. Types with equal marks share a row; the reasons follow.
 struct Matrix {
     columns: Vec<&'static str>,
     rows: Vec<(Vec<String>, Vec<String>)>,
@@ -443,7 +451,7 @@ impl Matrix {
             writeln!(text, "| {} | {} |", types.join(", "), marks.join(" | ")).unwrap();
         }
         if !self.reasons.is_empty() {
-            text += "\nWhat EXPLAIN says of those on the host:\n\n";
+            text += "\nReasons of EXPLAIN for those on the host:\n\n";
             self.reasons.iter().for_each(|reason| writeln!(text, "- {reason}").unwrap());
         }
         text
@@ -505,7 +513,7 @@ async fn expressions() -> String {
         for (_, make) in &columns {
             let mut outcome = Outcome::NotSql;
             for expr in make(&data_type) {
-                // A filter makes even a plain column something to compute.
+                // A filter makes a plain column an operator that computes.
                 let query =
                     async |ctx: &SessionContext| ctx.table("t").await?.filter(flag())?.select(vec![expr.clone().alias("x")]);
                 outcome = outcome.and(runs_if_plain(query, &contexts).await);
@@ -515,7 +523,7 @@ async fn expressions() -> String {
         matrix.add(&data_type, &outcomes);
     }
     format!(
-        "\n## Expressions\n\nBoth operands of one type; where types differ, DataFusion casts one, and casts are [below](#casts). \
+        "\n## Expressions\n\nBoth operands have one type. Where types differ, DataFusion casts one; [casts](#casts) are below.\n\
          Expressions nest freely.\n{}",
         matrix.text()
     )
@@ -565,8 +573,8 @@ async fn functions() -> String {
     .unwrap();
     let mut text = String::from(
         "\n## Functions\n\n\
-         DataFusion rewrites some functions to expressions of the table above. A sample, over integers `a` and `b`, a float `x`, a string `s`, a\n\
-         date `d` and a list `l`:\n\n| call | where it runs |\n|---|---|\n",
+         DataFusion rewrites some functions to expressions of the table above. A sample, over integers `a` and\n\
+         `b`, a float `x`, a string `s`, a date `d` and a list `l`:\n\n| call | where it runs |\n|---|---|\n",
     );
     for call in CALLS {
         let place = match runs(ctx.sql(&format!("SELECT {call} FROM t WHERE flag")).await).await {
@@ -630,6 +638,13 @@ async fn aggregate_functions() -> String {
         ("`string_agg`", Box::new(move || vec![datafusion::functions_aggregate::string_agg::string_agg(a(), lit(", "))])),
     ];
     let mut names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    // Each aggregate of the kernels' table has a column, by its name or a prefix such as `regr_…`.
+    for named in AggregateFunction::ALL.iter().flat_map(|function| function.row().names) {
+        let (full, base) = (named.name, named.name.trim_end_matches("_pop"));
+        let is_name =
+            |word: &str| word == full || word == base || word.strip_suffix('…').is_some_and(|prefix| full.starts_with(prefix));
+        assert!(names.iter().any(|column| column.split('`').any(is_name)), "{full} has no column");
+    }
     names.push("`GROUP BY`, `DISTINCT`");
     let mut matrix = Matrix::new(names);
     for data_type in all_types() {
@@ -660,8 +675,8 @@ async fn aggregate_functions() -> String {
         matrix.add(&data_type, &outcomes);
     }
     format!(
-        "\n## Aggregates\n\nWith and without `GROUP BY`, each also with `FILTER (WHERE …)`; the last column is the type as a key, where `NULL` is a \
-         group of its own.\n{}",
+        "\n## Aggregates\n\nWith and without `GROUP BY`, each also with `FILTER (WHERE …)`. The last column is the type as a key,\n\
+         where `NULL` is a group of its own.\n{}",
         matrix.text()
     )
 }
@@ -676,7 +691,8 @@ fn casts() -> String {
         false => "·",
     };
     let matrix: Vec<Vec<&str>> = types.iter().map(|from| types.iter().map(|to| mark(from, to)).collect()).collect();
-    // Types from which the same casts lead anywhere, and to which they lead from everywhere, are one.
+    // Types from which the same casts lead anywhere, and to which they lead from everywhere, are
+    // one.
     let alike = |i: usize, j: usize| {
         (0..types.len()).all(|k| k == i || k == j || (matrix[i][k] == matrix[j][k] && matrix[k][i] == matrix[k][j]))
             && matrix[i][j] == matrix[i][i]
@@ -691,8 +707,8 @@ fn casts() -> String {
     }
     let mut text = String::from(
         "\n## Casts\n\n\
-         `CAST` fails the query where a value has no counterpart, `TRY_CAST` gives `NULL` there; both are on the device or neither. Rows are what is\n\
-         cast, columns what it is cast to.\n\n",
+         `CAST` fails the query for a value without a counterpart; `TRY_CAST` gives `NULL`. Both are on the\n\
+         device or neither. Rows are the source types, columns the target types.\n\n",
     );
     for (number, group) in groups.iter().enumerate() {
         let names: Vec<String> = group.iter().map(|index| format!("`{}`", types[*index])).collect();
@@ -707,7 +723,7 @@ fn casts() -> String {
     text
 }
 
-/// The planner gives casts the answer that the table gives them.
+/// The planner and the table agree on casts.
 #[tokio::test]
 async fn planner_casts_what_the_page_says() {
     let dictionary = |value| DataType::Dictionary(Box::new(DataType::Int16), Box::new(value));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The examples of `examples/peers` are run as their users run them, and `docs/device-data.md` shows what is in them.
+//! The examples of `examples/peers` are run as their users run them, and `docs/peers.md` and
+//! `docs/peers-gpu.md` show parts of them.
 //!
 //! Needs Python with pyarrow and nanoarrow, by `scripts/python-peers.sh`, and a C++ compiler. Where these are missing the
 //! tests say so and pass, unless `DEVICEFUSION_REQUIRE_PYTHON=1`. What needs a GPU is compiled only.
@@ -99,7 +100,7 @@ for again in rows.column_names, lambda: query("SELECT n FROM t", rows), lambda: 
     ));
     let mut expected = ["No field named m", "device.fallback", "Divide by zero"].map(|text| [text, text]).concat();
     // As host arrays lists go.
-    expected.extend(["List(Int64) has no form as a device array", "moved already", "moved already", "NUL"]);
+    expected.extend(["List(Int64) has no layout as an Arrow device array", "moved already", "moved already", "NUL"]);
     let said: Vec<_> = said.lines().collect();
     assert!(said.len() == expected.len() && said.iter().zip(expected).all(|(line, text)| line.contains(text)), "{said:#?}");
 }
@@ -172,7 +173,7 @@ fn arrow_cpp_gives_and_takes_streams() {
 /// Memory of an OpenCL device both ways, through a `MemoryManager`.
 #[test]
 fn arrow_cpp_gives_and_takes_device_memory() {
-    if device::testing::config().unwrap().selector != device::Selector::OpenCl {
+    if device::testing::config().unwrap().selector != device::Selector::Driver(device::DriverKind::OpenCl) {
         println!("skipped: the device of the tests is none of OpenCL's");
         return;
     }
@@ -196,11 +197,11 @@ fn what_needs_a_gpu_compiles() {
     run(python.args(files));
 }
 
-/// Code that the page shows below the name of an example is part of that example.
+/// Code that the pages show below the name of an example is part of that example.
 #[test]
 fn the_page_shows_what_is_run() {
-    let page = std::fs::read_to_string(root().join("docs/device-data.md")).unwrap();
-    let (_, peers) = page.split_once("\n## Peers\n").unwrap();
+    let page = |name| std::fs::read_to_string(root().join("docs").join(name)).unwrap();
+    let peers = page("peers.md") + &page("peers-gpu.md");
     let mut shown = Vec::new();
     let mut file = None;
     let mut lines = peers.lines();
@@ -214,11 +215,11 @@ fn the_page_shows_what_is_run() {
             let file = file.expect("a piece of code without the name of its file");
             let text = std::fs::read_to_string(folder().join(file)).unwrap();
             let whole = format!("\n{}\n", code.join("\n"));
-            assert!(text.contains(&whole), "docs/device-data.md: this is not in examples/peers/{file}:\n{whole}");
+            assert!(text.contains(&whole), "docs/peers*.md: this is not in examples/peers/{file}:\n{whole}");
             shown.push(file);
         }
     }
     for file in ["pyarrow_sql.py", "nanoarrow_sql.py", "arrow_cpp_sql.cc", "cudf_sql.py", "cupy_sql.py"] {
-        assert!(shown.contains(&file), "docs/device-data.md shows nothing of examples/peers/{file}");
+        assert!(shown.contains(&file), "docs/peers*.md show nothing of examples/peers/{file}");
     }
 }

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings of a context. They are read once, when the context is made.
+//! The settings of a context. They are read once, when it is created.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, DriverOptions, LogSink};
 use crate::error::MEMORY_SETTING;
-use crate::{DeviceInfo, DeviceKind, Error, ProgramQueue, Result, Selector};
+use crate::host::host_memory_bytes;
+use crate::info::{DeviceInfo, DeviceKind};
+use crate::interop::ApplicationQueue;
+use crate::selector::Selector;
+use crate::{Error, Result};
 
 /// The smallest limit of a pool.
 const LEAST_MEMORY_BYTES: usize = 64 << 10;
 
-/// Takes lines that a context logs.
-pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// Puts a driver of a test's own between a context and its driver.
+/// Wraps a context's driver in a driver of a test.
 pub type Wrap = Arc<dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync>;
 
-/// Whether kernels work in memory of the host in place, or in copies.
+/// Whether kernels use host memory in place, or a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UnifiedMemory {
-    /// Each column is copied to memory of the driver's, and results back.
+    /// Columns are copied to memory of the driver, and results back.
     Never,
-    /// In place; a device that cannot is not opened.
+    /// In place; other devices are refused.
     Always,
     /// In place where the device can: a CPU.
     #[default]
@@ -31,7 +32,7 @@ pub enum UnifiedMemory {
 }
 
 impl UnifiedMemory {
-    /// The device as the driver is to see it.
+    /// The device's properties with this setting applied.
     pub(crate) fn apply(self, mut info: DeviceInfo) -> Result<DeviceInfo> {
         if self == Self::Always && !info.unified_memory {
             let reason = "it cannot work in the host's memory, which device.unified_memory = always asks for".to_owned();
@@ -42,47 +43,52 @@ impl UnifiedMemory {
     }
 }
 
-/// What a context is made from.
+/// The configuration of a context.
 ///
 /// # Examples
 /// ```
-/// use device::{DeviceConfig, Selector};
-/// let config = DeviceConfig::default().with_selector(Selector::OpenCl).with_memory_bytes(1 << 30);
+/// use device::{DeviceConfig, DriverKind, Selector};
+/// let opencl = Selector::Driver(DriverKind::OpenCl);
+/// let config = DeviceConfig::default().with_selector(opencl).with_memory_bytes(1 << 30);
 /// assert_eq!(config.memory_bytes, 1 << 30);
 /// assert!(config.profiling);
 /// ```
 #[derive(Clone)]
 pub struct DeviceConfig {
-    /// Which device.
+    /// The rule that selects the device.
     pub selector: Selector,
     /// A part of the platform's name, where several drivers offer the same device.
     pub platform: Option<String>,
-    /// Bytes that the pool may hold; 0 means 90 % of a GPU's memory, half of the host's for a CPU. Below 64 KiB
-    /// nothing could run: no context is made then.
+    /// The limit of the memory pool in bytes. 0 is the default: 90 % of a GPU's memory, half of the
+    /// host's memory for a CPU. Values below 64 KiB are refused.
     pub memory_bytes: usize,
-    /// Options for the device's compiler, after our own.
+    /// Options for the device's compiler, after those of this crate.
     pub compile_options: Vec<String>,
-    /// Folder that compiled programs are kept in between processes; none are without it.
+    /// The folder of compiled programs that later processes reuse; `None` keeps none.
     pub cache_dir: Option<PathBuf>,
-    /// Whether each launch is timed by the device. Costs a few microseconds a launch.
+    /// Whether the device times each launch, which costs a few microseconds.
     pub profiling: bool,
-    /// How many launches [`Context::timeline`](crate::Context::timeline) keeps, the latest ones, of some 40 bytes each; 0 for
-    /// none. Above 0 each launch is timed, whatever `profiling` says.
+    /// The most launches in [`Context::timeline`](crate::Context::timeline), about 40 bytes each; 0
+    /// for none. Above 0 each launch is timed, even without `profiling`.
     pub timeline: usize,
-    /// CUDA's run-time compiler, a file or its folder, where it lies outside the places that are searched.
+    /// CUDA's run-time compiler: a file or its folder, outside of the searched folders.
     pub nvrtc_path: Option<PathBuf>,
-    /// Whether kernels work in host memory in place.
+    /// Whether kernels use host memory in place.
     pub unified_memory: UnifiedMemory,
-    /// A queue of the program's own, whose device is used, and its `cl_context`. Whatever the program has enqueued there when
-    /// a [`queue`](crate::Context::queue) is taken comes before the work of that. The selector may leave the choice, or name
-    /// the same device.
-    pub program_queue: Option<ProgramQueue>,
-    /// Folder that the text and the image of each program is left in, for [`load_programs`](Self::load_programs) or tools.
+    /// A queue of the application. The context uses its device and, with OpenCL, its `cl_context`.
+    ///
+    /// - Work enqueued there comes before the work of each [`queue`](crate::Context::queue) that is
+    ///   taken later.
+    /// - The selector must be `auto` or match the same device.
+    pub application_queue: Option<ApplicationQueue>,
+    /// The folder for source and image of each program, for [`load_programs`](Self::load_programs)
+    /// or tools.
     pub dump_programs: Option<PathBuf>,
-    /// Folder that programs are taken from before one is compiled: images where all that they depend on is the same, and texts
-    /// in place of those that bear their name.
+    /// The folder that is searched before a compilation:
+    /// - an image is used if everything that it depends on is equal;
+    /// - an edited source replaces the source of the same file name.
     pub load_programs: Option<PathBuf>,
-    /// Takes lines that tell what the context does.
+    /// Takes the lines that the context logs.
     pub log: Option<LogSink>,
     /// For tests: wraps the driver, see [`testing`](crate::testing).
     pub wrap: Option<Wrap>,
@@ -100,7 +106,7 @@ impl Default for DeviceConfig {
             timeline: 0,
             nvrtc_path: None,
             unified_memory: UnifiedMemory::Auto,
-            program_queue: None,
+            application_queue: None,
             dump_programs: None,
             load_programs: None,
             log: None,
@@ -121,7 +127,7 @@ impl fmt::Debug for DeviceConfig {
             .field("timeline", &self.timeline)
             .field("nvrtc_path", &self.nvrtc_path)
             .field("unified_memory", &self.unified_memory)
-            .field("program_queue", &self.program_queue)
+            .field("application_queue", &self.application_queue)
             .field("dump_programs", &self.dump_programs)
             .field("load_programs", &self.load_programs)
             .field("log", &self.log.is_some())
@@ -143,7 +149,7 @@ impl DeviceConfig {
         self
     }
 
-    /// Sets the bytes that the pool may hold, 0 for the device's default.
+    /// Sets the limit of the memory pool in bytes, 0 for the device's default.
     pub fn with_memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = bytes;
         self
@@ -155,7 +161,7 @@ impl DeviceConfig {
         self
     }
 
-    /// Keeps compiled programs in a folder.
+    /// Sets the folder of compiled programs.
     pub fn with_cache_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cache_dir = Some(folder.into());
         self
@@ -167,43 +173,43 @@ impl DeviceConfig {
         self
     }
 
-    /// Sets how many launches the timeline keeps, 0 for none.
+    /// Sets the most launches in the timeline, 0 for none.
     pub fn with_timeline(mut self, launches: usize) -> Self {
         self.timeline = launches;
         self
     }
 
-    /// Names CUDA's run-time compiler.
+    /// Sets the path of CUDA's run-time compiler.
     pub fn with_nvrtc_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.nvrtc_path = Some(path.into());
         self
     }
 
-    /// Sets whether kernels work in host memory in place.
+    /// Sets whether kernels use host memory in place.
     pub fn with_unified_memory(mut self, unified_memory: UnifiedMemory) -> Self {
         self.unified_memory = unified_memory;
         self
     }
 
-    /// Sets the queue that the program shares.
-    pub fn with_program_queue(mut self, queue: ProgramQueue) -> Self {
-        self.program_queue = Some(queue);
+    /// Sets the queue of the application.
+    pub fn with_application_queue(mut self, queue: ApplicationQueue) -> Self {
+        self.application_queue = Some(queue);
         self
     }
 
-    /// Leaves programs in a folder.
+    /// Sets the folder that programs are left in.
     pub fn with_dump_programs(mut self, folder: impl Into<PathBuf>) -> Self {
         self.dump_programs = Some(folder.into());
         self
     }
 
-    /// Takes programs from a folder.
+    /// Sets the folder that programs are loaded from.
     pub fn with_load_programs(mut self, folder: impl Into<PathBuf>) -> Self {
         self.load_programs = Some(folder.into());
         self
     }
 
-    /// Sets what takes the log's lines.
+    /// Sets the sink of the log's lines.
     pub fn with_log(mut self, log: LogSink) -> Self {
         self.log = Some(log);
         self
@@ -220,7 +226,17 @@ impl DeviceConfig {
         self.profiling || self.timeline > 0
     }
 
-    /// The pool's limit on `info`, in bytes.
+    /// The settings that concern the driver.
+    pub(crate) fn driver_options(&self) -> DriverOptions {
+        DriverOptions {
+            profiling: self.times_launches(),
+            nvrtc_path: self.nvrtc_path.clone(),
+            application_queue: self.application_queue.as_ref().map(ApplicationQueue::raw),
+            log: self.log.clone(),
+        }
+    }
+
+    /// The pool's limit for a device, in bytes.
     pub(crate) fn memory_limit(&self, info: &DeviceInfo) -> Result<usize> {
         if (1..LEAST_MEMORY_BYTES).contains(&self.memory_bytes) {
             let reason = format!("must be 0, for the device's default, or at least {LEAST_MEMORY_BYTES}");
@@ -233,13 +249,4 @@ impl DeviceConfig {
         };
         Ok(usize::try_from(limit).unwrap_or(usize::MAX))
     }
-}
-
-/// Bytes of memory that this process may use: the machine's, or its control group's where that is less.
-pub(crate) fn host_memory_bytes() -> Option<u64> {
-    let file = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = file.lines().find(|line| line.starts_with("MemTotal:"))?;
-    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
-    Some(group.unwrap_or(u64::MAX).min(kibibytes * 1024))
 }

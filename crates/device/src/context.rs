@@ -8,74 +8,73 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::driver::{Driver, Native, RawEvent, RawQueue};
-use crate::lane::Lane;
-use crate::loss::Loss;
-use crate::meter::{Counters, Totals};
-use crate::pinned::Pinned;
-use crate::pool::Pool;
+use crate::device_loss::DeviceLoss;
+use crate::driver::{Driver, NativeHandles, RawEvent, RawQueue};
+use crate::drivers::{devices_for, open};
+use crate::exit::{self, Unfinished};
+use crate::interop::SharedQueue;
+use crate::memory::{Buffer, PinnedPool, Pool};
 use crate::program::Compiler;
-use crate::shared::Shared;
-use crate::timeline::{LaunchRecord, Timeline};
-use crate::{Buffer, DeviceConfig, DeviceEntry, DeviceInfo, DriverKind, Error, Queue, Result, cuda, devices_for, exit, opencl};
+use crate::queue::{Queue, QueueWorker};
+use crate::report::{Counters, LaunchRecord, LiveCounters, Timeline};
+use crate::{DeviceConfig, DeviceEntry, DeviceInfo, Error, Result};
 
-/// From so many queues on, an idle one is reused although work of its former user is still going on.
+/// The number of queues from which on a returned queue is reused while its work still runs.
 const MANY_QUEUES: usize = 32;
 
-/// An opened device. A handle: clones share everything.
+/// An opened device. Clones share everything.
 ///
-/// The configuration is frozen here. Buffers, queues and programs live on as long as someone holds them,
-/// also after the last handle of their context.
+/// The configuration does not change any more. Buffers, queues and programs stay valid after the
+/// last handle of their context.
 #[derive(Clone)]
-pub struct Context(Arc<Inner>);
+pub struct Context(Arc<ContextInner>);
 
-struct Inner {
+struct ContextInner {
     info: DeviceInfo,
     config: DeviceConfig,
-    lanes: Mutex<Lanes>,
-    /// How many lanes there ever were.
-    lanes_made: AtomicU32,
-    /// Whether launches are left untimed for now.
+    workers: Mutex<Workers>,
+    /// All queues so far.
+    workers_created: AtomicU32,
+    /// Whether launches are not timed for now.
     profiling_paused: AtomicBool,
-    /// What [`Queue::constant`] has put onto the device, by the host's address.
+    /// Buffers of [`Queue::constant`], by the host's address.
     constants: Mutex<HashMap<usize, Buffer>>,
     compiler: Arc<Compiler>,
-    pinned: Arc<Pinned>,
+    pinned: Arc<PinnedPool>,
     pool: Pool,
-    totals: Arc<Totals>,
+    counters: Arc<LiveCounters>,
     timeline: Arc<Timeline>,
-    loss: Loss,
-    /// The program's, where there is one or it has asked for one.
-    shared: Mutex<Option<Arc<Shared>>>,
+    loss: DeviceLoss,
+    /// The queue shared with the application, if it has one or has asked for one.
+    shared_queue: Mutex<Option<Arc<SharedQueue>>>,
     driver: Arc<dyn Driver>,
 }
 
 #[derive(Default)]
-struct Lanes {
-    idle: Vec<Arc<Lane>>,
-    /// All that may still be alive.
-    all: Vec<Weak<Lane>>,
+struct Workers {
+    idle: Vec<Arc<QueueWorker>>,
+    /// All queues that may still be alive.
+    all: Vec<Weak<QueueWorker>>,
 }
 
-impl Inner {
-    /// All lanes that are alive.
-    fn lanes(&self) -> Vec<Arc<Lane>> {
-        self.lanes.lock().all.iter().filter_map(Weak::upgrade).collect()
+impl ContextInner {
+    /// All live queues.
+    fn workers(&self) -> Vec<Arc<QueueWorker>> {
+        self.workers.lock().all.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-/// A context that may be gone.
-pub(crate) struct WeakContext(Weak<Inner>);
+/// A reference to a context that may have been dropped.
+struct WeakContext(Weak<ContextInner>);
 
-impl WeakContext {
-    pub(crate) fn is_alive(&self) -> bool {
+impl Unfinished for WeakContext {
+    fn is_alive(&self) -> bool {
         self.0.strong_count() > 0
     }
 
-    /// Sees to the completion of everything that was enqueued; a context that is alive stays so for ever.
-    pub(crate) fn settle_and_keep(&self) {
+    fn flush_and_leak(&self) {
         if let Some(inner) = self.0.upgrade() {
-            inner.lanes().iter().for_each(Lane::settle_later);
+            inner.workers().iter().for_each(QueueWorker::flush);
             std::mem::forget(inner);
         }
     }
@@ -91,74 +90,78 @@ impl Context {
     /// Opens the device that `config` selects.
     ///
     /// # Errors
-    /// `NoDriver`, `NoDevice` or `Unusable` with what there is and what is missing; `Config` for a memory limit
-    /// that is too small to work with, a cache folder that cannot be made, or a compiler that cannot be used.
+    /// - `NoDriver`, `NoDevice` or `Unusable`, with the available devices and the reason.
+    /// - `Config` for a memory limit that is too small, a cache folder that cannot be created, or a
+    ///   compiler that cannot be used.
     pub fn new(config: DeviceConfig) -> Result<Self> {
         let entries = devices_for(config.nvrtc_path.as_deref());
         if let Some(log) = &config.log {
             let name = |entry: &DeviceEntry| entry.info.as_ref().map_or_else(|| entry.driver.to_string(), DeviceInfo::label);
-            let passed_over = entries.iter().filter_map(|entry| Some((name(entry), entry.problem.as_deref()?)));
-            passed_over.for_each(|(name, problem)| log(&format!("{name} cannot be used: {problem}")));
+            let unusable = entries.iter().filter_map(|entry| Some((name(entry), entry.problem.as_deref()?)));
+            unusable.for_each(|(name, problem)| log(&format!("{name} cannot be used: {problem}")));
         }
-        let info = match &config.program_queue {
-            Some(queue) => queue.device(&entries, &config),
-            None => config.selector.choose(&entries, config.platform.as_deref()),
+        let platform = config.platform.as_deref();
+        let info = match &config.application_queue {
+            Some(queue) => queue.device(&entries, &config.selector, platform),
+            None => config.selector.choose(&entries, platform),
         };
         let info = config.unified_memory.apply(info?)?;
-        let mut driver = match info.driver {
-            DriverKind::OpenCl => opencl::open(&info, &config)?,
-            DriverKind::Cuda => cuda::open(&info, &config)?,
-        };
+        let mut driver = open(&info, &config.driver_options())?;
         if let Some(wrap) = &config.wrap {
             driver = wrap(driver);
         }
         Self::with_driver(driver, config)
     }
 
-    /// A context over a driver that is open already.
+    /// A context over an open driver.
     fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Self> {
         let info = driver.info().clone();
         if let Some(reason) = info.missing() {
             return Err(Error::Unusable { device: info.name, reason });
         }
-        let totals = Arc::new(Totals::default());
-        let loss = Loss::default();
+        let counters = Arc::new(LiveCounters::default());
+        let loss = DeviceLoss::default();
         let limit = config.memory_limit(&info)?;
         if let Some(log) = &config.log {
             log(&format!("{} is \"{}\" of \"{}\", {limit} bytes of memory", info.label(), info.name, info.platform));
         }
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(ContextInner {
             info,
-            lanes: Mutex::default(),
-            lanes_made: AtomicU32::new(0),
+            workers: Mutex::default(),
+            workers_created: AtomicU32::new(0),
             profiling_paused: AtomicBool::new(false),
             constants: Mutex::default(),
-            compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&totals), loss.clone(), &config)?,
-            pinned: Pinned::new(Arc::clone(&driver), loss.clone()),
-            pool: Pool::new(Arc::clone(&driver), Arc::clone(&totals), limit),
-            totals,
+            compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&counters), loss.clone(), &config)?,
+            pinned: PinnedPool::new(Arc::clone(&driver), loss.clone()),
+            pool: Pool::new(Arc::clone(&driver), Arc::clone(&counters), limit),
+            counters,
             timeline: Arc::new(Timeline::new(config.timeline)),
             loss,
-            shared: Mutex::new(config.program_queue.clone().map(|queue| Arc::new(Shared::of(queue, &driver)))),
+            shared_queue: Mutex::new(config.application_queue.clone().map(|queue| Arc::new(SharedQueue::adopt(queue, &driver)))),
             driver,
             config,
         });
-        exit::waits_for(WeakContext(Arc::downgrade(&inner)));
+        exit::wait_for(WeakContext(Arc::downgrade(&inner)));
         Ok(Self(inner))
     }
 
-    /// Whether both are handles of one context.
+    /// Whether both are clones of one context.
     pub fn same(&self, other: &Context) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What is known of the device.
+    /// Whether a buffer was allocated in this context.
+    pub fn owns(&self, buffer: &Buffer) -> bool {
+        buffer.home().is_of(self.driver())
+    }
+
+    /// Properties of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
-    /// What the device is called in its driver's own interface: `cl_context` and `cl_device_id`, or CUDA's.
-    pub fn native(&self) -> Native {
+    /// The driver's own handles of the device.
+    pub fn native(&self) -> NativeHandles {
         self.0.driver.native()
     }
 
@@ -167,93 +170,97 @@ impl Context {
         &self.0.config
     }
 
-    /// A queue that nobody else uses. With its last handle it becomes free for others.
+    /// A queue for the caller alone: an idle one, or a new one. The last handle returns it.
     ///
     /// # Errors
     /// The driver's refusal.
     pub fn queue(&self) -> Result<Queue> {
-        let lane = match self.idle_lane() {
-            Some(lane) => lane,
+        let worker = match self.idle_worker() {
+            Some(worker) => worker,
             None => {
-                let Inner { driver, loss, timeline, lanes, lanes_made, .. } = &*self.0;
-                let lane = Lane::new(lanes_made.fetch_add(1, Relaxed) + 1, driver, loss, timeline)?;
-                lanes.lock().all.push(Arc::downgrade(&lane));
-                lane
+                let ContextInner { driver, loss, timeline, workers, workers_created, .. } = &*self.0;
+                let worker = QueueWorker::new(workers_created.fetch_add(1, Relaxed) + 1, driver, loss, timeline)?;
+                workers.lock().all.push(Arc::downgrade(&worker));
+                worker
             }
         };
-        let queue = Queue::new(self.clone(), lane);
-        let shared = self.0.shared.lock().clone();
-        shared.map_or(Ok(()), |shared| shared.comes_before(queue.lane()))?;
+        let queue = Queue::new(self.clone(), worker);
+        let shared = self.0.shared_queue.lock().clone();
+        shared.map_or(Ok(()), |shared| shared.order_before(queue.worker()))?;
         Ok(queue)
     }
 
-    /// The queue that the context shares with the program around it, `cl_command_queue` or `CUstream`: the one of the
-    /// [configuration](crate::DeviceConfig::program_queue), else one that is made at the first call. What is enqueued there comes
-    /// before the work of each queue that is taken later. It is good as long as the context.
+    /// The queue that the context shares with the application: a `cl_command_queue` or `CUstream`.
+    ///
+    /// - It is the [configured](crate::DeviceConfig::application_queue) one, else the first call
+    ///   creates one.
+    /// - Its work comes before the work of each queue that is taken later.
+    /// - It is valid as long as the context.
     ///
     /// # Errors
     /// The driver's refusal.
     pub fn shared_queue(&self) -> Result<RawQueue> {
-        Ok(self.shared()?.raw())
+        Ok(self.get_shared_queue()?.raw())
     }
 
-    fn shared(&self) -> Result<Arc<Shared>> {
-        let mut shared = self.0.shared.lock();
+    fn get_shared_queue(&self) -> Result<Arc<SharedQueue>> {
+        let mut shared = self.0.shared_queue.lock();
         if let Some(shared) = &*shared {
             return Ok(Arc::clone(shared));
         }
-        Ok(Arc::clone(shared.insert(Arc::new(Shared::new(&self.0.driver)?))))
+        Ok(Arc::clone(shared.insert(Arc::new(SharedQueue::create(&self.0.driver)?))))
     }
 
-    /// Has what is enqueued in the [`shared_queue`](Self::shared_queue) from now on wait for an event, a `CUevent` or
-    /// `cl_event`. The device waits; for an event of another OpenCL context this thread does.
+    /// Makes later work of the [`shared_queue`](Self::shared_queue) wait for an event, a `CUevent`
+    /// or `cl_event`. The device waits; for an event of another OpenCL context this thread waits.
     ///
     /// # Errors
-    /// The failure of what the event stands for, where it is known already; as [`shared_queue`](Self::shared_queue).
+    /// The failure of the event's work, where it is known already; as
+    /// [`shared_queue`](Self::shared_queue).
     ///
     /// # Safety
     /// The event is live.
     pub unsafe fn shared_queue_waits_for(&self, event: RawEvent) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared()?.wait_for(event) }
+        unsafe { self.get_shared_queue()?.wait_for(event) }
     }
 
-    /// An idle lane, preferably one without work of its former user.
-    fn idle_lane(&self) -> Option<Arc<Lane>> {
-        let mut lanes = self.0.lanes.lock();
-        // The work of its last user may have failed after it was given back.
-        lanes.idle.retain(|lane| lane.outcome().is_ok());
-        lanes.all.retain(|lane| lane.strong_count() > 0);
-        let many = lanes.all.len() >= MANY_QUEUES;
-        let free = lanes.idle.iter().rposition(|lane| lane.is_idle());
-        let any = if many && !lanes.idle.is_empty() { Some(0) } else { None };
-        free.or(any).map(|index| lanes.idle.remove(index))
+    /// A returned queue, preferably one whose work has completed.
+    fn idle_worker(&self) -> Option<Arc<QueueWorker>> {
+        let mut workers = self.0.workers.lock();
+        // Work may have failed after the queue was returned.
+        workers.idle.retain(|worker| worker.outcome().is_ok());
+        workers.all.retain(|worker| worker.strong_count() > 0);
+        let many = workers.all.len() >= MANY_QUEUES;
+        let free = workers.idle.iter().rposition(|worker| worker.is_idle());
+        let any = if many && !workers.idle.is_empty() { Some(0) } else { None };
+        free.or(any).map(|index| workers.idle.remove(index))
     }
 
-    /// Takes a lane back from its last handle. One whose work failed is not used again.
-    pub(crate) fn give_back(&self, lane: &Arc<Lane>) {
-        if lane.outcome().is_ok() {
-            self.0.lanes.lock().idle.push(Arc::clone(lane));
+    /// Takes a queue back from its last handle. A queue with a failure is not reused.
+    pub(crate) fn give_back(&self, worker: &Arc<QueueWorker>) {
+        if worker.outcome().is_ok() {
+            self.0.workers.lock().idle.push(Arc::clone(worker));
         }
     }
 
-    /// The memory.
+    /// The memory pool.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
     }
 
-    /// What the context has done so far.
+    /// A snapshot of the counters.
     pub fn counters(&self) -> Counters {
-        self.0.totals.snapshot()
+        self.0.counters.snapshot()
     }
 
-    /// Leaves the launches that come untimed, until [`unpause_profiling`](Self::unpause_profiling): they are counted, but add
-    /// nothing to the times of their kernels, nor to the [`timeline`](Self::timeline).
+    /// Stops timing launches until [`unpause_profiling`](Self::unpause_profiling). They are
+    /// counted, but not in kernel times and the [`timeline`](Self::timeline).
     pub fn pause_profiling(&self) {
         self.0.profiling_paused.store(true, Relaxed);
     }
 
-    /// Times launches again, if the configuration asked for it.
+    /// Times launches again, if the configuration asks for it.
     pub fn unpause_profiling(&self) {
         self.0.profiling_paused.store(false, Relaxed);
     }
@@ -263,11 +270,12 @@ impl Context {
         self.0.config.times_launches() && !self.0.profiling_paused.load(Relaxed)
     }
 
-    /// When the latest kernels ran, by their start: as many launches as
-    /// [`DeviceConfig::timeline`](crate::DeviceConfig::timeline) says, none by default.
+    /// The latest launches with their times, sorted by start: at most
+    /// [`DeviceConfig::timeline`](crate::DeviceConfig::timeline), none by default.
     ///
-    /// A launch is here once its completion has been seen; after [`synchronize`](Self::synchronize) all are. Only a queue
-    /// that has got more than 4096 launches ahead of its device leaves those after them untimed.
+    /// A launch is listed once it is known to have completed; after
+    /// [`synchronize`](Self::synchronize) all are. If a queue is more than 4096 launches ahead of
+    /// its device, the launches beyond them are not timed.
     ///
     /// # Examples
     /// ```
@@ -277,10 +285,11 @@ impl Context {
     /// # if context.info().driver == device::DriverKind::Cuda { return Ok(()) }
     /// let context = Context::new(DeviceConfig::default().with_timeline(1000))?;
     /// let queue = context.queue()?;
-    /// let text = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
-    /// let program = futures::executor::block_on(queue.compile(ProgramSource::new(text, "example")))?;
+    /// let source = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
+    /// let program = futures::executor::block_on(queue.compile(ProgramSource::new(source, "example")))?;
     /// let values = queue.upload_values(vec![1u32, 2])?;
-    /// queue.launch(&program.kernel("twice")?, Grid { groups: 1, work_group_size: 2 }, &[(&values).into()])?;
+    /// let grid = Grid { work_groups: 1, work_group_size: 2 };
+    /// queue.launch(&program.kernel("twice")?, grid, &[(&values).into()])?;
     /// context.synchronize()?;
     ///
     /// let [record] = &context.timeline()[..] else { panic!("one launch, one record") };
@@ -292,43 +301,46 @@ impl Context {
         self.0.timeline.records()
     }
 
-    /// The [`timeline`](Self::timeline) in Chrome's trace event format, a row for each queue. As the text of a file it opens
-    /// in Perfetto (<https://ui.perfetto.dev>) and `chrome://tracing`.
+    /// The [`timeline`](Self::timeline) in Chrome's trace event format, a row for each queue.
+    /// Written to a file, it opens in Perfetto (<https://ui.perfetto.dev>) and `chrome://tracing`.
     ///
     /// Times are in microseconds from the first record's start.
     pub fn trace(&self) -> serde_json::Value {
         self.0.timeline.trace(&format!("{} {}", self.0.info.label(), self.0.info.name))
     }
 
-    /// Waits, on this thread, for every compilation and for everything that was enqueued in any queue.
+    /// Blocks until every compilation and all enqueued work has completed.
     ///
-    /// A process whose main thread opened a context ends only once nothing is at work in a driver, or after ten
-    /// seconds. Another one calls this first where it may end beside its work, and so does who has work that takes
-    /// longer: a driver for the CPU crashes if it is taken down then.
+    /// If the main thread opened a context, the end of the process waits for unfinished work, ten
+    /// seconds at most. Call this method before the process ends, if
+    /// - only other threads opened contexts, or
+    /// - the work may take longer.
+    ///
+    /// Otherwise a driver for the CPU may crash at the end of the process.
     ///
     /// # Errors
-    /// The failure of a queue that something still refers to.
+    /// The failure of a live queue.
     pub fn synchronize(&self) -> Result<()> {
         self.0.compiler.synchronize();
         let mut first = Ok(());
-        for lane in self.0.lanes() {
-            first = first.and(lane.synchronize());
+        for worker in self.0.workers() {
+            first = first.and(worker.synchronize());
         }
         first
     }
 
-    /// Whether work of this context has met a fault that cost it its device. Asks nobody, so that it can be
-    /// called before each query.
+    /// Whether an error has reported that this context lost its device. Cheap, without a driver
+    /// call, so that each query can check first.
     pub fn has_met_fatal_fault(&self) -> bool {
-        self.0.loss.is_met()
+        self.0.loss.has_occurred()
     }
 
-    /// Whether a fault has cost this context its device, so that only a new one can work. Asks the driver;
-    /// meant for after an error.
+    /// Whether this context has lost its device to a fault, so that only a new context can work.
+    /// Calls the driver; meant for after an error.
     pub fn is_lost(&self) -> bool {
         match self.0.driver.create_queue() {
             Ok(queue) => {
-                // SAFETY: made just now; no work is in it.
+                // SAFETY: just created, without work.
                 unsafe { self.0.driver.destroy_queue(queue) };
                 false
             }
@@ -336,23 +348,23 @@ impl Context {
         }
     }
 
-    /// Gives up what is only kept for later: free memory, constants, idle queues and programs that nobody holds.
+    /// Frees caches: free memory, constants, idle queues and unused programs.
     pub fn trim(&self) {
         self.0.constants.lock().clear();
-        let idle: Vec<_> = self.0.lanes.lock().idle.extract_if(.., |lane| lane.is_idle()).collect();
+        let idle: Vec<_> = self.0.workers.lock().idle.extract_if(.., |worker| worker.is_idle()).collect();
         drop(idle);
         self.0.compiler.trim();
         self.0.pinned.trim();
         self.0.pool.trim();
     }
 
-    /// What the context has done, for people and programs.
+    /// A JSON report of the context's work.
     ///
     /// The keys are stable; new ones may be added. Times are in nanoseconds, sizes in bytes.
     /// - `version`: 1
     /// - `device`: `driver`, `index`, `name`, `platform`, `driver_version`
     /// - `kernels`: for each name `name`, `launches` and `nanos`, the time on the device
-    /// - `copies`: `bytes_up` and `bytes_down`, shared memory included
+    /// - `copies`: `bytes_up` and `bytes_down`, including shared memory
     /// - `programs`: `compiled`, `cache_hits_memory`, `cache_hits_disk`, `first_launches`, `nanos`
     /// - `memory`: `limit`, `in_use`, `peak`, `cached`, `reserved`, `allocations`
     ///
@@ -364,8 +376,8 @@ impl Context {
     /// # Ok::<(), device::Error>(())
     /// ```
     pub fn report(&self) -> serde_json::Value {
-        let Inner { info, pool, totals, .. } = &*self.0;
-        let counters = self.counters();
+        let ContextInner { info, pool, counters: live, .. } = &*self.0;
+        let counters = live.snapshot();
         serde_json::json!({
             "version": 1,
             "device": {
@@ -375,14 +387,14 @@ impl Context {
                 "platform": info.platform,
                 "driver_version": info.driver_version,
             },
-            "kernels": totals.kernels(),
+            "kernels": live.kernels(),
             "copies": { "bytes_up": counters.bytes_up, "bytes_down": counters.bytes_down },
             "programs": {
                 "compiled": counters.programs_compiled,
                 "cache_hits_memory": counters.cache_hits_memory,
                 "cache_hits_disk": counters.cache_hits_disk,
                 "first_launches": counters.first_launches,
-                "nanos": totals.compile_nanos.load(Relaxed),
+                "nanos": live.compile_nanos.load(Relaxed),
             },
             "memory": {
                 "limit": pool.limit(),
@@ -399,15 +411,15 @@ impl Context {
         &self.0.driver
     }
 
-    pub(crate) fn totals(&self) -> &Arc<Totals> {
-        &self.0.totals
+    pub(crate) fn live_counters(&self) -> &Arc<LiveCounters> {
+        &self.0.counters
     }
 
     pub(crate) fn constants(&self) -> &Mutex<HashMap<usize, Buffer>> {
         &self.0.constants
     }
 
-    pub(crate) fn pinned(&self) -> &Arc<Pinned> {
+    pub(crate) fn pinned(&self) -> &Arc<PinnedPool> {
         &self.0.pinned
     }
 

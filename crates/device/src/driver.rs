@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a driver must do: the one trait behind every device.
+//! The interface that a driver implements: [`DriverFactory`] finds and opens devices, [`Driver`]
+//! is one opened device.
 //!
-//! Handles are plain integers that only the driver that made them understands. Everything that
-//! enqueues returns at once; only [`Driver::wait`] and [`Driver::fetch`] block, and only threads made for waiting call them.
-//! Ownership, lifetimes, pooling and counting are the business of the types above this trait.
+//! Handles are plain integers that only the driver that made them understands. A call that
+//! enqueues returns at once. Only [`Driver::wait`] and [`Driver::read_foreign`] block, and only
+//! threads made for waiting call them. The types above this trait own, pool and count the handles.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::{DeviceInfo, Error, Result};
+use crate::info::{DeviceEntry, DeviceInfo};
+use crate::{Error, Result};
 
-/// Device memory as the driver knows it.
+/// Device memory of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// `CUdeviceptr` or `cl_mem`.
@@ -21,13 +26,13 @@ pub struct Memory {
     pub host: usize,
 }
 
-/// Memory of somebody else, as a driver finds it.
+/// Access that a device has to memory of another library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Foreign {
-    /// The device can use it where it lies; the bytes reach to the end of the allocation.
+pub enum ForeignMemory {
+    /// Kernels can use the memory in place; its bytes reach to the end of the allocation.
     InPlace(Memory),
-    /// Its contents must be copied through the host; the bytes of the allocation.
-    Elsewhere(usize),
+    /// The memory must be copied through the host: the bytes of the allocation.
+    OtherContext(usize),
 }
 
 /// An in-order queue: `CUstream` or `cl_command_queue`.
@@ -56,13 +61,13 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Each of its events once.
+    /// Each distinct event once.
     pub fn events(self) -> impl Iterator<Item = RawEvent> {
         std::iter::once(self.start).chain((self.end != self.start).then_some(self.end))
     }
 }
 
-/// One argument of a launch as the driver takes it.
+/// One argument of a launch, as the driver takes it.
 #[derive(Debug, Clone, Copy)]
 pub enum RawArg<'a> {
     /// A buffer: the kernel sees a pointer to its first byte.
@@ -71,117 +76,161 @@ pub enum RawArg<'a> {
     Value(&'a [u8]),
 }
 
-/// Groups and items of a launch, one-dimensional.
+/// The one-dimensional size of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
-    /// Number of groups, at least 1.
-    pub groups: u32,
-    /// Items in each group, at least 1.
+    /// Number of work-groups (CUDA: blocks), at least 1.
+    pub work_groups: u32,
+    /// Work-items (CUDA: threads) in each work-group, at least 1.
     pub work_group_size: u32,
 }
 
-/// What a device is called in its driver's own interface, for code that calls that too. Good as long as the driver object.
+/// The driver's own handles of an opened device, valid as long as the driver object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Native {
-    /// `cl_context` and `cl_device_id`.
-    OpenCl {
-        /// `cl_context`.
-        context: u64,
-        /// `cl_device_id`.
-        device: u64,
-    },
-    /// The device's primary `CUcontext`, and its `CUdevice`.
-    Cuda {
-        /// `CUcontext`.
-        context: u64,
-        /// `CUdevice`.
-        device: i32,
-    },
+pub struct NativeHandles {
+    /// `cl_context`, or the device's primary `CUcontext`.
+    pub context: u64,
+    /// `cl_device_id`, or `CUdevice`.
+    pub device: u64,
+}
+
+/// Takes lines that a context logs.
+pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// An owner that keeps foreign memory, a queue or an event alive until it is dropped.
+pub type KeepAlive = Arc<dyn Any + Send + Sync>;
+
+/// The settings of a context that concern its driver.
+#[derive(Clone, Default)]
+pub struct DriverOptions {
+    /// Whether queues can time launches.
+    pub profiling: bool,
+    /// The setting `device.nvrtc_path`, for CUDA.
+    pub nvrtc_path: Option<PathBuf>,
+    /// A queue of the application, whose context the driver opens the device in.
+    pub application_queue: Option<RawQueue>,
+    /// Takes the driver's messages.
+    pub log: Option<LogSink>,
+}
+
+/// A queue of the application, as its driver recognises it.
+pub struct AdoptedQueue {
+    /// The queue's device, as in [`DeviceInfo::ordinal`].
+    pub ordinal: usize,
+    /// A reference to the queue, where the driver counts references.
+    pub keep_alive: Option<KeepAlive>,
+}
+
+/// One installed driver: discovers devices and opens them.
+pub trait DriverFactory: Sync {
+    /// The driver's devices, each with its problem if it has one. One entry with the reason where
+    /// there is no device. Never fails.
+    fn devices(&self, nvrtc_path: Option<&Path>) -> Vec<DeviceEntry>;
+    /// Opens one of [`devices`](Self::devices).
+    ///
+    /// # Errors
+    /// `Unusable` with the reason; `Config` without a compiler; the driver's refusal.
+    fn open(&self, info: &DeviceInfo, options: &DriverOptions) -> Result<Arc<dyn Driver>>;
+    /// The error message for an application's queue that is NULL.
+    fn null_queue(&self) -> &'static str;
+    /// Finds the device of an application's queue; `None` for a device that is not listed.
+    ///
+    /// # Errors
+    /// The driver's refusal.
+    ///
+    /// # Safety
+    /// The queue is live.
+    unsafe fn adopt_queue(&self, queue: RawQueue) -> Result<Option<AdoptedQueue>>;
 }
 
 /// One opened device.
 ///
 /// # Safety
-/// The unsafe methods take handles that must come from this very driver object (but for memory and events of others, where
-/// a method says so), must not have been freed, and must stay alive until the work that uses them has completed.
+/// A caller of an unsafe method guarantees for each handle:
+/// - The handle comes from this driver object, unless the method says otherwise.
+/// - It has not been freed.
+/// - It stays alive until the work that uses it has completed.
 pub trait Driver: Debug + Send + Sync {
-    /// What is known of the device.
+    /// Properties of the device.
     fn info(&self) -> &DeviceInfo;
-    /// What the device is called in the driver's own interface.
-    fn native(&self) -> Native;
+    /// The driver's own handles of the device.
+    fn native(&self) -> NativeHandles;
 
-    /// Allocates `bytes` (at least 1) of device memory, contents undefined. `OutOfMemory` where there is none.
+    /// Allocates `bytes` (at least 1) of device memory, contents undefined.
+    /// `OutOfMemory` where there is none.
     fn alloc(&self, bytes: usize) -> Result<Memory>;
-    /// Makes host memory usable by kernels without a copy, or answers `None` where the device cannot.
+    /// Makes host memory usable by kernels without a copy; `None` where the device cannot.
     ///
     /// # Safety
-    /// `host .. host + bytes` stays valid, and is not written by the host, until [`free`](Self::free).
+    /// `host .. host + bytes` stays valid until [`free`](Self::free), and the host does not write
+    /// it.
     unsafe fn import_host(&self, host: usize, bytes: usize) -> Result<Option<Memory>>;
-    /// The address by which kernels reach `memory`, as a number that other memory may hold. `None` where the driver
-    /// promises none: a `cl_mem` outside of host memory.
+    /// The device address of `memory`, which a kernel can read out of other memory. `None` if the
+    /// driver guarantees no address: a `cl_mem` outside of host memory.
     fn address(&self, memory: Memory) -> Option<u64>;
-    /// What memory of somebody else is to this device: `handle` is a `CUdeviceptr` or `cl_mem`.
+    /// Finds out how this device can access foreign memory: a `CUdeviceptr` or `cl_mem`.
     ///
     /// # Safety
-    /// The handle is live.
-    unsafe fn adopt(&self, handle: u64) -> Result<Foreign>;
-    /// Copies the first `bytes` of memory that [`adopt`](Self::adopt) found elsewhere to the host. Blocks.
+    /// The handle is live; it need not come from this driver object.
+    unsafe fn adopt(&self, handle: u64) -> Result<ForeignMemory>;
+    /// Copies the first `bytes` of [`ForeignMemory::OtherContext`] to the host. Blocks.
     ///
     /// # Safety
-    /// The handle is live, what writes the memory has completed, and `to .. to + bytes` is the caller's.
-    unsafe fn fetch(&self, handle: u64, to: usize, bytes: usize) -> Result<()>;
-    /// Whether [`wait_on`](Self::wait_on) takes an event of somebody else; [`wait`](Self::wait) always does. The failure of
-    /// its work, if that is known.
+    /// - The handle is live, and the work that writes the memory has completed.
+    /// - `to .. to + bytes` belongs to the caller.
+    unsafe fn read_foreign(&self, handle: u64, to: usize, bytes: usize) -> Result<()>;
+    /// Whether [`wait_on`](Self::wait_on) takes a foreign event; [`wait`](Self::wait) always does.
+    /// Fails if the event's work is known to have failed.
     ///
     /// # Safety
-    /// The event is live.
-    unsafe fn takes_event(&self, event: RawEvent) -> Result<bool>;
-    /// Gives memory back. Called once no queue uses it any more.
+    /// The event is live; it need not come from this driver object.
+    unsafe fn can_wait_on(&self, event: RawEvent) -> Result<bool>;
+    /// Frees memory that no queue uses any more.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn free(&self, memory: Memory);
-    /// Allocates host memory that copies fast (pinned where the driver knows the notion); its address.
+    /// Allocates host memory that copies fast (pinned, where the driver can pin): its address.
     fn alloc_pinned(&self, bytes: usize) -> Result<usize>;
-    /// Frees what [`alloc_pinned`](Self::alloc_pinned) gave.
+    /// Frees memory of [`alloc_pinned`](Self::alloc_pinned).
     ///
     /// # Safety
     /// See the trait; `host` and `bytes` are those of the allocation.
     unsafe fn free_pinned(&self, host: usize, bytes: usize);
 
-    /// A new in-order queue.
+    /// Creates an in-order queue.
     fn create_queue(&self) -> Result<RawQueue>;
-    /// A new in-order queue for somebody else, who will release it and its context once each: the context is retained for
-    /// that. It times commands with `profiling`.
-    fn lend_queue(&self, profiling: bool) -> Result<RawQueue> {
+    /// Creates an in-order queue for another library, and retains the context for it. The library
+    /// releases both, once each. The queue times commands with `profiling`.
+    fn create_library_queue(&self, profiling: bool) -> Result<RawQueue> {
         let _ = profiling;
         let reason = "its driver has no queues that others can own".to_owned();
         Err(Error::Unusable { device: self.info().name.clone(), reason })
     }
-    /// Releases what [`lend_queue`](Self::lend_queue) gave, as its new owner would have done.
+    /// Releases a queue of [`create_library_queue`](Self::create_library_queue) and its context.
     ///
     /// # Safety
-    /// See the trait; nobody has become its owner.
-    unsafe fn take_back_queue(&self, queue: RawQueue) {
+    /// See the trait; no library has become the owner.
+    unsafe fn release_library_queue(&self, queue: RawQueue) {
         let _ = queue;
     }
-    /// The context, a `CUcontext`, that memory of this device belongs to, ours or a neighbour's.
+    /// The context (`CUcontext`) of device memory: this driver's or a foreign one.
     ///
     /// # Safety
     /// The handle is live.
-    unsafe fn neighbour_of(&self, handle: u64) -> Result<u64> {
+    unsafe fn context_of(&self, handle: u64) -> Result<u64> {
         let _ = handle;
-        Err(no_neighbours(self.info()))
+        Err(no_foreign_contexts(self.info()))
     }
-    /// Allocates `bytes` (at least 1) of device memory in a neighbour's context.
+    /// Allocates `bytes` (at least 1) of device memory in a foreign context.
     ///
     /// # Safety
     /// The context is live.
     unsafe fn alloc_in(&self, context: u64, bytes: usize) -> Result<Memory> {
         let _ = (context, bytes);
-        Err(no_neighbours(self.info()))
+        Err(no_foreign_contexts(self.info()))
     }
-    /// Gives back what [`alloc_in`](Self::alloc_in) gave.
+    /// Frees memory of [`alloc_in`](Self::alloc_in).
     ///
     /// # Safety
     /// The context is live, and the memory is not used any more.
@@ -191,17 +240,17 @@ pub trait Driver: Debug + Send + Sync {
     /// Enqueues a copy of `bytes` from the memory of one context to that of another.
     ///
     /// # Safety
-    /// See the trait, of both handles; each has as many bytes.
-    unsafe fn copy_between(&self, queue: RawQueue, from: u64, to: u64, bytes: usize) -> Result<()> {
+    /// See the trait, for both handles; each has as many bytes.
+    unsafe fn copy_between_contexts(&self, queue: RawQueue, from: u64, to: u64, bytes: usize) -> Result<()> {
         let _ = (queue, from, to, bytes);
-        Err(no_neighbours(self.info()))
+        Err(no_foreign_contexts(self.info()))
     }
-    /// Ends a queue whose work has completed.
+    /// Destroys a queue whose work has completed.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn destroy_queue(&self, queue: RawQueue);
-    /// Hands everything enqueued so far to the device.
+    /// Submits everything enqueued so far to the device.
     ///
     /// # Safety
     /// See the trait.
@@ -235,7 +284,7 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// See the trait.
     unsafe fn fill(&self, queue: RawQueue, to: Memory, offset: usize, bytes: usize, value: u8) -> Result<()>;
-    /// Enqueues a kernel. With `timed`, the events to read its times from.
+    /// Enqueues a kernel. With `timed`, returns the events to read its times from.
     ///
     /// # Safety
     /// See the trait; `args` match the kernel's parameters in number, order and width.
@@ -248,12 +297,12 @@ pub trait Driver: Debug + Send + Sync {
         timed: bool,
     ) -> Result<Option<Timer>>;
 
-    /// Marks the current end of the queue.
+    /// Records an event at the current end of the queue.
     ///
     /// # Safety
     /// See the trait.
     unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent>;
-    /// Makes later work on `queue` wait for `event`, without the host waiting.
+    /// Makes later work on `queue` wait for `event` on the device.
     ///
     /// # Safety
     /// See the trait.
@@ -268,8 +317,9 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// See the trait.
     unsafe fn wait(&self, event: RawEvent) -> Result<()>;
-    /// Start and end of a completed launch, in nanoseconds of one clock that all queues of the device share; its zero
-    /// is the driver's choice. The timer is used up: its events are freed, unless the driver cannot be reached any more.
+    /// Start and end of a completed launch in nanoseconds. All queues of the device share the
+    /// clock; its zero is the driver's choice. Frees the timer's events, unless the driver cannot
+    /// be reached any more.
     ///
     /// # Safety
     /// See the trait.
@@ -280,16 +330,16 @@ pub trait Driver: Debug + Send + Sync {
     /// See the trait.
     unsafe fn destroy_event(&self, event: RawEvent);
 
-    /// Name and version of the compiler, as far as they are not those of the driver, and the options that it is
-    /// always given: compiled programs are stored under it.
+    /// Name and version of a compiler that is not part of the driver, and the options that every
+    /// compilation gets. Part of the key of stored programs.
     fn compiler(&self) -> String {
         String::new()
     }
-    /// Compiles text to something that [`load`](Self::load) takes. Blocks; any thread.
-    /// `CompileFailed` carries text and log.
-    fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>>;
-    /// Loads what [`compile`](Self::compile) gave, in this or an earlier process.
-    fn load(&self, binary: &[u8]) -> Result<RawProgram>;
+    /// Compiles kernel source to an image for [`load`](Self::load). Blocks; any thread may call
+    /// it. `CompileFailed` carries source and log.
+    fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>>;
+    /// Loads an image of [`compile`](Self::compile), from this or an earlier process.
+    fn load(&self, image: &[u8]) -> Result<RawProgram>;
     /// Unloads a program none of whose kernels is running.
     ///
     /// # Safety
@@ -302,7 +352,7 @@ pub trait Driver: Debug + Send + Sync {
     unsafe fn kernel(&self, program: RawProgram, name: &str) -> Result<RawKernel>;
 }
 
-fn no_neighbours(info: &DeviceInfo) -> Error {
+fn no_foreign_contexts(info: &DeviceInfo) -> Error {
     let reason = "its driver has one context, whose memory all share".to_owned();
     Error::Unusable { device: info.name.clone(), reason }
 }

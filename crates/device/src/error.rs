@@ -1,39 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong on a device, in words that name the thing, the limit and the setting.
+//! Errors of devices. Messages name the object, the limit and the setting.
 
 use std::sync::Arc;
 
-use crate::{DriverKind, Selector, cuda};
-
-/// Result of everything here that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of a device or its driver. Cheap to clone: one failed compilation answers many waiters.
+/// An error of a device or its driver. Cheap to clone: many futures share a failed compilation.
 #[non_exhaustive]
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// No driver at all could be opened.
+    /// No driver could be opened.
     #[error("device {selector}: no driver could be opened: {reason}")]
     NoDriver {
-        /// What was asked for.
-        selector: Selector,
+        /// The requested device.
+        selector: String,
         /// Each driver's own reason.
         reason: String,
     },
-    /// Drivers there are, but no device that matches.
+    /// No device matches the selector.
     #[error("device {selector}: no such device; {available}")]
     NoDevice {
-        /// What was asked for.
-        selector: Selector,
-        /// What is there instead, and why it cannot be used.
+        /// The requested device.
+        selector: String,
+        /// The available devices, and the problems of unusable ones.
         available: String,
     },
-    /// The device lacks something that every kernel may use.
+    /// The device or its driver cannot be used.
     #[error("device {device} cannot be used: {reason}; device.selector chooses another")]
     Unusable {
         /// Name of the device.
         device: String,
-        /// What is missing.
+        /// The missing feature, or the problem.
         reason: String,
     },
     /// The memory limit, or the device's memory itself, is exhausted.
@@ -41,16 +39,16 @@ pub enum Error {
     OutOfMemory {
         /// The pool, named after its device.
         pool: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         requested: usize,
-        /// Bytes allocated and reserved at that time.
+        /// Allocated and reserved bytes.
         in_use: usize,
-        /// The pool's limit in bytes; 0 where the driver refused before the pool counted.
+        /// The pool's limit in bytes; 0 if the driver refused.
         limit: usize,
         /// The setting that raises the limit.
         setting: &'static str,
     },
-    /// One allocation is larger than the device allows for any.
+    /// An allocation is larger than the device allows.
     #[error(
         "device {device}: one allocation of {requested} bytes exceeds its limit of {limit}; if batches are to blame, and no table \
          of keys, lower device.batch_rows"
@@ -58,9 +56,9 @@ pub enum Error {
     TooLarge {
         /// Name of the device.
         device: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         requested: usize,
-        /// Bytes that one allocation may have.
+        /// The largest allocation in bytes.
         limit: usize,
     },
     /// The device's compiler refused a kernel.
@@ -68,13 +66,13 @@ pub enum Error {
     CompileFailed {
         /// Name of the device.
         device: String,
-        /// The operator that the kernel was generated for; empty where the driver alone speaks.
+        /// The operator that the kernel was generated for; empty in an error of the driver itself.
         operator: String,
-        /// The whole text of the program.
-        text: Arc<str>,
-        /// What `device.compile_options` added to the compiler's options; empty where nothing.
+        /// The complete source of the program.
+        kernel_source: Arc<str>,
+        /// The compiler options of `device.compile_options`.
         options: Arc<str>,
-        /// What the compiler said, all of it; the message has its first errors.
+        /// The compiler's complete log. The message has its first errors.
         log: String,
     },
     /// A driver call failed.
@@ -82,34 +80,36 @@ pub enum Error {
     Driver {
         /// Name of the device.
         device: String,
-        /// The vendor's function.
+        /// The driver's function.
         call: &'static str,
-        /// Its answer.
+        /// The returned status.
         code: i32,
-        /// The answer's name in the vendor's header, and what is known beyond it.
+        /// The status's name in the driver's header, and details.
         name: String,
+        /// Whether the failure has cost the context its device.
+        device_lost: bool,
     },
-    /// A launch that the device cannot run as it is.
+    /// The device cannot run the launch.
     #[error("kernel {kernel} on {device}: {reason}")]
     Launch {
         /// Name of the device.
         device: String,
         /// Name of the kernel.
         kernel: String,
-        /// What does not fit, with the limit.
+        /// The exceeded limit.
         reason: String,
     },
     /// A buffer, kernel or event of another context.
     #[error("{call}: a {what} of another context cannot be used on {device}")]
     Foreign {
-        /// Name of the device that was asked.
+        /// Name of the device.
         device: String,
         /// The operation.
         call: &'static str,
-        /// What was given.
+        /// The kind of object.
         what: &'static str,
     },
-    /// A range that leaves its buffer.
+    /// A range is outside of its buffer.
     #[error("{call}: bytes {start}..{end} leave a buffer of {len} bytes")]
     Range {
         /// The operation.
@@ -118,57 +118,62 @@ pub enum Error {
         start: usize,
         /// One past the last byte.
         end: usize,
-        /// Bytes of the buffer.
+        /// Length of the buffer.
         len: usize,
     },
-    /// A buffer that nobody may write.
-    #[error("{call}: the buffer's memory is somebody else's, and only lent")]
+    /// The buffer is read-only.
+    #[error("{call}: its memory belongs to another library, which only allows reads")]
     ReadOnly {
         /// The operation.
         call: &'static str,
     },
-    /// A setting has a value that it cannot have.
+    /// A setting has an invalid value.
     #[error("{setting} = {value}: {reason}")]
     Config {
         /// Name of the setting.
         setting: &'static str,
-        /// The value given.
+        /// The value.
         value: String,
-        /// What would be allowed.
+        /// The reason, or the allowed values.
         reason: String,
     },
-    /// A thread that the work depends on is gone: a bug here.
+    /// A thread of this crate has ended before its work: a bug.
     #[error("{0} ended before its work was done; this is a bug")]
     Interrupted(&'static str),
 }
 
 impl Error {
-    /// Whether the same work may succeed in smaller pieces or once others have given memory back.
+    /// Whether the work may succeed with smaller batches, or later with more free memory.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. } | Self::TooLarge { .. })
     }
 
-    /// Whether the device is lost to its context: every later call fails, and memory and programs are gone.
-    /// Work can go on in a new context at best.
+    /// Whether the context has lost its device: every later call fails, and memory and programs are
+    /// gone. Only a new context can work.
     pub fn is_device_lost(&self) -> bool {
-        matches!(self, Self::Driver { device, code, .. } if device.starts_with("cuda:") && cuda::is_sticky(*code))
+        matches!(self, Self::Driver { device_lost: true, .. })
     }
 
     /// A failed driver call.
     pub(crate) fn driver(device: impl Into<String>, call: &'static str, code: i32, name: impl Into<String>) -> Self {
-        Self::Driver { device: device.into(), call, code, name: name.into() }
+        Self::Driver { device: device.into(), call, code, name: name.into(), device_lost: false }
     }
 
-    /// A driver's own out of memory; the pool adds what it knows.
+    /// A failed driver call that has cost the context its device.
+    pub(crate) fn driver_lost(device: impl Into<String>, call: &'static str, code: i32, name: impl Into<String>) -> Self {
+        Self::Driver { device: device.into(), call, code, name: name.into(), device_lost: true }
+    }
+
+    /// The driver has no memory. The pool replaces the error with its own numbers.
     pub(crate) fn driver_out_of_memory(device: impl Into<String>, requested: usize) -> Self {
         Self::OutOfMemory { pool: device.into(), requested, in_use: 0, limit: 0, setting: MEMORY_SETTING }
     }
 }
 
-/// The setting that bounds a pool.
+/// The setting of the pool's limit.
 pub(crate) const MEMORY_SETTING: &str = "device.memory_bytes";
 
-/// Bytes in the unit that a reader would choose.
+/// Bytes in a readable unit.
 pub(crate) fn human(bytes: usize) -> String {
     const UNITS: [(usize, &str); 3] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
@@ -177,12 +182,12 @@ pub(crate) fn human(bytes: usize) -> String {
     }
 }
 
-/// Names the options that may be to blame.
+/// The part of the message about compiler options.
 fn with_options(options: &str) -> String {
     if options.is_empty() { String::new() } else { format!("error with device.compile_options = '{options}': ") }
 }
 
-/// The first lines of a compiler's log that tell of errors: one mistake can bring hundreds of them.
+/// The first error lines of a compiler's log: one mistake can cause hundreds.
 fn excerpt(log: &str) -> String {
     const MOST: usize = 8;
     let is_error = |line: &&str| {
@@ -198,7 +203,7 @@ fn excerpt(log: &str) -> String {
     }
 }
 
-/// Tells whether the pool's limit or the memory behind it is exhausted: the remedies differ.
+/// The message for the pool's limit, or for the driver's memory: the remedies differ.
 fn out_of_memory(pool: &str, requested: usize, in_use: usize, limit: usize, setting: &str) -> String {
     let (asked, used) = (human(requested), human(in_use));
     if in_use.saturating_add(requested) > limit && limit > 0 {
@@ -213,22 +218,18 @@ fn out_of_memory(pool: &str, requested: usize, in_use: usize, limit: usize, sett
     }
 }
 
-/// Why no driver could be opened, in one line.
-pub(crate) fn join_problems<'a>(problems: impl Iterator<Item = (DriverKind, &'a str)>) -> String {
-    problems.map(|(driver, problem)| format!("{driver}: {problem}")).collect::<Vec<_>>().join("; ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn not_compiled(options: &str, log: &str) -> String {
         let (device, operator) = ("opencl:0".to_owned(), "DeviceFilterExec".to_owned());
-        Error::CompileFailed { device, operator, text: "".into(), options: options.into(), log: log.to_owned() }.to_string()
+        Error::CompileFailed { device, operator, kernel_source: "".into(), options: options.into(), log: log.to_owned() }
+            .to_string()
     }
 
     #[test]
-    fn bytes_are_told_in_a_fitting_unit() {
+    fn bytes_have_a_readable_unit() {
         assert_eq!([999, 1_000, 11_200_000_000].map(human), ["999 bytes", "1.0 kB", "11.2 GB"]);
     }
 
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_that_tells_of_an_error_is_shown_with_the_options_or_without() {
+    fn error_lines_are_shown_with_and_without_options() {
         let log = "warning: odd\nptxas fatal: Unresolved\nFATAL: no\nundefined symbol: f\nError: f\na note";
         let shown = "ptxas fatal: Unresolved\nFATAL: no\nundefined symbol: f\nError: f\n… and 2 more lines";
         let start = "DeviceFilterExec: kernel does not compile on opencl:0: ";
@@ -252,13 +253,5 @@ mod tests {
         let options = "error with device.compile_options = '-a -b': ";
         assert_eq!(not_compiled("-a -b", log), format!("{start}{options}{shown}"));
         assert_eq!(not_compiled("-a -b", "one\ntwo"), format!("{start}{options}one\ntwo"));
-    }
-
-    #[test]
-    fn only_faults_of_a_cuda_context_lose_the_device() {
-        const ILLEGAL_ADDRESS: i32 = 700;
-        assert!(Error::driver("cuda:0", "cuStreamSynchronize", ILLEGAL_ADDRESS, "").is_device_lost());
-        assert!(!Error::driver("cuda:0", "cuStreamSynchronize", 1, "").is_device_lost());
-        assert!(!Error::driver("opencl:0", "clFlush", ILLEGAL_ADDRESS, "").is_device_lost());
     }
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The end of the process: it waits for what is still at work in a driver.
+//! The end of the process waits for work in a driver.
 //!
-//! Work outlives the handles of those who began it, so a `main` may return while a kernel runs or is being
-//! compiled. The C library then takes down what the driver stands on (for PoCL that is LLVM) beside the driver's
-//! threads, which crash. It begins with what the thread itself keeps and goes on with what was registered last,
-//! so the wait hangs on the main thread, where a context was opened there, and on handlers that are registered again
-//! and again, for whatever the driver's compiler has made since.
+//! Work outlives its handles, so `main` may return while a kernel runs or is being compiled. The C
+//! library then destroys what the driver stands on (for PoCL that is LLVM), and the driver's
+//! threads crash.
+//!
+//! The C library destroys the main thread's thread-locals first, then runs `atexit` handlers, the
+//! last registered ones first. So this module waits in two places:
+//! - in a thread-local of the main thread, if a context was opened there;
+//! - in `atexit` handlers, which are registered repeatedly: they must run before those of objects
+//!   that the driver's compiler has made since.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -13,31 +17,37 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::context::WeakContext;
+/// The longest wait at the end of the process: a foreign event may never complete.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// For so long the end of the process waits: what waits for a foreign event may wait for ever.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How many threads of ours are, or will soon be, in a driver.
+/// Threads of this crate that are, or will soon be, in a driver.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
-/// The process that has the threads: in one that was forked they do not exist, and nothing is waited for.
+/// The process that has the threads. A forked child has none of them and does not wait.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Contexts that may still be alive.
-static CONTEXTS: Mutex<Vec<WeakContext>> = Mutex::new(Vec::new());
+static CONTEXTS: Mutex<Vec<Box<dyn Unfinished>>> = Mutex::new(Vec::new());
 
-/// Alive as long as a thread has something to do in a driver. It goes last.
-pub(crate) struct AtWork(());
+/// A context that may have unfinished work at the end of the process.
+pub(crate) trait Unfinished: Send {
+    /// Whether something may still use the context.
+    fn is_alive(&self) -> bool;
+    /// Submits the enqueued work, and leaks the context so that nothing of it is freed any more.
+    fn flush_and_leak(&self);
+}
 
-impl AtWork {
+/// Counts a thread's work in a driver. A thread drops it last.
+pub(crate) struct WorkGuard(());
+
+impl WorkGuard {
     pub(crate) fn begin() -> Self {
         AT_WORK.fetch_add(1, Ordering::AcqRel);
         Self(())
     }
 }
 
-impl Drop for AtWork {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         static DONE: AtomicUsize = AtomicUsize::new(0);
         if (DONE.fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
@@ -48,25 +58,25 @@ impl Drop for AtWork {
 }
 
 /// Makes the end of the process wait for the work of `context`, whose driver is loaded.
-pub(crate) fn waits_for(context: WeakContext) {
+pub(crate) fn wait_for(context: impl Unfinished + 'static) {
     let mut contexts = CONTEXTS.lock();
-    contexts.retain(WeakContext::is_alive);
-    contexts.push(context);
+    contexts.retain(|context| context.is_alive());
+    contexts.push(Box::new(context));
     drop(contexts);
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     register();
-    // A thread that is ending has no storage any more, and is not the one that will end the process.
-    _ = MAIN.try_with(|_| ());
+    // The access fails on a thread that is ending, which is not the one that ends the process.
+    _ = MAIN_THREAD.try_with(|_| ());
 }
 
 thread_local! {
-    static MAIN: EndOfMain = const { EndOfMain };
+    static MAIN_THREAD: WaitOnDrop = const { WaitOnDrop };
 }
 
-/// Dropped with its thread. That of the main thread is dropped as the process ends.
-struct EndOfMain;
+/// A thread-local that waits when the main thread's copy is dropped, as the process ends.
+struct WaitOnDrop;
 
-impl Drop for EndOfMain {
+impl Drop for WaitOnDrop {
     fn drop(&mut self) {
         // SAFETY: neither call has a precondition.
         #[cfg(target_os = "linux")]
@@ -77,7 +87,7 @@ impl Drop for EndOfMain {
 }
 
 fn register() {
-    // SAFETY: the handler does not unwind. Where there is no room for it, the process ends as it would without.
+    // SAFETY: the handler does not unwind. Without room for it the process ends without a wait.
     _ = unsafe { libc::atexit(wait) };
 }
 
@@ -86,8 +96,8 @@ extern "C" fn wait() {
         return;
     }
     static END: OnceLock<Instant> = OnceLock::new();
-    let end = *END.get_or_init(|| Instant::now() + PATIENCE);
-    CONTEXTS.lock().iter().for_each(WeakContext::settle_and_keep);
+    let end = *END.get_or_init(|| Instant::now() + TIMEOUT);
+    CONTEXTS.lock().iter().for_each(|context| context.flush_and_leak());
     while AT_WORK.load(Ordering::Acquire) > 0 && Instant::now() < end {
         std::thread::sleep(Duration::from_micros(100));
     }

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices behind one small trait: discovery, queues, memory, programs and profiling.
 //!
-//! A [`Context`] is one opened device with its configuration. Its [`Queue`]s take everything that happens
-//! on the device, in order: allocations, copies, launches of [`Kernel`]s out of [`Program`]s that are compiled at
-//! run time. Nothing here knows Arrow or SQL; the crates above generate the kernels and give bytes a meaning.
+//! A [`Context`] is one opened device with its configuration. All work goes through its [`Queue`]s,
+//! in order: allocations, copies, and launches of [`Kernel`]s out of [`Program`]s, which are
+//! compiled at run time. This crate knows neither Arrow nor SQL: the crates above generate the
+//! kernels and define the bytes.
 //!
 //! ```
 //! use device::{Context, DeviceConfig, Grid, ProgramSource};
 //!
 //! # let run = async {
-//! // No device is an error like any other.
+//! // A machine without a device gives an ordinary error.
 //! let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
 //! # if context.info().driver == device::DriverKind::Cuda { return Ok(()) }
 //! let queue = context.queue()?;
-//! let text = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
-//! let program = queue.compile(ProgramSource::new(text, "example")).await?;
+//! let source = "kernel void twice(global uint *x) { x[get_global_id(0)] *= 2; }";
+//! let program = queue.compile(ProgramSource::new(source, "example")).await?;
 //!
 //! let values = queue.alloc_values(4)?;
 //! queue.write_values(&values, 0, &[1u32, 2, 3, 4])?;
-//! queue.launch(&program.kernel("twice")?, Grid { groups: 2, work_group_size: 2 }, &[(&values).into()])?;
+//! let grid = Grid { work_groups: 2, work_group_size: 2 };
+//! queue.launch(&program.kernel("twice")?, grid, &[(&values).into()])?;
 //! assert_eq!(queue.read_values(&values, 0..4).await?, [2, 4, 6, 8]);
 //! # Ok::<(), device::Error>(())
 //! # };
@@ -26,70 +28,72 @@
 //! # Ok::<(), device::Error>(())
 //! ```
 //!
-//! # Who waits
-//! Whatever enqueues returns at once; futures are woken by a thread that each queue has for waiting; dropping
-//! never waits. Four things may block their caller for the length of a launch: an allocation at the memory limit
-//! (the pool's or the device's) while all that could be freed is in use, an upload behind 128 MiB of others, [`Context::synchronize`], and
-//! the opening of a context. The end of the process waits, for ten seconds at most, until nothing is at work.
+//! # Blocking
+//! An operation that enqueues returns at once. A thread of each queue waits for the device and
+//! wakes futures. Drops never wait. Only these operations may block for the length of a launch:
+//! - an allocation at the limit of pool or device, while all free memory is still in use;
+//! - an upload, while 128 MiB of other uploads are in flight;
+//! - [`Context::synchronize`];
+//! - [`Context::new`].
 //!
-//! # Looking at kernels
-//! With the environment variable `DEVICEFUSION_DUMP_KERNELS` set to a folder, the text of each program in the
-//! dialect that both compilers understand is left there, once, as soon as it has compiled: `HASH.cl`.
+//! The end of the process waits for running work, ten seconds at most.
 //!
-//! # Looking at time
-//! The device times each launch: a [`Meter`] and [`Context::report`] add up how long kernels ran, and the timeline of a
-//! context made [`with_timeline`](DeviceConfig::with_timeline) tells when, [`Context::trace`] as a picture of its queues.
+//! # Inspecting kernels
+//! The environment variable `DEVICEFUSION_DUMP_KERNELS` names a folder. Each source in the common
+//! dialect of both compilers is left there as `HASH.cl`, once, after it has compiled.
 //!
-//! # Layers
-//! [`driver::Driver`] is what OpenCL and CUDA have in common, and the whole of what a further driver has to
-//! write. A *lane* is a driver's queue with the numbers, marks and timers that tell when its work is done;
-//! queues, buffers, the [`Pool`] and the programs are built on it and know no driver. [`testing`] puts a
-//! driver in between that fails on demand.
+//! # Profiling
+//! The device times each launch. A [`Meter`] and [`Context::report`] add up kernel times. A context
+//! made [`with_timeline`](DeviceConfig::with_timeline) lists the launches with start and end;
+//! [`Context::trace`] shows them as a picture of its queues.
+//!
+//! # Modules
+//! | module | contents |
+//! |---|---|
+//! | [`driver`] | the [`Driver`](driver::Driver) trait: the interface that a driver implements |
+//! | [`drivers`] | OpenCL and CUDA, and the registry that lists them |
+//! | `selector`, `info` | selection and properties of devices |
+//! | `context`, `config` | an opened device and its settings |
+//! | `queue` | queues, and the worker thread that waits for each of them |
+//! | `memory` | pool, buffers and pinned host memory |
+//! | `program` | compilation and its caches |
+//! | `report` | counters, meters and the timeline |
+//! | `interop` | queues, memory and events shared with other libraries of the process |
+//! | [`testing`] | a driver that fails on demand, around the real one |
+//!
+//! Only [`drivers`] knows OpenCL and CUDA.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod buffer;
 mod config;
 mod context;
-pub mod cuda;
-mod disk;
+mod device_loss;
 pub mod driver;
+pub mod drivers;
 mod error;
 mod exit;
-mod foreign;
+mod host;
 mod info;
-mod lane;
-mod lent;
-mod loader;
-mod loss;
-mod meter;
-mod neighbour;
-mod opencl;
-mod pinned;
-mod pool;
+mod interop;
+mod memory;
 mod program;
 mod queue;
-mod shared;
+mod report;
+mod selector;
 pub mod testing;
-mod timeline;
-mod typed;
 
-pub use buffer::{Buffer, Guardian};
+pub use config::{DeviceConfig, UnifiedMemory, Wrap};
 pub use context::Context;
-pub use lent::LentQueue;
-pub use meter::{Counters, Meter};
-pub use neighbour::Neighbour;
-pub use opencl::DECLARES_BUILTINS;
-pub use pool::{Pool, Reservation};
+pub use driver::{Grid, KeepAlive, LogSink};
+pub use drivers::opencl::DECLARES_BUILTINS;
+pub use drivers::{ArrowDeviceTypes, DriverKind, MemoryHandle, cuda, devices, devices_for};
+pub use error::{Error, Result};
+pub use info::{DeviceEntry, DeviceInfo, DeviceKind};
+pub use interop::{ApplicationQueue, ForeignContext, LibraryQueue};
+pub use memory::{Buffer, Pool, Reservation, Scalar, Values};
 pub use program::{Kernel, Program, ProgramSource};
 pub use queue::{Arg, Download, Event, Queue};
-pub use shared::ProgramQueue;
-pub use timeline::LaunchRecord;
-pub use typed::{Scalar, Values};
-
-pub use config::{DeviceConfig, LogSink, UnifiedMemory, Wrap};
-pub use driver::Grid;
-pub use error::{Error, Result};
-pub use info::{DeviceEntry, DeviceInfo, DeviceKind, DriverKind, Selector, devices, devices_for};
+pub use report::{Counters, LaunchRecord, Meter};
+pub use selector::Selector;
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For tests: which device they run on, and a driver around the driver that fails on demand, hides
-//! capabilities and counts what is alive.
+//! Support for tests: the device of the tests, and a driver that fails on demand, hides
+//! capabilities and counts live objects.
 //!
-//! [`config`] is the one place that reads `DEVICEFUSION_TEST_DEVICE`: whatever `device.selector` takes, and
-//! OpenCL where it is not set. What only a CPU device can show (shared memory, the profile `cpu`) is left out
-//! elsewhere by those who ask [`DeviceInfo::kind`](crate::DeviceInfo::kind).
+//! [`config`] alone reads `DEVICEFUSION_TEST_DEVICE`: a value of `device.selector`, `opencl` by
+//! default. Tests of features that only a CPU device has (shared memory, the profile `cpu`) check
+//! [`DeviceInfo::kind`](crate::DeviceInfo::kind) and skip other devices.
 //!
 //! # Examples
 //! ```
@@ -27,15 +27,15 @@ mod faults;
 
 pub use faults::{Fault, FaultPlan, Live};
 
-use crate::{DeviceConfig, Error, Result, Selector};
+use crate::{DeviceConfig, DriverKind, Error, Result, Selector};
 
-/// Chooses the device of tests.
+/// The variable that selects the device of tests.
 const DEVICE_VARIABLE: &str = "DEVICEFUSION_TEST_DEVICE";
 
-/// Options, separated by spaces, for the compiler of tests' kernels.
+/// The variable with compiler options of tests, separated by spaces.
 const OPTIONS_VARIABLE: &str = "DEVICEFUSION_TEST_COMPILE_OPTIONS";
 
-/// What tests make their contexts from: the device that `DEVICEFUSION_TEST_DEVICE` names, and the compiler's options of
+/// The configuration of tests: the device of `DEVICEFUSION_TEST_DEVICE` and the compiler options of
 /// `DEVICEFUSION_TEST_COMPILE_OPTIONS`.
 ///
 /// # Errors
@@ -46,7 +46,7 @@ pub fn config() -> Result<DeviceConfig> {
             Error::Config { value, reason, .. } => Error::Config { setting: DEVICE_VARIABLE, value, reason },
             other => other,
         })?,
-        _ => Selector::OpenCl,
+        _ => Selector::Driver(DriverKind::OpenCl),
     };
     let options = std::env::var(OPTIONS_VARIABLE).unwrap_or_default();
     Ok(options.split_whitespace().fold(DeviceConfig::default().with_selector(selector), DeviceConfig::with_compile_option))

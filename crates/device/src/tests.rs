@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crate against a real driver: OpenCL on the host's processor, or what `DEVICEFUSION_TEST_DEVICE` names.
+//! Tests on a real driver: OpenCL on the CPU, or the device of `DEVICEFUSION_TEST_DEVICE`.
 
 mod faults;
 mod foreign;
@@ -18,7 +18,7 @@ use futures::executor::block_on;
 use crate::testing::{self, FaultPlan};
 use crate::{Buffer, Context, DeviceConfig, Grid, ProgramSource, Queue, Result};
 
-/// What both compilers understand.
+/// Macros for a source that both compilers accept.
 const DIALECT: &str = r#"
 #ifdef __OPENCL_VERSION__
 #define KERNEL kernel
@@ -37,7 +37,7 @@ typedef unsigned long ulong;
 #endif
 "#;
 
-/// Doubles as `y = a * x + b`, an integer sum, scalars of every width, and a loop that takes its time.
+/// `y = a * x + b` on doubles, an integer sum, scalars of every width, and a slow loop.
 const KERNELS: &str = r#"
 KERNEL void axpb(G const double *x, G double *y, double a, double b, ulong n) {
     for (ulong i = ID; i < n; i += ITEMS) y[i] = a * x[i] + b;
@@ -60,24 +60,24 @@ fn config() -> DeviceConfig {
     testing::config().unwrap()
 }
 
-fn text(kernels: &str) -> String {
+fn in_dialect(kernels: &str) -> String {
     format!("{DIALECT}{kernels}")
 }
 
 fn source() -> ProgramSource {
-    ProgramSource::new(text(KERNELS), "tests")
+    ProgramSource::new(in_dialect(KERNELS), "tests")
 }
 
 fn context() -> Context {
     Context::new(config()).expect("the tests need a device; for OpenCL on a CPU install pocl-opencl-icd")
 }
 
-/// A context under a plan of what fails and what the device claims.
+/// A context whose driver fails as planned.
 fn under(plan: &FaultPlan) -> Context {
     Context::new(config().with_wrap(plan.wrap())).unwrap()
 }
 
-/// A context whose device shares the host's memory, if it is such a device that the tests run on.
+/// A context whose device shares the host's memory, if the tests' device does.
 fn sharing() -> Option<Context> {
     let context = context();
     if !context.info().unified_memory {
@@ -98,11 +98,12 @@ fn to_numbers(bytes: &[u8]) -> Vec<u64> {
 fn add(queue: &Queue, x: &Buffer, by: u64) -> Result<()> {
     let program = block_on(queue.compile(source()))?;
     let n = x.len() as u64 / 8;
-    let grid = Grid { groups: 4, work_group_size: 8 };
+    let grid = Grid { work_groups: 4, work_group_size: 8 };
     queue.launch(&program.kernel("add")?, grid, &[x.into(), by.into(), n.into()])
 }
 
-/// Runs the test `name` in a process of its own with variables set; in that process, answers `true`.
+/// Runs the test `name` in a new process with environment variables; returns `true` in that
+/// process.
 fn alone_with(name: &str, variables: &[(&str, &std::path::Path)]) -> bool {
     const MARK: &str = "DEVICE_TEST_ALONE";
     if std::env::var(MARK).is_ok_and(|alone| alone == name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program whose `main` returns while its work has just begun ends well.
+//! A process may end while its work has just begun.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
@@ -7,11 +7,11 @@ use std::process::Command;
 use device::{Grid, ProgramSource, Queue, Result};
 use futures::executor::block_on;
 
-/// Set in a process that is to end that way.
+/// The variable of a child process that ends early.
 const VARIABLE: &str = "DEVICE_TEST_ENDS_EARLY";
 
 fn main() {
-    // Those who collect tests ask a harness for a list.
+    // nextest asks for the list of tests.
     if std::env::args().any(|argument| argument == "--list") {
         if std::env::args().all(|argument| argument != "--ignored") {
             println!("main_may_return_beside_its_work: test");
@@ -19,7 +19,7 @@ fn main() {
         return;
     }
     if let Ok(salt) = std::env::var(VARIABLE) {
-        // On a thread of its own, once the driver's compiler has been at work.
+        // On a new thread, after the driver's compiler has run.
         if salt.ends_with("thread") {
             let work = move || {
                 block_on(leave_work_behind(&format!("complete{salt}"))?.finish())?;
@@ -39,7 +39,8 @@ fn main() {
     }
 }
 
-/// Returns, without having waited, while a kernel that no cache knows is at its first launch, and a further program is being compiled.
+/// Returns without waiting. A kernel that no cache has is at its first launch, and another program
+/// is being compiled.
 fn leave_work_behind(salt: &str) -> Result<Queue> {
     let context = device::Context::new(device::testing::config()?)?;
     let queue = context.queue()?;
@@ -54,9 +55,9 @@ fn leave_work_behind(salt: &str) -> Result<Queue> {
     let name = format!("f{salt}");
     let program = block_on(queue.compile(source(&name)))?;
     let x = queue.zeroed(8)?;
-    queue.launch(&program.kernel(&name)?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
+    queue.launch(&program.kernel(&name)?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into()])?;
     drop(queue.compile(source(&format!("g{salt}"))));
-    // As one does who keeps it in a static.
+    // As with a context in a static.
     std::mem::forget(context.clone());
     Ok(queue)
 }

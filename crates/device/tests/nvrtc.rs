@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NVRTC without a GPU: what it compiles, what it says, and which versions are refused.
+//! NVRTC without a GPU: compilation, messages and refused versions.
 //!
-//! `scripts/nvrtc.sh` installs it. Without it these tests pass and do nothing, unless `NVRTC_PATH` is set.
+//! `scripts/nvrtc.sh` installs it. Without it, and without `NVRTC_PATH`, the tests are skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ extern "C" __global__ void sum(const double* values, unsigned long long n, doubl
 extern "C" __global__ void scale(double* values, double by, double plus) { values[threadIdx.x] = values[threadIdx.x] * by + plus; }
 "#;
 
-/// Folder of the library: where `NVRTC_PATH` points, else what `scripts/nvrtc.sh` installed.
+/// The folder of the library: `NVRTC_PATH`, else that of `scripts/nvrtc.sh`.
 fn installed() -> Option<PathBuf> {
     let wheel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nvrtc/nvidia/cu13/lib");
     let found = std::env::var_os("NVRTC_PATH").map(PathBuf::from).or_else(|| wheel.is_dir().then_some(wheel));
@@ -73,21 +73,21 @@ fn spills_are_counted() {
     let Some(nvrtc) = nvrtc() else { return };
     let loads: String = (0..64).map(|i| format!("double a{i} = in[{i}];\n")).collect();
     let uses: String = (0..64).map(|i| format!("out[{i}] = a{i} * in[0] + a{};\n", 63 - i)).collect();
-    let text = format!(
+    let source = format!(
         "extern \"C\" __global__ void wide(const volatile double* in, volatile double* out) {{\n{loads}__syncthreads();\n{uses}}}"
     );
     let options = ["--ptxas-options=-v".to_owned(), "--maxrregcount=24".to_owned()];
-    let used = usage(&nvrtc.compile(&text, "sm_90", &options).unwrap().log);
+    let used = usage(&nvrtc.compile(&source, "sm_90", &options).unwrap().log);
     assert!(used[0].spill_bytes > 0 && used[0].stack_bytes > 0, "{used:?}");
 }
 
 #[test]
-fn broken_text_comes_back_with_its_log() {
+fn failed_compilation_returns_source_and_log() {
     let Some(nvrtc) = nvrtc() else { return };
-    let text = "extern \"C\" __global__ void k() {\n    undeclared = 1;\n}";
-    match nvrtc.compile(text, "sm_90", &[]).unwrap_err() {
-        Error::CompileFailed { text: given, log, .. } => {
-            assert_eq!(&*given, text);
+    let source = "extern \"C\" __global__ void k() {\n    undeclared = 1;\n}";
+    match nvrtc.compile(source, "sm_90", &[]).unwrap_err() {
+        Error::CompileFailed { kernel_source: given, log, .. } => {
+            assert_eq!(&*given, source);
             assert!(log.contains("kernels.cu(2)") && log.contains("undeclared"), "{log}");
         }
         other => panic!("{other}"),
@@ -98,8 +98,8 @@ fn broken_text_comes_back_with_its_log() {
 fn unknown_option_architecture_and_nul_are_errors() {
     let Some(nvrtc) = nvrtc() else { return };
     let cases = [(SUM, "sm_90", "--no-such-option"), (SUM, "sm_12345", "-DA"), (SUM, "sm_90", "-DA\0"), ("\0", "sm_90", "-DA")];
-    for (text, arch, option) in cases {
-        let error = nvrtc.compile(text, arch, &[option.to_owned()]).unwrap_err();
+    for (source, arch, option) in cases {
+        let error = nvrtc.compile(source, arch, &[option.to_owned()]).unwrap_err();
         assert!(matches!(error, Error::CompileFailed { ref log, .. } if !log.is_empty()), "{error}");
     }
 }
@@ -148,8 +148,8 @@ fn threads_compile_at_once() {
         for thread in 0..4 {
             let nvrtc = &nvrtc;
             scope.spawn(move || {
-                let text = format!("extern \"C\" __global__ void k{thread}(int* a) {{ a[0] = {thread}; }}");
-                assert_eq!(nvrtc.compile(&text, "sm_90", &[]).unwrap().kernels(), [format!("k{thread}")]);
+                let source = format!("extern \"C\" __global__ void k{thread}(int* a) {{ a[0] = {thread}; }}");
+                assert_eq!(nvrtc.compile(&source, "sm_90", &[]).unwrap().kernels(), [format!("k{thread}")]);
             });
         }
     });
@@ -157,7 +157,7 @@ fn threads_compile_at_once() {
 
 #[test]
 fn discovery_never_fails_and_says_why() {
-    let entries = device::cuda::entries();
+    let entries = device::cuda::devices();
     assert!(!entries.is_empty());
     for entry in &entries {
         assert!(entry.info.is_some() || entry.problem.as_ref().is_some_and(|problem| !problem.is_empty()));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A context: what values belong to, and the order in which all of it goes.
+//! The context of a library, which owns values and serialises calls.
 //!
-//! One lock for each context: the C API may be called from one thread at a time. It may be taken again by the
-//! thread that holds it, so that a call and the copies around it can be one. Values hold on to their context and go
-//! before it. Dropping a value waits for nobody: where another thread holds the lock, the next one to take it frees.
+//! - The C API allows one thread at a time, so each context has a lock.
+//! - The lock is reentrant: a call and the copies around it can hold it together.
+//! - Values keep their context alive.
+//! - Dropping a value never waits. If another thread holds the lock, the next holder frees the
+//!   value.
 
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
@@ -11,74 +13,74 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
-use device::{Buffer, DriverKind, Neighbour, Queue};
+use device::{Buffer, DriverKind, ForeignContext, Queue};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::library::{FreeFn, Raw};
-use crate::manifest::Backend;
 use crate::{Error, Library, Result};
 
-/// Settings of a context, which is made once.
+/// Settings of a new context.
 #[derive(Debug, Clone, Default)]
 pub struct ContextConfig {
     /// Tuning parameters by name; [`Library::tuning_params`] lists them.
     pub tuning: Vec<(String, usize)>,
-    /// Whether the library checks more, prints to standard error and runs slower.
+    /// Whether the library runs extra checks, which print to standard error and are slow.
     pub debugging: bool,
-    /// Whether times are measured, for [`Context::report`].
+    /// Whether the library measures times, for [`Context::report`].
     pub profiling: bool,
-    /// Whether the library tells standard error what it does.
+    /// Whether the library logs to standard error.
     pub logging: bool,
-    /// Threads that a library of the back end `multicore` or `ispc` works on, at least one; without, as many as there are cores.
+    /// Threads of a `multicore` or `ispc` library, at least one; by default one per core.
     pub threads: Option<u16>,
-    /// A file in which the library may keep what it compiles; none without.
+    /// A cache file for the library's compiled kernels; by default none.
     pub cache_file: Option<PathBuf>,
 }
 
-/// What values belong to. Clones are the same context.
+/// A Futhark context, which owns values. Clones are the same context.
 #[derive(Clone)]
 pub struct Context {
-    inner: Arc<Inner>,
+    inner: Arc<ContextInner>,
 }
 
-/// A context that may be gone.
+/// A weak reference to a context.
 #[derive(Clone)]
 pub struct WeakContext {
-    inner: Weak<Inner>,
+    inner: Weak<ContextInner>,
 }
 
 impl WeakContext {
-    /// The context, if it is still there.
+    /// The context, if it still exists.
     pub fn upgrade(&self) -> Option<Context> {
         self.inner.upgrade().map(|inner| Context { inner })
     }
 }
 
-struct Inner {
+struct ContextInner {
     library: Library,
-    pointers: ReentrantMutex<Pointers>,
-    /// Values that were dropped while another thread held the lock.
+    pointers: ReentrantMutex<RawContext>,
+    /// Values dropped while another thread held the lock.
     dropped: Mutex<Vec<(SendRaw, FreeFn)>>,
-    /// The device that it works on together with others.
-    shared: OnceLock<Shared>,
+    /// The device that the context shares.
+    shared: OnceLock<SharedDevice>,
     profiling: bool,
     tuning: Vec<(String, usize)>,
 }
 
-/// A device that others use too.
-struct Shared {
+/// A device that the context shares with other users.
+struct SharedDevice {
     device: device::Context,
-    /// The library's own context there, where its kernels do not see our memory.
-    neighbour: Option<Neighbour>,
+    /// The library's own driver context on the device, whose kernels do not see memory of other
+    /// contexts.
+    foreign_context: Option<ForeignContext>,
 }
 
-struct Pointers {
+struct RawContext {
     config: Raw,
     context: Raw,
 }
 
-// SAFETY: used under the lock only, and the API is bound to no thread.
-unsafe impl Send for Pointers {}
+// SAFETY: used under the lock only, and the API is not tied to a thread.
+unsafe impl Send for RawContext {}
 
 struct SendRaw(Raw);
 
@@ -86,78 +88,88 @@ struct SendRaw(Raw);
 unsafe impl Send for SendRaw {}
 
 impl Context {
-    /// Makes a context.
+    /// Creates a context.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a tuning parameter that the library has not, or threads where it has none of its own;
-    /// [`Error::Setup`] with what the library says.
+    /// - [`Error::Usage`] for an unknown tuning parameter, or a thread count for a back end without
+    ///   threads.
+    /// - [`Error::Setup`] with the library's message.
     pub fn new(library: &Library, config: ContextConfig) -> Result<Context> {
         Self::make(library, config, None)
     }
 
-    /// Makes a context that shares a device, so that values need not go through the host
-    /// ([`place`](Self::place), [`array_over`](Self::array_over), [`Array::into_buffer`](crate::Array::into_buffer)).
+    /// Creates a context that shares a device, so that values need not pass through the host
+    /// ([`prepare_buffer`](Self::prepare_buffer), [`array_from_buffer`](Self::array_from_buffer),
+    /// [`Array::into_buffer`](crate::Array::into_buffer)).
     ///
-    /// Of the back end `opencl` it gets a queue of its own there, and arrays and buffers can be the same memory. Those of `cuda`
-    /// set up a context of their own beside ours: what goes in and comes out is copied on the device.
+    /// - Back end `opencl`: the context gets its own queue on the device, and arrays and buffers
+    ///   can be the same memory.
+    /// - Back end `cuda`: the library creates its own driver context, and values are copied on the
+    ///   device.
     ///
-    /// What the library allocates, and copies for it, do not count towards the device's limit.
+    /// The library's allocations, and copies made for it, do not count towards the device's limit.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Usage`] for a library of another back end, one of `cuda` whose manifest names no
-    /// `new_raw`, or a device of another driver; [`Error::Device`] where the library has chosen another device.
+    /// - As [`new`](Self::new).
+    /// - [`Error::Usage`] for a library of another back end, a `cuda` library without `new_raw` in
+    ///   its manifest, or a device of another driver.
+    /// - [`Error::Device`] if the library has chosen another device.
     pub fn on_device(library: &Library, config: ContextConfig, device: &device::Context) -> Result<Context> {
         let backend = library.manifest().backend;
         let driver = device.info().driver;
-        match (backend, driver) {
-            (Backend::OpenCl, DriverKind::OpenCl) => Self::make(library, config, Some(device)),
-            (Backend::Cuda, DriverKind::Cuda) => {
-                let context = Self::make(library, config, Some(device))?;
-                let neighbour = context.find_neighbour(device)?;
-                _ = context.inner.shared.set(Shared { device: device.clone(), neighbour: Some(neighbour) });
-                Ok(context)
-            }
-            (Backend::OpenCl | Backend::Cuda, _) => {
+        match backend.driver() {
+            None => Err(Error::Usage(format!("a library of the back end {} cannot share a device", backend.name()))),
+            Some(own) if own != driver => {
                 let (backend, name) = (backend.name(), &device.info().name);
                 Err(Error::Usage(format!("a library of the back end {backend} cannot share {name}, a device of {driver:?}")))
             }
-            (other, _) => Err(Error::Usage(format!("a library of the back end {} cannot share a device", other.name()))),
+            Some(DriverKind::OpenCl) => Self::make(library, config, Some(device)),
+            Some(DriverKind::Cuda) => {
+                let context = Self::make(library, config, Some(device))?;
+                let foreign_context = context.find_foreign_context(device)?;
+                _ = context.inner.shared.set(SharedDevice { device: device.clone(), foreign_context: Some(foreign_context) });
+                Ok(context)
+            }
         }
     }
 
-    /// The library's own context on the device: that of its arrays.
-    fn find_neighbour(&self, device: &device::Context) -> Result<Neighbour> {
+    /// Finds the library's own driver context: that of its arrays.
+    fn find_foreign_context(&self, device: &device::Context) -> Result<ForeignContext> {
         let element = self.library().shared_element();
         let element = element.ok_or_else(|| Error::Usage("the manifest names no new_raw of any array".to_owned()))?;
         let array = self.array_of_zero(element)?;
         // SAFETY: the array is live.
-        unsafe { device.neighbour(array.raw_memory()? as u64) }.map_err(Error::Device)
+        unsafe { device.foreign_context(array.raw_memory()? as u64) }.map_err(Error::Device)
     }
 
-    /// The library's own context on the device that it shares, where there is one.
-    pub(crate) fn neighbour(&self) -> Option<&Neighbour> {
-        self.inner.shared.get()?.neighbour.as_ref()
+    /// The library's own driver context on the shared device, if it has one.
+    pub(crate) fn foreign_context(&self) -> Option<&ForeignContext> {
+        self.inner.shared.get()?.foreign_context.as_ref()
     }
 
-    /// A buffer of the shared device as [`array_over`](Self::array_over) takes it: itself, or where its memory is not what the library's
-    /// kernels see, or the library will overwrite it, a copy. It is there once `queue` has come so far.
+    /// Prepares a buffer of the shared device for [`array_from_buffer`](Self::array_from_buffer).
+    ///
+    /// Returns the buffer itself. Returns a copy instead, complete after the work queued on
+    /// `queue`, in two cases:
+    /// - The library's kernels cannot see the buffer's memory.
+    /// - The library will overwrite it (`overwritten`).
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub fn place(&self, queue: &Queue, buffer: &Buffer, overwritten: bool) -> Result<Buffer> {
-        let placed = match self.neighbour() {
-            // SAFETY: the guardian keeps the library's context, which ends with this one.
-            Some(neighbour) => unsafe { queue.copy_to(neighbour, buffer, Arc::new(self.clone())) },
+    pub fn prepare_buffer(&self, queue: &Queue, buffer: &Buffer, overwritten: bool) -> Result<Buffer> {
+        let prepared = match self.foreign_context() {
+            // SAFETY: the clone keeps this context alive, and with it the library's driver context.
+            Some(foreign_context) => unsafe { queue.copy_to(foreign_context, buffer, Arc::new(self.clone())) },
             None if overwritten => queue.alloc(buffer.len()).and_then(|copy| {
                 queue.copy(buffer, 0, &copy, 0, buffer.len())?;
                 Ok(copy)
             }),
             None => Ok(buffer.clone()),
         };
-        placed.map_err(Error::Device)
+        prepared.map_err(Error::Device)
     }
 
-    /// The same context, which this does not keep.
+    /// A weak reference to the context.
     ///
     /// ```no_run
     /// # fn example(context: futhark::Context) {
@@ -170,17 +182,17 @@ impl Context {
         WeakContext { inner: Arc::downgrade(&self.inner) }
     }
 
-    /// Whether [`ContextConfig::profiling`] asked it to measure.
+    /// Whether [`ContextConfig::profiling`] is set.
     pub fn is_profiled(&self) -> bool {
         self.inner.profiling
     }
 
-    /// The tuning parameters that [`ContextConfig::tuning`] set.
+    /// The tuning parameters of [`ContextConfig::tuning`].
     pub fn tuning(&self) -> &[(String, usize)] {
         &self.inner.tuning
     }
 
-    /// The device that it shares.
+    /// The shared device.
     pub fn device(&self) -> Option<&device::Context> {
         self.inner.shared.get().map(|shared| &shared.device)
     }
@@ -188,7 +200,7 @@ impl Context {
     fn make(library: &Library, config: ContextConfig, device: Option<&device::Context>) -> Result<Context> {
         let api = library.api();
         let queue = match (device, api.config_set_command_queue) {
-            (Some(device), Some(set)) => Some((device.lend_queue(config.profiling).map_err(Error::Device)?, set)),
+            (Some(device), Some(set)) => Some((device.library_queue(config.profiling).map_err(Error::Device)?, set)),
             _ => None,
         };
         let ordinal = match (device, api.config_set_device) {
@@ -196,21 +208,21 @@ impl Context {
             _ => None,
         };
         let cache_file = config.cache_file.as_ref().map(|path| c_string(path.as_os_str().as_bytes())).transpose()?;
-        // SAFETY: as documented; freed by the drop of `Inner`, or below.
+        // SAFETY: as documented; freed by the drop of `ContextInner`.
         let raw_config = unsafe { (api.config_new)() };
         if raw_config.is_null() {
-            return Err(Error::Setup("no configuration can be made".to_owned()));
+            return Err(Error::Setup("futhark_context_config_new failed".to_owned()));
         }
-        // From here on everything is freed by its drop.
-        let pointers = Pointers { config: raw_config, context: std::ptr::null_mut() };
+        // Freed by the drop of `inner` from here on.
+        let pointers = RawContext { config: raw_config, context: std::ptr::null_mut() };
         let (library, pointers) = (library.clone(), ReentrantMutex::new(pointers));
         let shared = OnceLock::new();
         if let (Some(device), true) = (device, queue.is_some()) {
-            _ = shared.set(Shared { device: device.clone(), neighbour: None });
+            _ = shared.set(SharedDevice { device: device.clone(), foreign_context: None });
         }
         let (dropped, profiling, tuning) = (Mutex::default(), config.profiling, config.tuning.clone());
-        let mut inner = Inner { library, pointers, dropped, shared, profiling, tuning };
-        // SAFETY: the configuration is live and not in use by a context yet.
+        let mut inner = ContextInner { library, pointers, dropped, shared, profiling, tuning };
+        // SAFETY: the configuration is live, without a context yet.
         unsafe {
             (api.config_set_debugging)(raw_config, config.debugging.into());
             (api.config_set_profiling)(raw_config, config.profiling.into());
@@ -225,12 +237,12 @@ impl Context {
             (Some(threads), Some(set)) => unsafe { set(raw_config, threads.max(1).into()) },
             (Some(_), None) => {
                 let backend = inner.library.manifest().backend.name();
-                return Err(Error::Usage(format!("a library of the back end {backend} has no threads of its own to set")));
+                return Err(Error::Usage(format!("a library of the back end {backend} has no thread count to set")));
             }
         }
         for (name, value) in &config.tuning {
             let c_name = c_string(name.as_bytes())?;
-            // SAFETY: as above; the name is copied.
+            // SAFETY: as above; the library copies the name.
             if unsafe { (api.config_set_tuning_param)(raw_config, c_name.as_ptr(), *value) } != 0 {
                 let names: Vec<String> = inner.library.tuning_params().into_iter().map(|param| param.name).collect();
                 let problem = format!("the tuning parameter {name} cannot be set; there are {}", names.join(", "));
@@ -238,30 +250,31 @@ impl Context {
             }
         }
         if let Some((queue, set)) = &queue {
-            // SAFETY: the configuration is live, and the queue is for this context alone.
+            // SAFETY: the configuration is live, and the queue is this context's alone.
             unsafe { set(raw_config, queue.raw().0 as Raw) };
         }
         if let (Some(_), Some(set)) = (device, api.config_set_unified_memory) {
-            // Memory that the host reaches too moves to it and back; ours is the device's.
-            // SAFETY: the configuration is live.
+            // Unified memory would migrate to the host and back; the shared buffers stay on the
+            // device. SAFETY: the configuration is live.
             unsafe { set(raw_config, 0) };
         }
         if let Some((ordinal, set)) = &ordinal {
-            // SAFETY: the configuration is live; the name is copied.
+            // SAFETY: the configuration is live; the library copies the name.
             unsafe { set(raw_config, ordinal.as_ptr()) };
         }
-        // SAFETY: the configuration is of no other context.
+        // SAFETY: no other context uses the configuration.
         let context = unsafe { (api.new)(raw_config) };
         if context.is_null() {
-            return Err(Error::Setup("no context can be made".to_owned()));
+            return Err(Error::Setup("futhark_context_new failed".to_owned()));
         }
-        // Freeing the context releases the queue and its context, which the library has not retained.
+        // Freeing the context releases the queue and its OpenCL context, which the library did not
+        // retain.
         if let Some((queue, _)) = queue {
-            queue.hand_over();
+            _ = queue.into_raw();
         }
         inner.pointers.get_mut().context = context;
-        // SAFETY: asked at once, as documented; the context is live.
-        match unsafe { take_text((api.get_error)(context)) } {
+        // SAFETY: directly after the creation, as documented; the context is live.
+        match unsafe { take_string((api.get_error)(context)) } {
             Some(problem) => Err(Error::Setup(problem)),
             None => Ok(Context { inner: Arc::new(inner) }),
         }
@@ -272,7 +285,7 @@ impl Context {
         &self.inner.library
     }
 
-    /// Runs several calls with no other thread's between them.
+    /// Runs several calls without calls of other threads between them.
     ///
     /// ```no_run
     /// # fn example(context: &futhark::Context) -> futhark::Result<()> {
@@ -287,31 +300,31 @@ impl Context {
         run()
     }
 
-    /// Waits until all that was started has ended. Every call of this crate does so by itself.
+    /// Waits for all started work. Every call of this crate already waits.
     ///
     /// # Errors
-    /// What of it has failed.
+    /// The failure of that work.
     pub fn sync(&self) -> Result<()> {
         self.with(|context| self.sync_held(context, "futhark_context_sync"))
     }
 
-    /// What the library has measured, as its JSON. With [`ContextConfig::profiling`] there is something in it.
+    /// The library's measurements as JSON; filled with [`ContextConfig::profiling`].
     ///
     /// # Errors
-    /// If there is no report, or it is no JSON.
+    /// [`Error::Failed`] if there is no report, or it is not JSON.
     pub fn report(&self) -> Result<serde_json::Value> {
         let call = "futhark_context_report";
-        // SAFETY: the context is live; the text is ours to free.
-        let text = self.with(|context| unsafe { take_text((self.library().api().report)(context)) });
+        // SAFETY: the context is live; the caller frees the string.
+        let report = self.with(|context| unsafe { take_string((self.library().api().report)(context)) });
         let failed = |message: String| Error::Failed { call: call.to_owned(), code: 1, message };
-        let text = text.ok_or_else(|| failed("there is none".to_owned()))?;
-        serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
+        let report = report.ok_or_else(|| failed("there is no report".to_owned()))?;
+        serde_json::from_str(&report).map_err(|error| failed(error.to_string()))
     }
 
-    /// Gives back memory that the library keeps for later calls.
+    /// Frees memory that the library caches for later calls.
     ///
     /// # Errors
-    /// What the library says.
+    /// The library's failure.
     pub fn clear_caches(&self) -> Result<()> {
         self.with(|context| {
             // SAFETY: the context is live.
@@ -320,40 +333,40 @@ impl Context {
         })
     }
 
-    /// Measures nothing until [`unpause_profiling`](Self::unpause_profiling).
+    /// Stops measuring until [`unpause_profiling`](Self::unpause_profiling).
     pub fn pause_profiling(&self) {
         // SAFETY: the context is live.
         self.with(|context| unsafe { (self.library().api().pause_profiling)(context) });
     }
 
-    /// Measures again.
+    /// Resumes measuring.
     pub fn unpause_profiling(&self) {
         // SAFETY: the context is live.
         self.with(|context| unsafe { (self.library().api().unpause_profiling)(context) });
     }
 
-    /// Whether two are one.
-    pub(crate) fn is(&self, other: &Context) -> bool {
+    /// Whether both are the same context.
+    pub(crate) fn same(&self, other: &Context) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Calls something under the lock.
+    /// Runs a C call under the lock.
     pub(crate) fn with<R>(&self, call: impl FnOnce(Raw) -> R) -> R {
         let pointers = self.inner.pointers.lock();
         self.inner.free_dropped(pointers.context);
         call(pointers.context)
     }
 
-    /// Frees a value now, or leaves that to whoever holds the lock.
+    /// Frees a value now, or queues it for the lock's holder.
     pub(crate) fn discard(&self, value: Raw, free: FreeFn) {
         match self.inner.pointers.try_lock() {
-            // SAFETY: the value is this context's, and nobody else's any more. A failure leaves nothing to do.
+            // SAFETY: the value is this context's, without other users. A failure is ignored.
             Some(pointers) => _ = unsafe { free(pointers.context, value) },
             None => self.inner.dropped.lock().push((SendRaw(value), free)),
         }
     }
 
-    /// What a return code means. Under the lock.
+    /// Converts a return code; call it under the lock.
     pub(crate) fn check(&self, context: Raw, call: &str, code: i32) -> Result<()> {
         if code == 0 {
             return Ok(());
@@ -361,17 +374,17 @@ impl Context {
         Err(self.failure(context, call, code))
     }
 
-    /// Waits under the lock.
+    /// Waits for started work; call it under the lock.
     pub(crate) fn sync_held(&self, context: Raw, call: &str) -> Result<()> {
         // SAFETY: the context is live.
         self.check(context, call, unsafe { (self.library().api().sync)(context) })
     }
 
-    /// The failure that a code and the library's words make.
+    /// The error of a return code, with the library's message.
     pub(crate) fn failure(&self, context: Raw, call: &str, code: i32) -> Error {
-        // SAFETY: the context is live; the text is ours to free.
-        let message = unsafe { take_text((self.library().api().get_error)(context)) };
-        let message = message.unwrap_or_else(|| "the library does not say why".to_owned());
+        // SAFETY: the context is live; the caller frees the string.
+        let message = unsafe { take_string((self.library().api().get_error)(context)) };
+        let message = message.unwrap_or_else(|| "the library gives no reason".to_owned());
         let call = call.to_owned();
         match code {
             2 => Error::Program { call, message },
@@ -387,46 +400,46 @@ impl fmt::Debug for Context {
     }
 }
 
-impl Inner {
+impl ContextInner {
     fn free_dropped(&self, context: Raw) {
         let dropped = std::mem::take(&mut *self.dropped.lock());
         for (value, free) in dropped {
-            // SAFETY: the value is this context's, and nobody else's any more; the lock is held.
+            // SAFETY: the value is this context's, without other users; the lock is held.
             unsafe { free(context, value.0) };
         }
     }
 }
 
-impl Drop for Inner {
-    /// Waits only for frees: every call has waited for its own work.
+impl Drop for ContextInner {
+    /// Waits only for frees, because every call has waited for its own work.
     fn drop(&mut self) {
-        let Pointers { config, context } = *self.pointers.get_mut();
+        let RawContext { config, context } = *self.pointers.get_mut();
         let api = self.library.api();
         if !context.is_null() {
             self.free_dropped(context);
-            // SAFETY: the last use of the context: all values are gone.
+            // SAFETY: the last use of the context, whose values are all freed.
             unsafe {
                 (api.sync)(context);
                 (api.free)(context);
             }
         }
-        // SAFETY: its context is gone.
+        // SAFETY: its context is freed.
         unsafe { (api.config_free)(config) };
     }
 }
 
-/// A text that the library has allocated, which is freed here.
+/// Converts a string that the library has allocated, and frees it.
 ///
 /// # Safety
-/// `text` is NULL or a string of C from `malloc`.
-unsafe fn take_text(text: *mut c_char) -> Option<String> {
-    if text.is_null() {
+/// `string` is NULL or a C string from `malloc`.
+unsafe fn take_string(string: *mut c_char) -> Option<String> {
+    if string.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
-    let owned = unsafe { CStr::from_ptr(text) }.to_string_lossy().trim_end().to_owned();
-    // SAFETY: ours to free, as documented, and not used again.
-    unsafe { libc::free(text.cast()) };
+    // SAFETY: a C string by this function's contract.
+    let owned = unsafe { CStr::from_ptr(string) }.to_string_lossy().trim_end().to_owned();
+    // SAFETY: from `malloc`, as documented, and not used again.
+    unsafe { libc::free(string.cast()) };
     Some(owned)
 }
 

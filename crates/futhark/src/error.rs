@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong with a Futhark library.
+//! Errors of Futhark libraries.
 
 use std::path::PathBuf;
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong with a Futhark library.
+/// An error of a Futhark library.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The manifest is no manifest, or contradicts itself.
+    /// The manifest is malformed or inconsistent.
     #[error("manifest: {0}")]
     Manifest(String),
     /// A file cannot be read or opened.
@@ -17,21 +17,21 @@ pub enum Error {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The object is not what the manifest describes.
+    /// The shared object does not match the manifest.
     #[error("{}: {reason}", path.display())]
     Mismatch {
-        /// The object.
+        /// The shared object.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
-    /// The context cannot be set up.
+    /// The context cannot be created.
     #[error("the context of the library cannot be set up: {0}")]
     Setup(String),
-    /// A name that the library has not, or an argument that does not fit.
+    /// An unknown name, or an argument that does not fit.
     #[error("{0}")]
     Usage(String),
     /// The program failed: an index out of bounds, a size that does not fit (code 2).
@@ -39,7 +39,7 @@ pub enum Error {
     Program {
         /// The C function.
         call: String,
-        /// What the library says.
+        /// The library's message.
         message: String,
     },
     /// The library could not allocate memory (code 3).
@@ -47,10 +47,10 @@ pub enum Error {
     OutOfMemory {
         /// The C function.
         call: String,
-        /// What the library says.
+        /// The library's message.
         message: String,
     },
-    /// The device that the context shares failed.
+    /// A failure of the shared device.
     #[error(transparent)]
     Device(device::Error),
     /// Any other failure.
@@ -58,9 +58,9 @@ pub enum Error {
     Failed {
         /// The C function.
         call: String,
-        /// What it returned.
+        /// Its return code.
         code: i32,
-        /// What the library says.
+        /// The library's message.
         message: String,
     },
 }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiled [Futhark](https://futhark-lang.org) libraries, loaded at run time.
 //!
-//! `futhark c --library` (or `multicore`, `opencl`, …) writes C and a [`Manifest`], which says what the C offers.
-//! [`Library`] opens the object that a C compiler makes of it, [`Context`] is what values belong to, and
-//! [`Context::call`] calls an entry point. Nothing here knows Arrow or SQL: that is `devicefusion`'s part.
+//! `futhark c --library` (or `multicore`, `opencl`, …) writes C code and a [`Manifest`] that
+//! describes its API.
+//! - [`Library`] opens the shared object compiled from that C code.
+//! - [`Context`] owns values.
+//! - [`Context::call`] calls an entry point.
+//!
+//! This crate knows neither Arrow nor SQL; `devicefusion` connects it to them.
 //!
 //! ```no_run
 //! use futhark::{Context, ContextConfig, Library, Scalar, Value};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A library opened at run time, and the addresses of all that its manifest names.
+//! A library opened at run time, with the addresses of all functions in its manifest.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -15,31 +15,31 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use crate::manifest::{ArrayType, Backend, OpaqueType, Type};
 use crate::{Error, Manifest, Primitive, Result};
 
-/// A pointer of the library's: a context, a value, or a function whose type only the manifest knows.
+/// An opaque pointer of the library: a context, a value, or a function.
 pub(crate) type Raw = *mut c_void;
 
-/// `free` and functions like it.
+/// The type of `free` functions.
 pub(crate) type FreeFn = unsafe extern "C" fn(Raw, Raw) -> c_int;
 
-/// An opened library. Clones are the same one; it stays open until its last context is gone.
+/// An opened library. Clones are the same one; it stays open until its last context is freed.
 #[derive(Clone)]
 pub struct Library {
-    inner: Arc<Inner>,
+    inner: Arc<LibraryInner>,
 }
 
-struct Inner {
-    /// No other library of the process has it.
+struct LibraryInner {
+    /// Unique among the libraries of the process.
     number: u64,
     manifest: Manifest,
     manifest_path: PathBuf,
     path: PathBuf,
-    /// When the manifest and the object had last changed.
+    /// Modification times of the manifest and the object.
     modified: [Option<SystemTime>; 2],
     api: Api,
-    entries: BTreeMap<String, Code>,
+    entries: BTreeMap<String, FnAddress>,
     arrays: BTreeMap<String, ArrayFns>,
     opaques: BTreeMap<String, OpaqueFns>,
-    /// Behind all that points into it.
+    /// Dropped last: the addresses above point into it.
     _handle: Handle,
 }
 
@@ -48,27 +48,30 @@ struct Inner {
 pub struct TuningParam {
     /// Its name.
     pub name: String,
-    /// What kind of thing it sets; those of the class `threshold` choose between versions of the code.
+    /// Its class; parameters of the class `threshold` select code versions.
     pub class: String,
 }
 
 impl Library {
-    /// Opens the library that a manifest describes: the shared object beside `x.json` that is called `x` or `libx`.
+    /// Opens the library of a manifest: the shared object `x` or `libx` beside `x.json`.
     ///
     /// # Errors
-    /// [`Error::Open`] where a file cannot be read or loaded, [`Error::Manifest`], and [`Error::Mismatch`] where the object lacks
-    /// a function that the manifest names, or was built for another back end.
+    /// - [`Error::Open`] if a file cannot be read or loaded.
+    /// - [`Error::Manifest`].
+    /// - [`Error::Mismatch`] if the object lacks a function of the manifest, or was built for
+    ///   another back end.
     ///
     /// # Safety
-    /// - The object was built from the program that the manifest describes: its functions have the types that follow from it.
+    /// - The object was built from the program of the manifest: its functions have the types that
+    ///   the manifest implies.
     /// - The object may run code in this process.
     pub unsafe fn open(manifest: impl AsRef<Path>) -> Result<Library> {
         let path = manifest.as_ref();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { Library::open_object(path, &object_beside(path)?) }
     }
 
-    /// As [`open`](Self::open), where the object lies elsewhere.
+    /// As [`open`](Self::open), with the path of the object.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -79,23 +82,23 @@ impl Library {
         let manifest_path = manifest;
         let modified = [manifest_path, object].map(modified);
         let unreadable = |error: &dyn fmt::Display| Error::Open { path: manifest_path.to_owned(), reason: error.to_string() };
-        let text = std::fs::read_to_string(manifest_path).map_err(|error| unreadable(&error))?;
-        let manifest = Manifest::parse(&text).map_err(|error| unreadable(&error))?;
-        // A plain name would be searched for in the system's folders.
+        let json = std::fs::read_to_string(manifest_path).map_err(|error| unreadable(&error))?;
+        let manifest = Manifest::parse(&json).map_err(|error| unreadable(&error))?;
+        // The loader would search the system's folders for a bare name.
         let unopened = |reason: String| Error::Open { path: object.to_owned(), reason };
         let object = object.canonicalize().map_err(|error| unopened(error.to_string()))?;
-        // All libraries export the same names: they must not see each other's.
-        // SAFETY: the caller's promise.
+        // All libraries export the same names, so each must be local. SAFETY: the caller upholds
+        // the contract.
         let handle = unsafe { Handle::open(Some(&object), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|error| unopened(std::error::Error::source(&error).unwrap_or(&error).to_string()))?;
         let symbols = Symbols { handle: &handle, path: &object };
         check_backend(&symbols, manifest.backend)?;
         let api = Api::resolve(&symbols, manifest.backend)?;
-        let entry = |(name, entry): (&String, &crate::manifest::EntryPoint)| Ok((name.clone(), symbols.code(&entry.cfun)?));
+        let entry = |(name, entry): (&String, &crate::manifest::EntryPoint)| Ok((name.clone(), symbols.address(&entry.cfun)?));
         let entries = manifest.entry_points.iter().map(entry).collect::<Result<_>>()?;
         let (mut arrays, mut opaques) = (BTreeMap::new(), BTreeMap::new());
-        for (name, of) in &manifest.types {
-            match of {
+        for (name, ty) in &manifest.types {
+            match ty {
                 Type::Array(array) => _ = arrays.insert(name.clone(), ArrayFns::resolve(&symbols, array)?),
                 Type::Opaque(opaque) => _ = opaques.insert(name.clone(), OpaqueFns::resolve(&symbols, opaque)?),
             }
@@ -103,66 +106,76 @@ impl Library {
         let manifest_path = manifest_path.to_owned();
         static OPENED: AtomicU64 = AtomicU64::new(0);
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
-        let inner =
-            Inner { number, manifest, manifest_path, path: object, modified, api, entries, arrays, opaques, _handle: handle };
+        let inner = LibraryInner {
+            number,
+            manifest,
+            manifest_path,
+            path: object,
+            modified,
+            api,
+            entries,
+            arrays,
+            opaques,
+            _handle: handle,
+        };
         Ok(Library { inner: Arc::new(inner) })
     }
 
-    /// What the library offers.
+    /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.inner.manifest
     }
 
-    /// The shared object.
+    /// The path of the shared object.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
 
-    /// The manifest.
+    /// The path of the manifest.
     pub fn manifest_path(&self) -> &Path {
         &self.inner.manifest_path
     }
 
-    /// Whether both files are what they were when the library was opened.
+    /// Whether both files are unchanged since the library was opened.
     pub fn is_current(&self) -> bool {
         self.inner.modified == [&self.inner.manifest_path, &self.inner.path].map(|path| modified(path))
     }
 
-    /// What can be tuned when a context is made.
+    /// The tuning parameters of a context.
     pub fn tuning_params(&self) -> Vec<TuningParam> {
         let api = self.api();
         // SAFETY: needs no context.
         let count = unsafe { (api.tuning_param_count)() };
-        let text = |function: unsafe extern "C" fn(c_int) -> *const c_char, index| {
-            // SAFETY: the index is below the count; the text belongs to the library.
-            let text = unsafe { function(index) };
-            if text.is_null() {
+        let string = |function: unsafe extern "C" fn(c_int) -> *const c_char, index| {
+            // SAFETY: the index is below the count; the library owns the string.
+            let string = unsafe { function(index) };
+            if string.is_null() {
                 return String::new();
             }
-            // SAFETY: a string of C, as documented.
-            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+            // SAFETY: a C string, as documented.
+            unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
         };
-        let param = |index| TuningParam { name: text(api.tuning_param_name, index), class: text(api.tuning_param_class, index) };
+        let param =
+            |index| TuningParam { name: string(api.tuning_param_name, index), class: string(api.tuning_param_class, index) };
         (0..count).map(param).collect()
     }
 
-    /// Whether arrays of this type and rank can lie in memory of others, and show their own: the manifest names what makes
-    /// and shows them.
-    pub fn shares(&self, element: Primitive, rank: usize) -> bool {
+    /// Whether arrays of this type and rank can wrap foreign memory and expose their own.
+    ///
+    /// The manifest then names `new_raw` and `values_raw`.
+    pub fn has_raw_arrays(&self, element: Primitive, rank: usize) -> bool {
         self.inner.arrays.values().any(|fns| (fns.element, fns.rank) == (element, rank) && fns.raw.is_some())
     }
 
-    /// Whether a context can share a device of this driver ([`Context::on_device`](crate::Context::on_device)).
+    /// Whether a context can share a device of this driver
+    /// ([`Context::on_device`](crate::Context::on_device)).
     pub fn can_share(&self, driver: DriverKind) -> bool {
-        match self.manifest().backend {
-            Backend::OpenCl => driver == DriverKind::OpenCl,
-            // Where the library's own context is, its arrays tell.
-            Backend::Cuda => driver == DriverKind::Cuda && self.shared_element().is_some(),
-            _ => false,
-        }
+        // For CUDA an array must reveal the library's own driver context.
+        let reveals_context = driver != DriverKind::Cuda || self.shared_element().is_some();
+        self.manifest().backend.driver() == Some(driver) && reveals_context
     }
 
-    /// An element type of arrays of one dimension that show their memory.
+    /// An element type of one-dimensional arrays that expose their memory.
     pub(crate) fn shared_element(&self) -> Option<Primitive> {
         self.inner.arrays.values().find(|fns| fns.rank == 1 && fns.raw.is_some()).map(|fns| fns.element)
     }
@@ -175,7 +188,7 @@ impl Library {
         &self.inner.api
     }
 
-    pub(crate) fn entry(&self, name: &str) -> Option<Code> {
+    pub(crate) fn entry(&self, name: &str) -> Option<FnAddress> {
         self.inner.entries.get(name).copied()
     }
 
@@ -202,16 +215,16 @@ impl fmt::Debug for Library {
     }
 }
 
-/// A function whose type only the manifest knows.
+/// The address of a function, whose type comes from the manifest.
 #[derive(Clone, Copy)]
-pub(crate) struct Code(pub Raw);
+pub(crate) struct FnAddress(pub Raw);
 
 // SAFETY: an address of code.
-unsafe impl Send for Code {}
-// SAFETY: likewise.
-unsafe impl Sync for Code {}
+unsafe impl Send for FnAddress {}
+// SAFETY: as above.
+unsafe impl Sync for FnAddress {}
 
-/// The functions that every library has.
+/// The functions of every library.
 pub(crate) struct Api {
     pub config_new: unsafe extern "C" fn() -> Raw,
     pub config_free: unsafe extern "C" fn(Raw),
@@ -220,13 +233,13 @@ pub(crate) struct Api {
     pub config_set_logging: unsafe extern "C" fn(Raw, c_int),
     pub config_set_tuning_param: unsafe extern "C" fn(Raw, *const c_char, usize) -> c_int,
     pub config_set_cache_file: unsafe extern "C" fn(Raw, *const c_char),
-    /// Of the back end `cuda` alone: there is one for others, which takes other names.
+    /// Only for the back end `cuda`: that of `opencl` expects other names.
     pub config_set_device: Option<unsafe extern "C" fn(Raw, *const c_char)>,
-    /// Of the back end `cuda`, from newer compilers.
+    /// Only for the back end `cuda`, from newer compilers.
     pub config_set_unified_memory: Option<unsafe extern "C" fn(Raw, c_int)>,
-    /// Of the back ends `multicore` and `ispc`.
+    /// Only for the back ends `multicore` and `ispc`.
     pub config_set_num_threads: Option<unsafe extern "C" fn(Raw, c_int)>,
-    /// Of the back end `opencl` alone.
+    /// Only for the back end `opencl`.
     pub config_set_command_queue: Option<unsafe extern "C" fn(Raw, Raw)>,
     pub tuning_param_count: unsafe extern "C" fn() -> c_int,
     pub tuning_param_name: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -284,24 +297,24 @@ impl Api {
 pub(crate) struct ArrayFns {
     pub element: Primitive,
     pub rank: usize,
-    /// Takes as many dimensions as the rank says.
-    pub new: Code,
+    /// Takes as many dimensions as the rank.
+    pub new: FnAddress,
     pub free: FreeFn,
     pub shape: unsafe extern "C" fn(Raw, Raw) -> *const i64,
     pub values: unsafe extern "C" fn(Raw, Raw, Raw) -> c_int,
     /// `new_raw`, with as many dimensions as `new`, and `values_raw`.
-    pub raw: Option<(Code, unsafe extern "C" fn(Raw, Raw) -> Raw)>,
+    pub raw: Option<(FnAddress, unsafe extern "C" fn(Raw, Raw) -> Raw)>,
 }
 
 impl ArrayFns {
     fn resolve(symbols: &Symbols<'_>, array: &ArrayType) -> Result<ArrayFns> {
-        let new = symbols.code(&array.ops.new)?;
-        // SAFETY: the manifest says what they are, and with it their documented types.
+        let new = symbols.address(&array.ops.new)?;
+        // SAFETY: the manifest gives their roles, which have documented types.
         let (free, shape, values) =
             unsafe { (symbols.get(&array.ops.free)?, symbols.get(&array.ops.shape)?, symbols.get(&array.ops.values)?) };
         let raw = match (&array.ops.new_raw, &array.ops.values_raw) {
-            // SAFETY: likewise.
-            (Some(new_raw), Some(values_raw)) => Some((symbols.code(new_raw)?, unsafe { symbols.get(values_raw) }?)),
+            // SAFETY: as above.
+            (Some(new_raw), Some(values_raw)) => Some((symbols.address(new_raw)?, unsafe { symbols.get(values_raw) }?)),
             _ => None,
         };
         Ok(ArrayFns { element: array.elemtype, rank: array.rank, new, free, shape, values, raw })
@@ -313,26 +326,27 @@ pub(crate) struct OpaqueFns {
     pub free: FreeFn,
     pub store: Option<unsafe extern "C" fn(Raw, Raw, *mut Raw, *mut usize) -> c_int>,
     pub restore: Option<unsafe extern "C" fn(Raw, *const c_void) -> Raw>,
-    /// Of records: `new` and a projection for each field.
-    pub record: Option<(Code, Vec<unsafe extern "C" fn(Raw, Raw, Raw) -> c_int>)>,
-    /// Of sum types: `variant`, and for each variant what makes it and what takes it apart.
-    pub sum: Option<(FreeFn, Vec<(Code, Code)>)>,
+    /// For records: `new`, and a projection per field.
+    pub record: Option<(FnAddress, Vec<unsafe extern "C" fn(Raw, Raw, Raw) -> c_int>)>,
+    /// For sum types: `variant`, and per variant its constructor and destructor.
+    pub sum: Option<(FreeFn, Vec<(FnAddress, FnAddress)>)>,
 }
 
 impl OpaqueFns {
     fn resolve(symbols: &Symbols<'_>, opaque: &OpaqueType) -> Result<OpaqueFns> {
-        // SAFETY: the manifest says what they are, and with it their documented types.
+        // SAFETY: the manifest gives their roles, which have documented types.
         unsafe {
             let ops = &opaque.ops;
             let store = ops.store.as_ref().map(|name| symbols.get(name)).transpose()?;
             let restore = ops.restore.as_ref().map(|name| symbols.get(name)).transpose()?;
             let record = opaque.record.as_ref().map(|record| {
                 let projections = record.fields.iter().map(|field| symbols.get(&field.project));
-                Ok((symbols.code(&record.new)?, projections.collect::<Result<_>>()?))
+                Ok((symbols.address(&record.new)?, projections.collect::<Result<_>>()?))
             });
             let sum = opaque.sum.as_ref().map(|sum| {
                 let variants = sum.variants.iter();
-                let variants = variants.map(|variant| Ok((symbols.code(&variant.construct)?, symbols.code(&variant.destruct)?)));
+                let variants =
+                    variants.map(|variant| Ok((symbols.address(&variant.construct)?, symbols.address(&variant.destruct)?)));
                 Ok((symbols.get(&sum.variant)?, variants.collect::<Result<_>>()?))
             });
             Ok(OpaqueFns { free: symbols.get(&ops.free)?, store, restore, record: record.transpose()?, sum: sum.transpose()? })
@@ -340,7 +354,7 @@ impl OpaqueFns {
     }
 }
 
-/// What looks names up.
+/// Looks up symbols of the shared object.
 struct Symbols<'a> {
     handle: &'a Handle,
     path: &'a Path,
@@ -348,34 +362,34 @@ struct Symbols<'a> {
 
 impl Symbols<'_> {
     /// # Safety
-    /// `T` is the function pointer that the name stands for.
+    /// `T` is the type of the function with that name.
     unsafe fn get<T: Copy>(&self, name: &str) -> Result<T> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         match unsafe { self.handle.get::<T>(name) } {
             Ok(symbol) => Ok(*symbol),
             Err(_) => Err(Error::Mismatch { path: self.path.to_owned(), reason: format!("it has no function {name}") }),
         }
     }
 
-    fn code(&self, name: &str) -> Result<Code> {
-        // SAFETY: any address fits an untyped one.
-        Ok(Code(unsafe { self.get::<Raw>(name) }?))
+    fn address(&self, name: &str) -> Result<FnAddress> {
+        // SAFETY: an untyped address fits any symbol.
+        Ok(FnAddress(unsafe { self.get::<Raw>(name) }?))
     }
 
     fn has(&self, name: &str) -> bool {
-        self.code(name).is_ok()
+        self.address(name).is_ok()
     }
 }
 
-/// Whether the object offers what one back end alone does, and the manifest is of another, or the reverse.
+/// Checks functions that only one back end has against the manifest's back end.
 fn check_backend(symbols: &Symbols<'_>, backend: Backend) -> Result<()> {
     for (name, only) in [
         ("futhark_context_config_set_command_queue", Backend::OpenCl),
         ("futhark_context_config_add_nvrtc_option", Backend::Cuda),
     ] {
         if symbols.has(name) != (backend == only) {
-            let has = if symbols.has(name) { "has" } else { "has not" };
-            let reason = format!("it {has} the function {name}, and the manifest is of the back end {backend:?}");
+            let has = if symbols.has(name) { "has the" } else { "lacks the" };
+            let reason = format!("it {has} function {name}, but the manifest is of the back end {backend:?}");
             return Err(Error::Mismatch { path: symbols.path.to_owned(), reason });
         }
     }

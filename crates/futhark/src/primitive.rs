@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Futhark's primitive types, and values of them.
+//! Futhark's primitive types, and their values.
 
 use half::f16;
 use libffi::middle::{Arg, Type, arg};
 use serde::Deserialize;
 
-/// A primitive type, in Futhark's words.
+/// A primitive type of Futhark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are Futhark's")]
 pub enum Primitive {
     I8,
     I16,
@@ -25,7 +25,7 @@ pub enum Primitive {
 }
 
 impl Primitive {
-    /// All of them.
+    /// All primitive types.
     pub const ALL: [Primitive; 12] = {
         use Primitive::*;
         [I8, I16, I32, I64, U8, U16, U32, U64, F16, F32, F64, Bool]
@@ -53,12 +53,12 @@ impl Primitive {
         }
     }
 
-    /// The type of a name, if it is a primitive one's.
-    pub fn of_name(name: &str) -> Option<Primitive> {
+    /// The primitive type of a name; `None` for other names.
+    pub fn from_name(name: &str) -> Option<Primitive> {
         Primitive::ALL.into_iter().find(|primitive| primitive.name() == name)
     }
 
-    /// Bytes of a value; also its alignment in C.
+    /// The size of a value in bytes; also its alignment in C.
     pub fn bytes(self) -> usize {
         match self {
             Primitive::I8 | Primitive::U8 | Primitive::Bool => 1,
@@ -68,7 +68,7 @@ impl Primitive {
         }
     }
 
-    /// How C passes it. A `f16` travels as its bits.
+    /// The type of a parameter in C. An `f16` is passed as its bits.
     pub(crate) fn ffi(self) -> Type {
         match self {
             Primitive::I8 => Type::i8(),
@@ -87,7 +87,7 @@ impl Primitive {
 
 /// A value of a primitive type.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are Futhark's")]
 pub enum Scalar {
     I8(i8),
     I16(i16),
@@ -122,7 +122,7 @@ impl Scalar {
         }
     }
 
-    /// The value of a type that bytes in this machine's order hold, if they are enough. Any byte but 0 is true.
+    /// A value from native-endian bytes; `None` if there are too few. Any byte but 0 is true.
     ///
     /// ```
     /// use futhark::{Primitive, Scalar};
@@ -145,7 +145,7 @@ impl Scalar {
         })
     }
 
-    /// The bytes of the value, in this machine's order.
+    /// The value's native-endian bytes.
     ///
     /// ```
     /// assert_eq!(futhark::Scalar::Bool(true).to_bytes(), [1]);
@@ -189,9 +189,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that lies in memory as a primitive type of Futhark does.
+/// A Rust type with the memory layout of a primitive type.
 pub trait Element: Copy + Default + sealed::Sealed {
-    /// Futhark's type.
+    /// The primitive type.
     const PRIMITIVE: Primitive;
 }
 
@@ -214,16 +214,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_bytes_go_there_and_back() {
+    fn names_and_bytes_round_trip() {
         for primitive in Primitive::ALL {
-            assert_eq!(Primitive::of_name(primitive.name()), Some(primitive));
+            assert_eq!(Primitive::from_name(primitive.name()), Some(primitive));
             let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
             let scalar = Scalar::from_bytes(primitive, &bytes).unwrap();
             assert_eq!(scalar.primitive(), primitive);
             assert_eq!(scalar.to_bytes(), bytes[..primitive.bytes()]);
             assert_eq!(Scalar::from_bytes(primitive, &[]), None);
         }
-        assert_eq!(Primitive::of_name("i128"), None);
+        assert_eq!(Primitive::from_name("i128"), None);
         assert_eq!(Scalar::from_bytes(Primitive::Bool, &[255]), Some(Scalar::Bool(true)));
     }
 }

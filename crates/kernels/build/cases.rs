@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes upper and lower case of all characters as a table, `cases.bin`, which `src/codegen/letters.rs` and
-//! `prelude/cases.h` read.
+//! The case table `cases.bin`, read by `src/codegen/case_table.rs` and `prelude/cases.h`: upper and
+//! lower case of all characters.
 //!
-//! Rust's own functions are asked, whose answers are DataFusion's; for what `ILIKE` takes for one letter, the syntax of
-//! regular expressions that arrow matches with.
+//! Cases are those of Rust's standard library, as in DataFusion. The folding of `ILIKE` is that of
+//! `regex-syntax`, with which arrow matches.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -11,33 +11,38 @@ use std::ops::RangeInclusive;
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
-/// Where characters have cases, or stand within a word without being letters. A test looks at the others.
+/// Code points with cases or word properties. A test checks that others have none.
 const PROBED: [RangeInclusive<char>; 2] = ['\0'..='\u{3ffff}', '\u{e0000}'..='\u{e0fff}'];
-/// Characters of a block, of which the table's first part has the places.
+/// Characters of a block.
 const BLOCK: usize = 256;
 const BLOCKS: usize = 0x11_0000 / BLOCK;
 
-/// What is told of a character; the order of [`KINDS`].
-type Answer = fn(char) -> Vec<u32>;
+/// Entry of a character: one code point, or up to three.
+type Entry = fn(char) -> Vec<u32>;
 
-/// Upper case, lower case, the least character of those that differ in case only, and properties.
-const KINDS: [Answer; 4] =
+/// Kinds of entries: upper case, lower case, the least character that differs in case only,
+/// properties.
+const KINDS: [Entry; 4] =
     [|c| c.to_uppercase().map(u32::from).collect(), |c| c.to_lowercase().map(u32::from).collect(), fold, properties];
 
-/// Words of 32 bits, little endian: for each kind of answer, the places of the blocks, or 0 where each of a block's
-/// characters is its own answer; then the blocks. An answer is a number; several begin at the word that the number says
-/// without its highest bit, which is set, and three there are, with zeros behind those that are fewer.
+/// The table as little-endian u32:
+/// 1. for each kind, the offset of each block, or 0 for a block of characters that map to
+///    themselves,
+/// 2. the blocks, an entry per character.
+///
+/// An entry is a code point. With the highest bit set, the rest is the offset of three code points;
+/// zeros fill up fewer.
 pub fn table() -> Result<Vec<u8>, Box<dyn Error>> {
     let mut words = vec![0u32; KINDS.len() * BLOCKS];
     let mut known: HashMap<Vec<u32>, u32> = HashMap::new();
-    for (kind, answer) in KINDS.into_iter().enumerate() {
+    for (kind, entry) in KINDS.into_iter().enumerate() {
         for block in 0..BLOCKS {
             let first = (block * BLOCK) as u32;
-            let own: Vec<u32> = (first..first + BLOCK as u32).collect();
-            let mut answers = Vec::with_capacity(BLOCK);
-            for code in &own {
+            let unchanged: Vec<u32> = (first..first + BLOCK as u32).collect();
+            let mut entries = Vec::with_capacity(BLOCK);
+            for code in &unchanged {
                 let c = char::from_u32(*code).filter(|c| PROBED.iter().any(|range| range.contains(c)));
-                answers.push(match (c.map(answer).as_deref(), kind) {
+                entries.push(match (c.map(entry).as_deref(), kind) {
                     (Some([one]), _) => *one,
                     (Some(several), _) => {
                         let at = u32::try_from(words.len())?;
@@ -48,15 +53,15 @@ pub fn table() -> Result<Vec<u8>, Box<dyn Error>> {
                     (None, _) => *code,
                 });
             }
-            if answers == own {
+            if entries == unchanged {
                 continue;
             }
-            words[kind * BLOCKS + block] = match known.get(&answers) {
+            words[kind * BLOCKS + block] = match known.get(&entries) {
                 Some(at) => *at,
                 None => {
                     let at = u32::try_from(words.len())?;
-                    words.extend(&answers);
-                    known.insert(answers, at);
+                    words.extend(&entries);
+                    known.insert(entries, at);
                     at
                 }
             };
@@ -71,11 +76,11 @@ fn fold(c: char) -> Vec<u32> {
     vec![class.iter().next().map_or(c, ClassUnicodeRange::start).into()]
 }
 
-/// 1: a letter with a case, 2: what is passed over within a word, 4: a letter or a digit.
+/// 1: a cased letter, 2: a character that words ignore, 4: a letter or a digit.
 ///
-/// Rust tells the first two by what it makes of a capital sigma, which at the end of a word is another letter.
+/// The first two follow from the lower case of a capital sigma, which depends on its context.
 fn properties(c: char) -> Vec<u32> {
-    let is_final = |text: String| text.to_lowercase().ends_with('ς');
+    let is_final = |string: String| string.to_lowercase().ends_with('ς');
     let cased = is_final(format!("{c}Σ"));
     let ignored = !cased && is_final(format!("A{c}Σ"));
     vec![u32::from(cased) | u32::from(ignored) << 1 | u32::from(c.is_alphanumeric()) << 2]

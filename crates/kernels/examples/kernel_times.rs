@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times of the sinks on the device that `DEVICEFUSION_TEST_DEVICE` names (the first OpenCL device), best of
-//! several runs, in milliseconds; and the CPU time of all threads, which busy neighbours disturb less (Linux).
+//! Times of operators in milliseconds, the least of several runs, and the CPU time of all threads,
+//! which other processes disturb less (Linux). The device is `DEVICEFUSION_TEST_DEVICE`, by default
+//! the first OpenCL device.
 //!
 //! `cargo run --release -p kernels --example kernel_times [-- gpu]`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
@@ -171,7 +172,7 @@ fn q6(queue: &Queue, options: &Options) {
         Reduce::try_new(source.input.clone(), vec![aggregate(Sum, Some(revenue), DataType::Decimal128(38, 4))], options.clone())
             .unwrap();
     if std::env::var_os("TEXT").is_some() {
-        println!("{}", reduce.kernel_text()[0].1);
+        println!("{}", reduce.kernel_source()[0].1);
     }
     time("Q6 shape, 60 M rows, 16 bytes a row", || aggregate_all(queue, &reduce, &source));
 }
@@ -300,7 +301,7 @@ fn q1(queue: &Queue, options: &Options) {
     let keys = (0..2).map(|c| (col(c), Field::new(format!("k{c}"), DataType::Int8, false))).collect();
     let group = GroupBy::try_new(source.input.clone(), keys, aggregates, options.clone()).unwrap();
     if std::env::var_os("TEXT").is_some() {
-        println!("{}", group.kernel_text().iter().find(|(name, _)| name == "group_update0_0").unwrap().1);
+        println!("{}", group.kernel_source().iter().find(|(name, _)| name == "group_update0_0").unwrap().1);
     }
     time(&format!("Q1 shape, 6 M rows, 8 aggregates ({})", group.mode()), || {
         group_all(queue, &group, &source);

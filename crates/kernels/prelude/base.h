@@ -1,7 +1,20 @@
-/* Types, address spaces and atomics: OpenCL C 1.2 and CUDA C++ as one dialect. COLD_FN is for long
-   functions that are called from several places, ROLLED for their loops: compile time counts. TABLE is an array
-   of constants outside of functions. Where GROUP_ITEMS are a group, CUDA's compiler leaves each its share of
-   registers. */
+/* The dialect: one section for each driver's compiler. Everything driver-dependent is defined here.
+   docs/drivers.md describes a new section. Each section defines:
+   - i8 to u64, f32, f64: the types.
+   - KERNEL, FN: a kernel, and an inlined helper.
+   - COLD_FN, ROLLED: a long helper with several callers, and its loops. Neither is expanded, since
+     compile time counts.
+   - G, L: qualifiers of pointers to global and to shared (OpenCL: local) memory.
+   - SHARED, TABLE: an array in shared memory, and a constant array outside of functions.
+   - SYNC, SYNC_ALL: a barrier of the work-group, for shared memory and for all memory.
+   - GID to NGRP: indices and sizes of the grid.
+   - PREFETCH, MULHI64, CLZ64, POPC32, F64_BITS to BITS_F32: small operations.
+   - A_*: atomics. A_ADD_F64 is defined only where the device has it.
+   - WARP_WIDTH: work-items of a warp; 1 without warp operations. BALLOT: the warp's vote.
+   - *_RN: float operations that round once and are never contracted. F32_FMOD is C's fmodf.
+   - LOAD64: eight bytes from any address.
+   - BYTE_VECTORS: 1 if ANY_OF_16 compares 16 bytes at once; else ANY_OF_16 is always 1.
+   GROUP_ITEMS is the work-group size, if it is fixed: CUDA divides the registers by it. */
 #if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
@@ -41,8 +54,9 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define A_OR64(p, v) atom_or((p), (v))
 #define A_AND64(p, v) atom_and((p), (v))
 #define A_XOR64(p, v) atom_xor((p), (v))
+#define WARP_WIDTH 1
 #ifdef POCL_DEVICE_ADDRESS_BITS
-/* PoCL's own prefetch does nothing. */
+/* PoCL's own prefetch has no effect. */
 #define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p))
 #else
 #define PREFETCH(p) prefetch((const __global ulong *)(p), (size_t)1)
@@ -54,7 +68,27 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define F32_BITS(x) as_uint(x)
 #define BITS_F64(x) as_double((u64)(x))
 #define BITS_F32(x) as_float((u32)(x))
+#define F64_ADD_RN(a, b) ((a) + (b))
+#define F64_SUB_RN(a, b) ((a) - (b))
+#define F64_MUL_RN(a, b) ((a) * (b))
+#define F64_DIV_RN(a, b) ((a) / (b))
+#define F64_FMA_RN(a, b, c) fma((a), (b), (c))
+#define F32_ADD_RN(a, b) ((a) + (b))
+#define F32_SUB_RN(a, b) ((a) - (b))
+#define F32_MUL_RN(a, b) ((a) * (b))
+#define F32_FMOD(a, b) fmod((a), (b))
+#ifdef __x86_64__
+/* SSE computes NaNs as the host does. */
+#define SSE_NANS
+#define F32_DIV_RN(a, b) ((a) / (b))
 #else
+/* OpenCL allows 2.5 ulp for f32 division; the quotient in f64 rounds to the right f32. */
+#define F32_DIV_RN(a, b) ((f32)((f64)(a) / (f64)(b)))
+#endif
+#define LOAD64(p) as_ulong(vload8(0, (p)))
+#define BYTE_VECTORS 1
+#define ANY_OF_16(p, a, q, b) any((vload16(0, (p)) == (uchar16)(a)) & (vload16(0, (q)) == (uchar16)(b)))
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
 typedef signed char i8; typedef unsigned char u8; typedef short i16; typedef unsigned short u16;
 typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsigned long long u64; typedef float f32; typedef double f64;
 #ifdef GROUP_ITEMS
@@ -94,6 +128,9 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define A_OR64(p, v) atomicOr((u64 *)(p), (u64)(v))
 #define A_AND64(p, v) atomicAnd((u64 *)(p), (u64)(v))
 #define A_XOR64(p, v) atomicXor((u64 *)(p), (u64)(v))
+#define A_ADD_F64(p, v) atomicAdd((f64 *)(p), (v))
+#define WARP_WIDTH 32
+#define BALLOT(keep) __ballot_sync(0xffffffffu, (keep))
 #define MULHI64(a, b) __umul64hi((a), (b))
 #define CLZ64(a) ((u32)__clzll((i64)(a)))
 #define POPC32(a) ((u32)__popc(a))
@@ -101,6 +138,26 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define F32_BITS(x) ((u32)__float_as_int(x))
 #define BITS_F64(x) __longlong_as_double((i64)(x))
 #define BITS_F32(x) __int_as_float((i32)(x))
+#define F64_ADD_RN(a, b) __dadd_rn((a), (b))
+#define F64_SUB_RN(a, b) __dsub_rn((a), (b))
+#define F64_MUL_RN(a, b) __dmul_rn((a), (b))
+#define F64_DIV_RN(a, b) __ddiv_rn((a), (b))
+#define F64_FMA_RN(a, b, c) __fma_rn((a), (b), (c))
+#define F32_ADD_RN(a, b) __fadd_rn((a), (b))
+#define F32_SUB_RN(a, b) __fsub_rn((a), (b))
+#define F32_MUL_RN(a, b) __fmul_rn((a), (b))
+#define F32_DIV_RN(a, b) __fdiv_rn((a), (b))
+#define F32_FMOD(a, b) fmodf((a), (b))
+/* CUDA loads only aligned words. */
+FN u64 LOAD64(const u8 *p) {
+  u64 word = 0;
+  for (u32 b = 0; b < 8; ++b) word |= (u64)p[b] << (8 * b);
+  return word;
+}
+#define BYTE_VECTORS 0
+#define ANY_OF_16(p, a, q, b) 1
+#else
+#error "no section for this compiler: see docs/drivers.md"
 #endif
 #define NO_ROW (~(u64)0)
 #define BIT(bits, i) ((((bits)[(i) >> 3]) >> ((i) & 7)) & 1)

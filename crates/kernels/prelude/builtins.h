@@ -1,5 +1,5 @@
-/* The functions of OpenCL that texts call, so that PoCL need not read its declarations of all functions, which takes longer than to
-   compile the rest. */
+/* Declarations of the OpenCL functions that kernels call, for PoCL. They replace PoCL's own header,
+   whose parsing takes longer than the compilation of the rest. */
 #ifdef BUILTINS_UNDECLARED
 #define BUILTIN __attribute__((overloadable))
 #define VALUE __attribute__((overloadable, const))
@@ -34,7 +34,7 @@ uint VALUE clz(uint);
 ulong VALUE popcount(ulong);
 uint VALUE popcount(uint);
 int VALUE any(char16);
-/* With one of both alone, arguments of the other type would be converted. */
+/* Both overloads are needed: with one of them, arguments of the other type would be converted. */
 #define OF_FLOATS(name) double VALUE name(double); float VALUE name(float);
 OF_FLOATS(acos)
 OF_FLOATS(acosh)

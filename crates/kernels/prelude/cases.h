@@ -1,6 +1,6 @@
-/* Characters by their codes, and their cases. */
+/* Code points of UTF-8 strings, and the case table of build/cases.rs. */
 typedef struct { u32 code, next; } character;
-/* The character that begins at byte `i`, and the byte after it. */
+/* The code point of the character at byte `i`, and the offset of the next character. */
 FN character str_at(str s, u32 i) {
   character c;
   u32 lead = s.p[i];
@@ -17,11 +17,12 @@ FN character str_at(str s, u32 i) {
 #define CASED 1
 #define IGNORED 2
 #define ALPHANUMERIC 4
-/* What the table, which build/cases.rs explains, says of a character. */
+/* The table's entry of kind UPPER, LOWER, FOLDED or PROPERTIES for a code point. */
 FN u32 case_of(const G u32 *cases, u32 kind, u32 code) {
   u32 block = cases[kind * 0x1100 + (code >> 8)];
   return block ? cases[block + (code & 0xff)] : code;
 }
+/* The representative of the code points that differ in case only. */
 FN u32 folded(const G u32 *cases, u32 code) {
   if (code < 0x80) return code >= 'a' && code <= 'z' ? code - 32 : code;
   return case_of(cases, FOLDED, code);

@@ -1,21 +1,22 @@
-/* Characters of UTF-8 text. */
+/* Characters of UTF-8 strings, by byte offsets. */
+/* Whether a byte begins a character. */
 FN i32 is_first(u8 c) { return (c & 0xc0) != 0x80; }
-/* The byte after the character at `i`. */
+/* The offset after the character at `i`. */
 FN u32 str_next(str s, u32 i) {
   for (++i; i < s.len && !is_first(s.p[i]); ++i) {}
   return i;
 }
-/* The first byte of the character before `i`, which is not 0. */
+/* The offset of the character before `i`; `i` > 0. */
 FN u32 str_previous(str s, u32 i) {
   for (--i; i > 0 && !is_first(s.p[i]); --i) {}
   return i;
 }
-/* The byte after `n` characters from byte `i` on, or the end. */
+/* The offset after `n` characters from `i`, at most the end. */
 FN u32 str_skip(str s, u32 i, u64 n) {
   for (; n > 0 && i < s.len; --n) i = str_next(s, i);
   return i;
 }
-/* The first byte of the last `n` characters, or the start. */
+/* The offset of the last `n` characters, at least 0. */
 FN u32 str_skip_back(str s, u64 n) {
   u32 i = s.len;
   for (; n > 0 && i > 0; --n) i = str_previous(s, i);

@@ -1,4 +1,6 @@
-/* The proleptic Gregorian calendar, in eras of 400 years (146097 days). */
+/* The proleptic Gregorian calendar: days since 1970-01-01 from and to year, month and day. Computed
+   in eras of 400 years (146097 days), as in Howard Hinnant's "chrono-Compatible Low-Level Date
+   Algorithms". */
 typedef struct { i64 year; u32 month, day; } civil;
 FN civil civil_of_days(i64 days) {
   civil c;

@@ -1,7 +1,8 @@
-/* exp, operation for operation as the C library glibc computes it where the processor has fused multiply-adds. The method and the
-   figures are those of Arm's optimized-routines (math/exp.c, exp_data.c, expf.c, exp2f_data.c):
-   e^x = 2^(n/128) * e^r, of which a table has the first and a polynomial gives the second. */
-/* For each i: how far 2^(i/128) lies from its float, as a part of it, and that float's bits without i/128 in the exponent. */
+/* exp, in the operations of glibc on processors with fused multiply-adds. The source is Arm's
+   optimized-routines (math/exp.c, exp_data.c, expf.c, exp2f_data.c).
+   Method: e^x = 2^(n/128) * e^r. A table has the first factor, a polynomial gives the second. */
+/* For each i: the relative error of 2^(i/128) as a float, and the float's bits minus i/128 in the
+   exponent. */
 TABLE(u64, EXP_PARTS, 256) = {
   0x0000000000000000UL, 0x3ff0000000000000UL, 0x3c9b3b4f1a88bf6eUL, 0x3feff63da9fb3335UL,
   0xbc7160139cd8dc5dUL, 0x3fefec9a3e778061UL, 0xbc905e7a108766d1UL, 0x3fefe315e86e7f85UL,
@@ -68,7 +69,7 @@ TABLE(u64, EXP_PARTS, 256) = {
   0x3c8a64a931d185eeUL, 0x3fefd0765b6e4540UL, 0xbc8e37bae43be3edUL, 0x3fefdbfdad9cbe14UL,
   0x3c77893b4d91cd9dUL, 0x3fefe7c1819e90d8UL, 0x3c5305c14160cc89UL, 0x3feff3c22b8f71f1UL
 };
-/* The latter alone, for 2^(i/32). */
+/* The bits only, for 2^(i/32). */
 TABLE(u64, EXP_PARTS_F32, 32) = {
   0x3ff0000000000000UL, 0x3fefd9b0d3158574UL, 0x3fefb5586cf9890fUL, 0x3fef9301d0125b51UL,
   0x3fef72b83c7d517bUL, 0x3fef54873168b9aaUL, 0x3fef387a6e756238UL, 0x3fef1e9df51fdee1UL,
@@ -79,7 +80,7 @@ TABLE(u64, EXP_PARTS_F32, 32) = {
   0x3feee89f995ad3adUL, 0x3feeff76f2fb5e47UL, 0x3fef199bdd85529cUL, 0x3fef3720dcef9069UL,
   0x3fef5818dcfba487UL, 0x3fef7c97337b9b5fUL, 0x3fefa4afa2a490daUL, 0x3fefd0765b6e4540UL
 };
-/* e^(x + rest), where rest is a fraction of x's last digit or little more. */
+/* e^(x + rest); rest is about an ulp of x at most. */
 FN f64 f64_exp_of(f64 x, f64 rest) {
   const f64 to_integer = 0x1.8p52;
   f64 shifted, n, r, r2, t, s, y;
@@ -101,7 +102,7 @@ FN f64 f64_exp_of(f64 x, f64 rest) {
     s = BITS_F64(bits);
     return f64_fma(s, t, s);
   }
-  /* The exponent may be beyond a float's: the result comes near in two steps. */
+  /* The exponent may exceed the range of floats, hence two steps of scaling. */
   if (x > 0) {
     s = BITS_F64(bits - ((u64)1009 << 52));
     return f64_times(0x1p1009, f64_fma(s, t, s));
@@ -110,7 +111,7 @@ FN f64 f64_exp_of(f64 x, f64 rest) {
   t = f64_times(s, t);
   y = f64_plus(s, t);
   if (y < 1) {
-    /* Rounded here to the digits that a subnormal has. */
+    /* Rounds to the precision of a subnormal. */
     f64 low = f64_plus(f64_minus(s, y), t), high = f64_plus(1, y);
     low = f64_plus(f64_plus(f64_minus(1, high), y), low);
     y = f64_minus(f64_plus(high, low), 1);
@@ -120,7 +121,7 @@ FN f64 f64_exp_of(f64 x, f64 rest) {
 FN f64 f64_exp(f64 a) { return a != a ? BITS_F64(f64_nan_of(a, a)) : f64_exp_of(a, 0); }
 FN f32 f32_exp(f32 a) {
   const f64 to_integer = 0x1.8p52, steps = 0x1.71547652b82fep5;
-  /* Beyond these, a float has inf and 0 only. */
+  /* Beyond these limits the result is inf or 0. */
   f64 x = a > 200 ? 200 : a < -200 ? -200 : (f64)a, shifted, r, y;
   u64 bits;
   if (a != a) return BITS_F32(f32_nan_of(a, a));

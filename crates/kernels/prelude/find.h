@@ -1,4 +1,4 @@
-/* Strings within strings. */
+/* Substring search. Offsets are in bytes; NOT_FOUND without a match. */
 #define NOT_FOUND (~0u)
 FN i32 str_starts(str s, str p) {
   if (s.len < p.len) return 0;
@@ -8,32 +8,26 @@ FN i32 str_ends(str s, str p) {
   if (s.len < p.len) return 0;
   return str_eq(str_make(s.p + (s.len - p.len), p.len), p);
 }
-/* Whether `p` stands at byte `i`, behind which there is room for it. */
+/* Whether `p` occurs at offset `i`; i + p.len <= s.len. */
 FN i32 str_stands(str s, u32 i, str p) {
   u32 j = 0;
   while (j < p.len && s.p[i + j] == p.p[j]) ++j;
   return j == p.len;
 }
-#if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
-/* Whether the first and the last byte of `p` stand in place at one of the 16 places from byte `i` on. */
+/* Whether `p` may occur at one of the 16 offsets from `i`: its first and its last byte match there.
+   */
 FN i32 str_may_stand(str s, u32 i, str p) {
   u32 last = p.len - 1;
-  uchar16 heads = vload16(0, s.p + i), tails = vload16(0, s.p + i + last);
-  return any((heads == (uchar16)p.p[0]) & (tails == (uchar16)p.p[last]));
+  return ANY_OF_16(s.p + i, p.p[0], s.p + i + last, p.p[last]);
 }
-#define CAN_LOOK_AHEAD 1
-#else
-#define str_may_stand(s, i, p) 1
-#define CAN_LOOK_AHEAD 0
-#endif
-/* The first place of `p` from byte `i` on. */
+/* The first offset of `p` from `i`. */
 FN u32 str_find(str s, str p, u32 i) {
   if ((u64)i + p.len > s.len) return NOT_FOUND;
   if (p.len == 0) return i;
   u32 end = s.len - p.len + 1;
   while (i < end) {
     u32 to = end;
-    if (CAN_LOOK_AHEAD && end - i >= 16) {
+    if (BYTE_VECTORS && end - i >= 16) {
       to = i + 16;
       if (!str_may_stand(s, i, p)) { i = to; continue; }
     }
@@ -42,7 +36,7 @@ FN u32 str_find(str s, str p, u32 i) {
   }
   return NOT_FOUND;
 }
-/* The last place of `p` that ends at byte `end` or before. */
+/* The last offset at which `p` ends at or before `end`. */
 FN u32 str_find_back(str s, str p, u32 end) {
   if (end < p.len) return NOT_FOUND;
   for (u32 i = end - p.len;; --i) {

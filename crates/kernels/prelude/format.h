@@ -1,4 +1,5 @@
-/* Values as text, into 64 bytes at p; the length. */
+/* Formatting. Functions write a string of at most 64 bytes to p and return its length. `put_`
+   functions append at offset n and return the new length. */
 FN u32 put_char(G u8 *p, u32 n, u8 c) { p[n] = c; return n + 1; }
 /* At least `width` digits. */
 COLD_FN u32 put_u64(G u8 *p, u32 n, u64 v, u32 width) {

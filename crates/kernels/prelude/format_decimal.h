@@ -1,8 +1,8 @@
-/* A number's text from its `n` digits, the last one first: at most `precision` of them, the point before the last `scale`. */
-COLD_FN u32 decimal_text(G u8 *p, const u8 *digits, u32 n, i32 negative, u32 precision, i32 scale) {
+/* Formats a decimal from its `n` digits, least significant first: at most `precision` leading
+   digits, with the point before the last `scale`. */
+COLD_FN u32 put_decimal(G u8 *p, const u8 *digits, u32 n, i32 negative, u32 precision, i32 scale) {
   u32 len = 0;
   while (n > 1 && digits[n - 1] == 48) --n;
-  /* digits[n - 1] is the first one. */
   if (negative) p[len++] = 45;
   if (scale > 0 && n <= (u32)scale) {
     p[len++] = 48;
@@ -20,12 +20,13 @@ COLD_FN u32 decimal_text(G u8 *p, const u8 *digits, u32 n, i32 negative, u32 pre
   ROLLED for (i32 j = scale; j < 0; ++j) p[len++] = 48;
   return len;
 }
-/* Digits of a number, the last one first, behind the `n` before them: `most`, or as many as it has. */
+/* Appends the digits of a number, least significant first: all of them, or exactly 18 if `most` is.
+   */
 FN u32 decimal_digits(u8 *digits, u32 n, u64 part, u32 most) {
   ROLLED for (u32 j = 0; j < most && (part || most == 18); ++j) { digits[n++] = (u8)(48 + (u32)(part % 10)); part /= 10; }
   return n;
 }
-/* A decimal as text. */
+/* Formats a decimal. */
 COLD_FN u32 format_decimal(G u8 *p, i128 v, u32 precision, i32 scale) {
   u8 digits[40];
   u32 n = 0;
@@ -38,5 +39,5 @@ COLD_FN u32 format_decimal(G u8 *p, i128 v, u32 precision, i32 scale) {
     n = decimal_digits(digits, n, low.lo, 18);
   }
   n = decimal_digits(digits, n, m.lo, 20);
-  return decimal_text(p, digits, n, i128_is_neg(v), precision, scale);
+  return put_decimal(p, digits, n, i128_is_neg(v), precision, scale);
 }

@@ -1,4 +1,4 @@
-/* A decimal of 256 bits as text. */
+/* Formats a decimal of 256 bits. */
 COLD_FN u32 format_decimal256(G u8 *p, i256 v, u32 precision, i32 scale) {
   u8 digits[92];
   u32 n = 0;
@@ -11,5 +11,5 @@ COLD_FN u32 format_decimal256(G u8 *p, i256 v, u32 precision, i32 scale) {
     n = decimal_digits(digits, n, low.w[0], 18);
   }
   n = decimal_digits(digits, n, m.w[0], 20);
-  return decimal_text(p, digits, n, i256_is_neg(v), precision, scale);
+  return put_decimal(p, digits, n, i256_is_neg(v), precision, scale);
 }

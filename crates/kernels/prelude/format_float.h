@@ -1,11 +1,12 @@
-/* Floats as text: the fewest digits that no other float is nearer to (by Schubfach), as ryu lays them out. */
-/* floor(g * c / 2^128), made odd if that is not exact. What is not exact differs from a whole number by more than
-   2^-65.5, for every c and g below; the error of g makes less than 2^-66.9. */
+/* Formats floats: the fewest digits that round to the float, in ryu's layout. The algorithm is
+   Schubfach (Raffaello Giulietti, "The Schubfach way to render doubles"). */
+/* floor(g * c / 2^128), with the lowest bit set if inexact. Every inexact product of a c and g
+   below differs from an integer by more than 2^-65.5; the error of g adds less than 2^-66.9. */
 FN u64 scaled_odd(pow10 g, u64 c) {
   u64 rest = g.lo * c, cross = g.hi * c, lo = MULHI64(g.lo, c) + cross;
   return (MULHI64(g.hi, c) + (lo < cross)) | (lo != 0) | (rest >> 62 != 0);
 }
-/* digits * 10^exponent: with exponent notation unless 10^(least - 1) <= value < 10^most. */
+/* Appends digits * 10^exponent, in scientific notation unless 10^(least - 1) <= value < 10^most. */
 COLD_FN u32 put_scientific(G u8 *p, u32 n, u64 digits, i32 exponent, i32 least, i32 most) {
   u8 d[20];
   i32 count = 0;
@@ -28,7 +29,8 @@ COLD_FN u32 put_scientific(G u8 *p, u32 n, u64 digits, i32 exponent, i32 least, 
   if (point < 1) p[n++] = 45;
   return put_u64(p, n, (u64)(point < 1 ? 1 - point : point - 1), 1);
 }
-/* A float with `width` bits of mantissa and `top` as the greatest biased exponent; see put_scientific. */
+/* Formats the bits of a float with `width` bits of mantissa and greatest biased exponent `top`;
+   `least` and `most` are those of put_scientific. */
 COLD_FN u32 format_float(G u8 *p, u64 bits, i32 width, i32 top, i32 least, i32 most) {
   u64 fraction = bits & (((u64)1 << width) - 1);
   i32 biased = (i32)(bits >> width) & top;
@@ -46,18 +48,19 @@ COLD_FN u32 format_float(G u8 *p, u64 bits, i32 width, i32 top, i32 least, i32 m
     p[n] = 48; p[n + 1] = 46; p[n + 2] = 48;
     return n + 3;
   }
-  /* The float is c * 2^q; below a power of two, floats lie closer. */
+  /* The float is c * 2^q; the floats below a power of two are closer. */
   u64 c = biased ? fraction | (u64)1 << width : fraction;
   i32 q = (biased ? biased : 1) - (top >> 1) - width, closer = fraction == 0 && biased > 1;
-  /* 10^k is at most the width of the interval of the numbers that round to the float. */
+  /* 10^k is at most the width of the interval that rounds to the float. */
   i32 k = (q * 1262611 - (closer ? 524031 : 0)) >> 22;
   pow10 g = pow10_of(-k);
   i32 shift = q + g.e + 128;
-  /* Four times the ends of that interval and the float itself, in units of 10^k; odd floats own no end. */
+  /* Four times the interval's ends and the float, in units of 10^k; an odd float excludes the ends.
+     */
   u64 odd = c & 1;
   u64 low = scaled_odd(g, (c * 4 - (closer ? 1 : 2)) << shift) + odd, high = scaled_odd(g, (c * 4 + 2) << shift) - odd;
   u64 four = scaled_odd(g, c * 4 << shift), s = four >> 2, tens = s / 10;
-  /* With one digit less there is room for one number at most. */
+  /* The interval has at most one number with a digit less. */
   i32 down = low <= tens * 40, up = tens * 40 + 40 <= high;
   if (down != up) return put_scientific(p, n, tens + (u64)up, k + 1, least, most);
   down = low <= s * 4;

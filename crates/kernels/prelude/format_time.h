@@ -1,4 +1,4 @@
-/* Dates and times as text, as chrono writes them. */
+/* Formats dates, times, durations and intervals as chrono and arrow-cast do. */
 COLD_FN u32 put_date(G u8 *p, u32 n, i64 days) {
   civil c = civil_of_days(days);
   if (c.year < 0 || c.year > 9999) n = put_char(p, n, c.year < 0 ? 45 : 43);
@@ -6,7 +6,7 @@ COLD_FN u32 put_date(G u8 *p, u32 n, i64 days) {
   n = put_u64(p, put_char(p, n, 45), c.month, 2);
   return put_u64(p, put_char(p, n, 45), c.day, 2);
 }
-/* Seconds and nanoseconds of a day; no, 3, 6 or 9 digits of fraction. */
+/* Appends a time of day, with 0, 3, 6 or 9 fractional digits. */
 COLD_FN u32 put_time(G u8 *p, u32 n, u32 seconds, u32 nanos) {
   n = put_u64(p, n, seconds / 3600, 2);
   n = put_u64(p, put_char(p, n, 58), seconds / 60 % 60, 2);
@@ -19,7 +19,8 @@ COLD_FN u32 put_time(G u8 *p, u32 n, u32 seconds, u32 nanos) {
 }
 FN u32 format_date(G u8 *p, i64 days) { return put_date(p, 0, days); }
 FN u32 format_time(G u8 *p, u32 seconds, u32 nanos) { return put_time(p, 0, seconds, nanos); }
-/* Ticks of `per` a second, shown `offset` seconds east of UTC; zone: whether to show that, in minutes. */
+/* Formats ticks, `per` in a second, in local time `offset` seconds east of UTC. `zone`: whether to
+   show the offset, in minutes. */
 COLD_FN u32 format_timestamp(G u8 *p, i64 ticks, i64 per, i64 offset, i32 zone) {
   i64 seconds = ticks / per - (ticks % per < 0);
   u32 nanos = (u32)((ticks - seconds * per) * (1000000000 / per));
@@ -34,6 +35,7 @@ COLD_FN u32 format_timestamp(G u8 *p, i64 ticks, i64 per, i64 offset, i32 zone) 
   n = put_u64(p, n, minutes / 60, 2);
   return put_u64(p, put_char(p, n, 58), minutes % 60, 2);
 }
+/* Appends the bytes of a little-endian word up to a zero. */
 FN u32 put_word(G u8 *p, u32 n, u64 word) {
   for (; word; word >>= 8) n = put_char(p, n, (u8)word);
   return n;
@@ -42,7 +44,7 @@ FN u32 put_i64(G u8 *p, u32 n, i64 v) {
   if (v < 0) n = put_char(p, n, 45);
   return put_u64(p, n, v < 0 ? (u64)0 - (u64)v : (u64)v, 1);
 }
-/* "1 days 2 hours 3 mins 4.005 secs" */
+/* Example: "1 days 2 hours 3 mins 4.005 secs". */
 COLD_FN u32 format_duration(G u8 *p, i64 ticks, i64 per, u32 digits) {
   i64 seconds = ticks / per, rest = ticks - seconds * per;
   i64 minutes = seconds / 60, hours = minutes / 60, days = hours / 24;
@@ -63,13 +65,13 @@ COLD_FN u32 format_duration(G u8 *p, i64 ticks, i64 per, u32 digits) {
   }
   return put_word(p, n, (u64)0x7363657320UL);
 }
-/* A part of an interval and its unit, behind others; nothing of a zero. */
+/* Appends a field of an interval and its unit, unless it is 0. */
 FN u32 put_part(G u8 *p, u32 n, i64 v, u64 unit) {
   if (v == 0) return n;
   if (n) n = put_char(p, n, 32);
   return put_word(p, put_i64(p, n, v), unit);
 }
-/* "1 mons 2 days 3 hours 4 mins 5.000000006 secs" */
+/* Example: "1 mons 2 days 3 hours 4 mins 5.000000006 secs". */
 COLD_FN u32 format_interval(G u8 *p, i64 months, i64 days, i64 nanos) {
   i64 seconds = nanos / 1000000000, rest = nanos % 1000000000;
   i64 minutes = seconds / 60, hours = minutes / 60;

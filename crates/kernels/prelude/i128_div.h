@@ -1,5 +1,6 @@
-/* 128-bit division, truncating: by words of 32 bits (Knuth D), with ways out for small operands. */
-/* Divides n (two words) by d, n.hi < d; quotient of 64 bits, remainder through rem. */
+/* Truncating 128-bit division: algorithm D (Knuth, "The Art of Computer Programming", 4.3.1) in
+   words of 32 bits, with shortcuts for small operands. */
+/* (hi:lo) / d for hi < d: the quotient, and the remainder in *rem. */
 FN u64 u128_div64(u64 hi, u64 lo, u64 d, u64 *rem) {
   u32 s = CLZ64(d);
   d <<= s;
@@ -33,8 +34,8 @@ FN i128 u128_divmod(i128 n, i128 d, i128 *rem) {
     *rem = i128_of_u64(r);
     return i128_make(low, high);
   }
-  /* A divisor of more than 64 bits: the quotient has one word. Estimate it with the divisor's top
-     64 bits and half the dividend; it is at most one too large. */
+  /* The divisor exceeds 64 bits, so that the quotient fits 64. The estimate from the divisor's top
+     64 bits and half the dividend is at most one too large. */
   u32 s = CLZ64(d.hi);
   u64 top = s ? (d.hi << s) | (d.lo >> (64 - s)) : d.hi;
   u64 q = u128_div64(n.hi >> 1, (n.hi << 63) | (n.lo >> 1), top, &r);
@@ -46,7 +47,7 @@ FN i128 u128_divmod(i128 n, i128 d, i128 *rem) {
   *rem = more ? i128_sub(left, d) : left;
   return i128_of_u64(q);
 }
-/* Quotient; the divisor is not 0. i128::MIN / -1 wraps. */
+/* Quotient and remainder; the divisor is not 0. i128::MIN / -1 wraps. */
 FN i128 i128_divmod(i128 a, i128 b, i128 *rem) {
   i128 r, q = u128_divmod(i128_abs(a), i128_abs(b), &r);
   *rem = i128_is_neg(a) ? i128_neg(r) : r;

@@ -9,7 +9,7 @@ FN f64 i128_to_f64(i128 a) {
     u32 s = CLZ64(m.hi);
     u64 top = s ? (m.hi << s) | (m.lo >> (64 - s)) : m.hi;
     u64 rest = m.lo << s;
-    /* Bits that fell out only matter for ties: keep that there were some. */
+    /* The dropped bits matter for ties only: one bit stands for them. */
     r = (f64)(top | (rest != 0)) * BITS_F64((u64)(1023 + 64 - s) << 52);
   }
   return i128_is_neg(a) ? -r : r;

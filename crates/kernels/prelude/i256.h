@@ -1,4 +1,5 @@
-/* 256-bit signed integers as four words, the lowest first, in Arrow's layout. */
+/* 256-bit signed integers in Arrow's layout, lowest word first. `_over` functions tell whether a
+   result overflows. */
 typedef struct { u64 w[4]; } i256;
 FN i256 i256_make(u64 w0, u64 w1, u64 w2, u64 w3) { i256 r; r.w[0] = w0; r.w[1] = w1; r.w[2] = w2; r.w[3] = w3; return r; }
 FN i256 i256_of(i64 v) { u64 s = (u64)(v >> 63); return i256_make((u64)v, s, s, s); }
@@ -36,11 +37,11 @@ FN i256 i256_sel(i32 c, i256 a, i256 b) {
   return i256_make(c ? a.w[0] : b.w[0], c ? a.w[1] : b.w[1], c ? a.w[2] : b.w[2], c ? a.w[3] : b.w[3]);
 }
 FN i256 i256_abs(i256 a) { return i256_sel(i256_is_neg(a), i256_neg(a), a); }
-/* Whether the value is that of its low half as i128. */
+/* Whether the value fits an i128. */
 FN i32 i256_fits(i256 a) { u64 s = (u64)((i64)a.w[1] >> 63); return (a.w[2] == s) & (a.w[3] == s); }
 FN i32 i256_add_over(i256 a, i256 b) { u64 r = i256_add(a, b).w[3]; return (i32)(((a.w[3] ^ r) & (b.w[3] ^ r)) >> 63); }
 FN i32 i256_sub_over(i256 a, i256 b) { u64 r = i256_sub(a, b).w[3]; return (i32)(((a.w[3] ^ b.w[3]) & (a.w[3] ^ r)) >> 63); }
-/* The lowest 256 bits of a product without sign; *over: whether there are more. */
+/* The low 256 bits of an unsigned product; *over: whether it has more. */
 COLD_FN i256 u256_mul(i256 a, i256 b, i32 *over) {
   i256 r = i256_of(0);
   u64 lost = 0;
@@ -70,6 +71,6 @@ FN i32 i256_mul_over(i256 a, i256 b) {
   i32 over;
   i256 m = u256_mul(i256_abs(a), i256_abs(b), &over);
   if (over | !i256_is_neg(m)) return over;
-  /* The magnitude 2^255 is right for a negative product only. */
+  /* The magnitude 2^255 fits a negative product only. */
   return !((m.w[3] == (u64)1 << 63) & ((m.w[0] | m.w[1] | m.w[2]) == 0) & (i256_is_neg(a) != i256_is_neg(b)));
 }

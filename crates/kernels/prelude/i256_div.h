@@ -1,4 +1,5 @@
-/* 256-bit division, truncating: by words of 64 bits (Knuth D). */
+/* Truncating 256-bit division: algorithm D (Knuth, "The Art of Computer Programming", 4.3.1) in
+   words of 64 bits. */
 COLD_FN i256 u256_divmod(i256 n, i256 d, i256 *rem) {
   i256 q = i256_of(0);
   u32 words = 4;
@@ -9,7 +10,7 @@ COLD_FN i256 u256_divmod(i256 n, i256 d, i256 *rem) {
     *rem = i256_of_u64(rest);
     return q;
   }
-  /* Both with the divisor's highest bit at the top of its word. */
+  /* Both are shifted so that the divisor's highest bit is at the top of its word. */
   u64 u[5], v[4];
   u32 s = CLZ64(d.w[words - 1]);
   u[4] = s ? n.w[3] >> (64 - s) : 0;
@@ -18,7 +19,7 @@ COLD_FN i256 u256_divmod(i256 n, i256 d, i256 *rem) {
     v[i] = (d.w[i] << s) | (s && i ? d.w[i - 1] >> (64 - s) : 0);
   }
   ROLLED for (u32 j = 5 - words; j-- > 0;) {
-    /* A guess by the divisor's top word: at most two too large. */
+    /* The estimate from the divisor's top word is at most two too large. */
     u64 g = ~(u64)0, rest, carry = 0, borrow = 0;
     if (u[j + words] < v[words - 1]) g = u128_div64(u[j + words], u[j + words - 1], v[words - 1], &rest);
     ROLLED for (u32 i = 0; i < words; ++i) {
@@ -46,7 +47,7 @@ COLD_FN i256 u256_divmod(i256 n, i256 d, i256 *rem) {
   ROLLED for (u32 i = 0; i < 4; ++i) rem->w[i] = i < words ? (u[i] >> s) | (s ? u[i + 1] << (64 - s) : 0) : 0;
   return q;
 }
-/* Quotient; the divisor is not 0. The least value / -1 wraps. */
+/* Quotient and remainder; the divisor is not 0. The least value / -1 wraps. */
 FN i256 i256_divmod(i256 a, i256 b, i256 *rem) {
   i256 r, q = u256_divmod(i256_abs(a), i256_abs(b), &r);
   *rem = i256_sel(i256_is_neg(a), i256_neg(r), r);
@@ -58,7 +59,7 @@ FN i256 i256_rem(i256 a, i256 b) { i256 r; i256_divmod(a, b, &r); return r; }
 FN i256 i256_div_half_up(i256 a, i256 b) {
   i256 r, q = u256_divmod(i256_abs(a), b, &r);
   i32 up = 1;
-  /* Twice the rest stays below 2^256. */
+  /* Twice the remainder is below 2^256. */
   i256 twice = i256_add(r, r);
   for (u32 i = 0; i < 4; ++i) up = (twice.w[i] > b.w[i]) | ((twice.w[i] == b.w[i]) & up);
   q = i256_add(q, i256_of_u64((u64)up));

@@ -8,7 +8,7 @@ FN i256 i256_shl(i256 a, u32 n) {
   }
   return r;
 }
-/* As arrow-rs: what does not fit the top 64 bits is dropped, then rounded. */
+/* As in arrow-rs: bits below the top 64 are dropped, then the rest is rounded. */
 FN f64 i256_to_f64(i256 a) {
   u64 sign = (u64)((i64)a.w[3] >> 63);
   u32 same = 0, i = 4;

@@ -1,4 +1,4 @@
-/* SQL's ILIKE: as `str_like`, but characters are equal where they differ in case only. */
+/* SQL's ILIKE: as str_like, ignoring case by the case table. */
 COLD_FN i32 str_ilike(str s, str p, const G u32 *cases) {
   u32 i = 0, j = 0, after = 0, from = 0;
   i32 any = 0;

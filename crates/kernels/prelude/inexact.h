@@ -1,5 +1,5 @@
-/* Functions of floats whose last digits each library rounds in its own way, with a NaN for a NaN, made quiet. Those of f32 are
-   computed in f64. */
+/* Functions of floats whose last digits depend on the math library. NaN gives the same NaN, made
+   quiet. f32 functions compute in f64. */
 #define INEXACT1(name, c) \
   FN f64 f64_##name(f64 a) { f64 r = c; return r != r ? BITS_F64(f64_nan_of(a, a)) : r; } \
   FN f32 f32_##name(f32 b) { f64 a = (f64)b; f64 r = c; return r != r ? BITS_F32(f32_nan_of(b, b)) : (f32)r; }

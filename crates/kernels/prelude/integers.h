@@ -8,7 +8,7 @@ COLD_FN u64 u64_gcd(u64 a, u64 b) {
   }
   return a;
 }
-/* All ones where 64 bits do not hold it. */
+/* All bits set if the result exceeds 64 bits. */
 COLD_FN u64 u64_lcm(u64 a, u64 b) {
   if (a == 0 || b == 0) return 0;
   a /= u64_gcd(a, b);

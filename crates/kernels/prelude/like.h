@@ -1,11 +1,12 @@
-/* How many bytes from byte `j` of a pattern on stand for themselves. */
+/* The number of literal bytes of a pattern from offset `j`. */
 FN u32 like_plain(str p, u32 j) {
   u32 end = j;
   while (end < p.len && p.p[end] != '%' && p.p[end] != '_' && p.p[end] != '\\') ++end;
   return end - j;
 }
-/* SQL's LIKE: % is any text, _ a character, a backslash makes whatever follows an ordinary byte. Where what follows a %
-   fails, that % takes a character more, up to where its plain bytes stand again; the ones before it never have to. */
+/* SQL's LIKE: `%` matches any string, `_` a character, and a backslash escapes the next byte. After
+   a mismatch the last `%` takes more characters, up to the next occurrence of the literal bytes
+   behind it; earlier ones keep theirs. */
 COLD_FN i32 str_like(str s, str p) {
   u32 i = 0, j = 0, after = 0, from = 0, plain = 0;
   i32 any = 0, again = 0;

@@ -1,4 +1,4 @@
-/* Membership in a sorted list. */
+/* Binary search in a sorted list of `len` values: whether it has x. */
 #define LIST_HAS(T) \
   FN i32 list_has_##T(const G T *list, u32 len, T x) { \
     u32 from = 0, to = len; \

@@ -1,4 +1,4 @@
-/* Membership in a sorted list of strings: pairs of place in the heap and length. */
+/* Binary search in a sorted list of strings, pairs of heap offset and length: whether it has x. */
 FN i32 list_has_str(const G u32 *list, const G u8 *heap, u32 len, str x) {
   u32 from = 0, to = len;
   while (from < to) {

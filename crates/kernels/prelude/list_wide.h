@@ -1,4 +1,4 @@
-/* Membership in a sorted list of integers of several words. */
+/* Binary search in a sorted list of integers of more than 64 bits: whether it has x. */
 #define LIST_HAS_WIDE(T) \
   FN i32 list_has_##T(const G T *list, u32 len, T x) { \
     u32 from = 0, to = len; \

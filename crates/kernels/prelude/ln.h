@@ -1,6 +1,6 @@
-/* ln, operation for operation as the C library glibc computes it where the processor has fused multiply-adds. The method and the
-   figures are those of Arm's optimized-routines (math/log.c, log_data.c, logf.c, logf_data.c):
-   ln(2^k * z) = k ln 2 + ln c + ln(z / c), of which a table has the second for a c near z, and a polynomial gives the third. */
+/* ln, in the operations of glibc on processors with fused multiply-adds. The source is Arm's
+   optimized-routines (math/log.c, log_data.c, logf.c, logf_data.c). Method: ln(2^k * z) = k ln 2 +
+   ln c + ln(z / c) for a c near z. A table has ln c, a polynomial gives the last term. */
 /* For each c: 1/c and ln c. */
 TABLE(u64, LN_PARTS, 256) = {
   0x3ff734f0c3e0de9fUL, 0xbfd7cc7f79e69000UL, 0x3ff713786a2ce91fUL, 0xbfd76feec20d0000UL,
@@ -78,11 +78,11 @@ TABLE(u64, LN_PARTS_F32, 32) = {
   0x3feb2036576afce6UL, 0x3fc526e57720db08UL, 0x3fe9c2d163a1aa2dUL, 0x3fcbc2860d224770UL,
   0x3fe886e6037841edUL, 0x3fd1058bc8a07ee1UL, 0x3fe767dcf5534862UL, 0x3fd4043057b6ee09UL
 };
-/* Of a positive number that is not inf. */
+/* Input: a positive finite number. */
 FN f64 f64_ln_of(f64 x) {
   f64 r, r2, r3, w, high, low, y;
   if (F64_BITS(x) - (u64)0x3fee000000000000UL < (u64)0x0003090000000000UL) {
-    /* Near 1: a longer polynomial, and r - r*r/2 in twice the digits. */
+    /* Near 1: a longer polynomial, and r - r*r/2 in twice the precision. */
     f64 front, back;
     r = f64_minus(x, 1);
     r2 = f64_times(r, r);
@@ -100,7 +100,7 @@ FN f64 f64_ln_of(f64 x) {
     return f64_plus(high, f64_fma(y, r3, low));
   }
   f64_parts of = f64_parted(x, (u64)0x3fe6000000000000UL);
-  u64 i = (of.place >> 45) * 2;
+  u64 i = (of.index >> 45) * 2;
   w = f64_fma(of.exponent, 0x1.62e42fefa38p-1, BITS_F64(LN_PARTS[i + 1]));
   r = f64_fma(of.part, BITS_F64(LN_PARTS[i]), -1);
   high = f64_plus(w, r);
@@ -114,7 +114,7 @@ FN f64 f64_ln_of(f64 x) {
 FN f64 f64_ln(f64 a) { return a > 0 && a < F64_INF ? f64_ln_of(a) : f64_log_edge(a); }
 FN f32 f32_ln_of(f32 x) {
   f64_parts of = f64_parted((f64)x, (u64)0x3fe6600000000000UL);
-  u64 i = (of.place >> 48) * 2;
+  u64 i = (of.index >> 48) * 2;
   f64 r = f64_fma(of.part, BITS_F64(LN_PARTS_F32[i]), -1), r2 = f64_times(r, r);
   f64 y = f64_fma(r2, -0x1.00ea348b88334p-2, f64_fma(r, 0x1.5575b0be00b6ap-2, -0x1.ffffef20a4123p-2));
   f64 w = f64_fma(of.exponent, 0x1.62e42fefa39efp-1, BITS_F64(LN_PARTS_F32[i + 1]));

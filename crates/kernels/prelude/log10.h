@@ -1,12 +1,12 @@
-/* log10, operation for operation as the C library glibc computes it, with Sun's method and figures (fdlibm, e_log10.c):
-   log10(2^k * z) = k log10 2 + ln z / ln 10, where z is at least 1 for k >= 0 and below 1 for k < 0. */
+/* log10, in the operations of glibc. The source is Sun's fdlibm (e_log10.c). Method: log10(2^k * z)
+   = k log10 2 + ln z / ln 10. z is at least 1 for k >= 0, below 1 for k < 0. */
 FN f64 f64_log10_of(f64 x) {
-  /* Numbers below 1 are 2^k * z with z from 1/2 on. */
+  /* Numbers below 1 have z in [1/2, 1). */
   f64_parts of = f64_parted(x, (u64)(x < 1 ? 0x3fe0000000000000UL : 0x3ff0000000000000UL));
   f64 y = f64_plus(f64_times(of.exponent, 0x1.9fef311f12b36p-42), f64_times(0x1.bcb7b1526e50ep-2, f64_ln_of(of.part)));
   return f64_plus(y, f64_times(of.exponent, 0x1.34413509f6p-2));
 }
-/* That of a negative number is a NaN without a sign. */
+/* Negative numbers give a NaN with a clear sign bit. */
 FN f64 f64_log10(f64 a) {
   return a < 0 ? BITS_F64((u64)0x7ff8000000000000UL) : a > 0 && a < F64_INF ? f64_log10_of(a) : f64_log_edge(a);
 }

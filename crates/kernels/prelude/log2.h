@@ -1,6 +1,7 @@
-/* log2, operation for operation as the C library glibc computes it where the processor has fused multiply-adds. The method and the
-   figures are those of Arm's optimized-routines (math/log2.c, log2_data.c, log2f.c, log2f_data.c):
-   log2(2^k * z) = k + log2 c + log2(z / c), of which a table has the second for a c near z, and a polynomial gives the third. */
+/* log2, in the operations of glibc on processors with fused multiply-adds. The source is Arm's
+   optimized-routines (math/log2.c, log2_data.c, log2f.c, log2f_data.c).
+   Method: log2(2^k * z) = k + log2 c + log2(z / c) for a c near z. A table has log2 c, a polynomial
+   gives the last term. */
 /* For each c: 1/c and log2 c. */
 TABLE(u64, LOG2_PARTS, 128) = {
   0x3ff724286bb1acf8UL, 0xbfe1095feecdb000UL, 0x3ff6e1f766d2cca1UL, 0xbfe08494bd76d000UL,
@@ -47,7 +48,7 @@ TABLE(u64, LOG2_PARTS_F32, 32) = {
   0x3fe886e6037841edUL, 0x3fd88e9c2c1b9ff8UL, 0x3fe767dcf5534862UL, 0x3fdce0a44eb17bccUL
 };
 FN f64 f64_log2_of(f64 x) {
-  /* 1 / ln 2 in two floats. */
+  /* 1 / ln 2 as a sum of two floats. */
   const f64 scale = 0x1.71547652p+0, scale_rest = 0x1.705fc2eefa2p-33;
   f64 r, r2, r4, high, low, p, y;
   if (F64_BITS(x) - (u64)0x3feea4af00000000UL < (u64)0x000210aa00000000UL) {
@@ -65,7 +66,7 @@ FN f64 f64_log2_of(f64 x) {
     return f64_plus(y, f64_fma(p, r4, low));
   }
   f64_parts of = f64_parted(x, (u64)0x3fe6000000000000UL);
-  u64 i = (of.place >> 46) * 2;
+  u64 i = (of.index >> 46) * 2;
   f64 w = f64_plus(of.exponent, BITS_F64(LOG2_PARTS[i + 1])), t;
   r = f64_fma(of.part, BITS_F64(LOG2_PARTS[i]), -1);
   t = f64_times(scale, r);
@@ -79,7 +80,7 @@ FN f64 f64_log2_of(f64 x) {
 FN f64 f64_log2(f64 a) { return a > 0 && a < F64_INF ? f64_log2_of(a) : f64_log_edge(a); }
 FN f32 f32_log2_of(f32 x) {
   f64_parts of = f64_parted((f64)x, (u64)0x3fe6600000000000UL);
-  u64 i = (of.place >> 48) * 2;
+  u64 i = (of.index >> 48) * 2;
   f64 r = f64_fma(of.part, BITS_F64(LOG2_PARTS_F32[i]), -1), r2 = f64_times(r, r);
   f64 y = f64_fma(r2, -0x1.712b6f70a7e4dp-2, f64_fma(r, 0x1.ecabf496832ep-2, -0x1.715479ffae3dep-1));
   f64 w = f64_plus(of.exponent, BITS_F64(LOG2_PARTS_F32[i + 1]));

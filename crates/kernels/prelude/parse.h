@@ -1,8 +1,8 @@
-/* Text as values. Functions answer whether the text is one. */
+/* Parsing. Functions return whether the string is valid, and write the value to a pointer. */
 FN i32 is_digit(u8 c) { return (u8)(c - 48) < 10; }
 FN i32 is_blank(u8 c) { return (c == 32) | (c == 9) | (c == 10) | (c == 12) | (c == 13); }
 FN str str_from(str s, u32 from) { return str_make(s.p + from, s.len - from); }
-/* Bytes of the white space (Unicode's) that begins at p, 0 if none does. */
+/* The length in bytes of a Unicode white space character at p, or 0. */
 FN u32 white_space(const G u8 *p, u32 len) {
   u8 c = p[0];
   if (((c >= 9) & (c <= 13)) | (c == 32)) return 1;
@@ -31,7 +31,7 @@ COLD_FN str str_trim(str s) {
   }
   return s;
 }
-/* [+-]digits between ASCII blanks: magnitude and sign. */
+/* [+-]digits between ASCII blanks, as magnitude and sign. */
 COLD_FN i32 parse_int(str s, u64 *magnitude, i32 *negative) {
   while (s.len && is_blank(s.p[s.len - 1])) --s.len;
   while (s.len && is_blank(s.p[0])) s = str_from(s, 1);
@@ -49,7 +49,7 @@ COLD_FN i32 parse_int(str s, u64 *magnitude, i32 *negative) {
   *magnitude = m;
   return 1;
 }
-/* Prefixes of true, yes, false, no; on, off, of, 1, 0; in any case. */
+/* Case-insensitive prefixes of true, yes, false, no; on, off, of, 1, 0. */
 COLD_FN i32 parse_bool(str s, i32 *value) {
   s = str_trim(s);
   *value = 0;
@@ -66,7 +66,7 @@ COLD_FN i32 parse_bool(str s, i32 *value) {
            (w == (u64)0x65736c6166UL) | (w == (u64)0x6eUL) | (w == (u64)0x6f6eUL) | (w == (u64)0x666fUL) |
            (w == (u64)0x66666fUL) | (w == (u64)0x30UL));
 }
-/* [+-]digits and nothing else, as Rust parses integers. */
+/* [+-]digits without blanks, as Rust parses integers. */
 FN i32 parse_ticks(str s, u64 *magnitude, i32 *negative) {
   if (s.len == 0 || is_blank(s.p[0]) || is_blank(s.p[s.len - 1])) return 0;
   return parse_int(s, magnitude, negative);

@@ -1,5 +1,5 @@
-/* Where in [+-]digits[.digits], without white space, the digits begin, where the point is, or the end, and how many digits are
-   behind it; 0 where it is no such thing. */
+/* Offsets in [+-]digits[.digits] without white space: of the first digit, and of the point, or the
+   end; and the number of digits behind the point. 0 for another string. */
 FN i32 decimal_parts(str s, u32 *at, u32 *point, u32 *decimals) {
   u32 points = 0;
   *point = s.len;
@@ -9,7 +9,7 @@ FN i32 decimal_parts(str s, u32 *at, u32 *point, u32 *decimals) {
   *decimals = points ? s.len - *point - 1 : 0;
   return points < 2 && (*point != *at || *decimals);
 }
-/* Whether 77 digits are more than 2^255 - 1. */
+/* Whether 77 digits from offset `at` exceed 2^255 - 1. */
 COLD_FN i32 is_beyond_256_bits(str s, u32 at) {
   const u64 most[5] = {(u64)57896UL, (u64)44618658097711785UL, (u64)492504343953926634UL, (u64)992332820282019728UL, (u64)792003956564819967UL};
   ROLLED for (u32 j = 0; j < 5; ++j) {
@@ -19,14 +19,14 @@ COLD_FN i32 is_beyond_256_bits(str s, u32 at) {
   }
   return 0;
 }
-/* Such text, rounded half away from zero to `scale` digits. */
+/* [+-]digits[.digits], rounded half away from zero to `scale` decimals. */
 COLD_FN i32 parse_decimal(str s, u32 scale, i128 *value) {
   *value = i128_of(0);
   s = str_trim(s);
   u32 at, point, decimals;
   i32 negative = s.len && s.p[0] == 45;
   if (!decimal_parts(s, &at, &point, &decimals)) return 0;
-  /* What arrow-rs computes in 256 bits on the way. */
+  /* arrow-rs parses the decimals in 256 bits and fails if they overflow. */
   if (decimals > scale) {
     u32 zeros = 0;
     while (zeros < decimals && s.p[point + 1 + zeros] == 48) ++zeros;

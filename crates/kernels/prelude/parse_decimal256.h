@@ -1,4 +1,4 @@
-/* m * factor + part, both without sign; 0 where that is 2^255 or more. */
+/* *m = *m * factor + part, unsigned; 0 if the result is 2^255 or more. */
 FN i32 i256_take(i256 *m, u64 factor, u64 part) {
   i32 over;
   i256 product = u256_mul(*m, i256_of_u64(factor), &over);
@@ -6,7 +6,8 @@ FN i32 i256_take(i256 *m, u64 factor, u64 part) {
   *m = i256_add(product, i256_of_u64(part));
   return !i256_is_neg(*m);
 }
-/* m with the digits of a text behind its own, 18 at once; 0 where they are not all digits, or too many. */
+/* Appends decimal digits to *m, 18 at a time; 0 for other characters, or a result of 2^255 or more.
+   */
 COLD_FN i32 i256_take_digits(i256 *m, str s, u32 at, u32 end) {
   ROLLED while (at < end) {
     u64 part = 0, factor = 1;
@@ -19,7 +20,7 @@ COLD_FN i32 i256_take_digits(i256 *m, str s, u32 at, u32 end) {
   }
   return 1;
 }
-/* m * 10^power; 0 where that is 2^255 or more. */
+/* *m = *m * 10^power; 0 if the result is 2^255 or more. */
 COLD_FN i32 i256_take_zeros(i256 *m, u32 power) {
   ROLLED while (power) {
     u64 factor = 1;
@@ -28,7 +29,7 @@ COLD_FN i32 i256_take_zeros(i256 *m, u32 power) {
   }
   return 1;
 }
-/* Text as decimals of 256 bits, as arrow-rs has it: text of more than `scale` decimals may wrap on the way. */
+/* Decimals of 256 bits, as in arrow-rs: a string of more than `scale` decimals may wrap. */
 COLD_FN i32 parse_decimal256(str s, u32 scale, i256 *value) {
   *value = i256_of(0);
   s = str_trim(s);

@@ -1,15 +1,16 @@
-/* Text as floats, rounded to the nearest, ties to even. */
-/* Word i of m * 2^shift: bits 32 i to 32 i + 31; i may be negative, m has less than 64 bits. */
+/* Floats, rounded to nearest, ties to even. Most strings need 19 digits and a 128-bit power of ten;
+   close ones are compared exactly with the midpoint of two floats. */
+/* Word i of m * 2^shift: bits 32 i to 32 i + 31. i may be negative; m < 2^63. */
 FN u32 word_of(u64 m, i32 shift, i32 i) {
   i32 down = 32 * i - shift;
   return down >= 0 ? (down < 64 ? (u32)(m >> down) : 0u) : down > -32 ? (u32)(m << -down) : 0u;
 }
-/* A decimal number against m * 2^e, with -1075 <= e and less than 2^1024: -1, 0, 1. The number's digits, with or
-   without a point among them, are all of s; its value is 0.digits * 10^point, less than 2^1030. */
+/* Compares a decimal number with m * 2^e: -1, 0, 1. -1075 <= e, and m * 2^e < 2^1024. The digits
+   are all of s, a point among them is skipped. The number is 0.digits * 10^point, below 2^1030. */
 COLD_FN i32 decimal_cmp(str s, i32 point, u64 m, i32 e) {
   u32 b[34];
   u32 at = 0;
-  /* The whole part: it is collected. */
+  /* The integer part of the decimal number, as a binary number. */
   i32 used = 0;
   ROLLED for (i32 j = 0; j < point; ++j) {
     if (at < s.len && s.p[at] == 46) ++at;
@@ -26,7 +27,7 @@ COLD_FN i32 decimal_cmp(str s, i32 point, u64 m, i32 e) {
     u32 x = i < used ? b[i] : 0u, y = word_of(m, e, i);
     if (x != y) return x < y ? -1 : 1;
   }
-  /* The fraction: the binary number gives one decimal digit after the other. */
+  /* The fraction of the binary number, one decimal digit after the other. */
   i32 words = e < 0 ? (31 - e) / 32 : 0, zeros = point < 0 ? -point : 0;
   ROLLED for (i32 i = 0; i < words; ++i) b[i] = word_of(m, e, i - words);
   ROLLED for (i32 j = 0; at < s.len || j < zeros; ++j) {
@@ -48,8 +49,8 @@ COLD_FN i32 decimal_cmp(str s, i32 point, u64 m, i32 e) {
     if (b[i]) return -1;
   return 0;
 }
-/* The bits of digits * 10^exponent, for digits that are not 0, as a float with `width` bits of mantissa and `top` as
-   the greatest biased exponent. With `more`, s and point have further digits (see decimal_cmp). */
+/* The bits of digits * 10^exponent as a float with `width` bits of mantissa and greatest biased
+   exponent `top`; digits is not 0. `more`: s and point have further digits, see decimal_cmp. */
 COLD_FN u64 nearest_float(u64 digits, i32 exponent, i32 width, i32 top, i32 more, str s, i32 point) {
   u64 infinite = (u64)top << width;
   if (exponent < -342) return 0;
@@ -57,12 +58,13 @@ COLD_FN u64 nearest_float(u64 digits, i32 exponent, i32 width, i32 top, i32 more
   pow10 g = pow10_of(exponent);
   u32 zeros = CLZ64(digits);
   u64 x = digits << zeros, cross = g.hi * x, lo = MULHI64(g.lo, x) + cross, hi = MULHI64(g.hi, x) + (lo < cross);
-  /* The number lies in (hi:lo) * 2^e, or up to 3 units of lo below, or less than `above` units of hi above. */
+  /* The number is (hi:lo) * 2^e, at most 3 units of lo less, or fewer than `above` units of hi
+     more. */
   i32 e = g.e + 64 - (i32)zeros;
   u64 above = more ? ((u64)1 << zeros) + 1 : 1;
   i32 last = 127 - (i32)CLZ64(hi), biased = last + e + (top >> 1);
   if (biased >= top) return infinite;
-  /* Bits of hi that fall out. */
+  /* The dropped bits of hi. */
   i32 cut = last - 64 - width + (biased < 1 ? 1 - biased : 0);
   if (biased < 1) biased = 1;
   if (cut > 65) return 0;
@@ -76,8 +78,8 @@ COLD_FN u64 nearest_float(u64 digits, i32 exponent, i32 width, i32 top, i32 more
   u64 bits = ((u64)(biased - 1) << width) + kept + (u64)up;
   return bits < infinite ? bits : infinite;
 }
-/* [+-]digits[.digits][e[+-]digits] with a digit before or after the point, inf, infinity or nan in any case; ASCII
-   blanks around. */
+/* [+-]digits[.digits][e[+-]digits] with a digit before or after the point, inf, infinity or nan in
+   any case; ASCII blanks around. */
 COLD_FN i32 parse_float(str s, i32 width, i32 top, u64 *bits) {
   *bits = 0;
   while (s.len && is_blank(s.p[s.len - 1])) --s.len;
@@ -85,7 +87,7 @@ COLD_FN i32 parse_float(str s, i32 width, i32 top, u64 *bits) {
   if (s.len == 0) return 0;
   u64 sign = s.p[0] == 45 ? ((u64)top + 1) << width : 0;
   if (s.p[0] == 45 || s.p[0] == 43) s = str_from(s, 1);
-  /* 19 digits and the number of those that follow before the point. */
+  /* The first 19 digits; later ones change the exponent. */
   u64 digits = 0;
   u32 at = 0, first = 0, count = 0, read = 0, points = 0, more = 0;
   i32 exponent = 0;

@@ -1,5 +1,6 @@
-/* Text as moments by formats, as chrono reads them. A step takes what it looks for off the text, notes it as parts of a
-   moment, and answers whether it was there; a part that comes twice must be the same. */
+/* Dates and timestamps by chrono's formats. A step consumes a prefix of the string, records it as
+   parts of a timestamp, and returns whether it matched. A repeated part must have the same value.
+   */
 enum {
   PART_YEAR, PART_CENTURY, PART_YEAR2, PART_ISO_YEAR, PART_ISO_YEAR2, PART_QUARTER, PART_MONTH, PART_DAY, PART_ORDINAL,
   PART_WEEK_SUNDAY, PART_WEEK_MONDAY, PART_ISO_WEEK, PART_WEEKDAY, PART_HALF_DAY, PART_HOUR, PART_MINUTE, PART_SECOND,
@@ -20,12 +21,12 @@ COLD_FN i32 take_byte(parts *m, u8 c) {
   m->rest = str_from(m->rest, 1);
   return 1;
 }
-COLD_FN i32 take_text(parts *m, str s) {
+COLD_FN i32 take_string(parts *m, str s) {
   if (m->rest.len < s.len || !str_eq(str_make(m->rest.p, s.len), s)) return 0;
   m->rest = str_from(m->rest, s.len);
   return 1;
 }
-/* One digit at least, `most` at most. */
+/* 1 to `most` digits. */
 COLD_FN i32 take_digits(parts *m, u32 most, i64 *value) {
   u64 v = 0;
   u32 n = 0;
@@ -49,7 +50,7 @@ COLD_FN i32 take_instant(parts *m) {
   take_space(m);
   return take_digits(m, 0xffffffffu, &v) && note_part(m, PART_INSTANT, v);
 }
-/* Four digits, or a sign and any number of them. */
+/* Four digits, or a sign and any number of digits. */
 COLD_FN i32 take_year(parts *m, u32 part) {
   i64 v;
   take_space(m);
@@ -76,13 +77,13 @@ COLD_FN i32 take_half_day(parts *m) {
   m->rest = str_from(m->rest, 2);
   return (c == 97 || c == 112) && note_part(m, PART_HALF_DAY, c == 112);
 }
-/* From 0, or from 1, to as many as a week has days. */
+/* A weekday from 0 or 1. */
 COLD_FN i32 take_weekday(parts *m, i64 first) {
   i64 v;
   take_space(m);
   return take_digits(m, 1, &v) && v >= first && v < first + 7 && note_part(m, PART_WEEKDAY, v % 7);
 }
-/* Months, and behind them the days of the week: three letters, and the others. */
+/* Names of months, then of weekdays: the first three letters, and the rest. */
 TABLE(u32, NAME_HEADS, 19) = {
   0x6e616a, 0x626566, 0x72616d, 0x727061, 0x79616d, 0x6e756a, 0x6c756a, 0x677561, 0x706573, 0x74636f, 0x766f6e, 0x636564,
   0x6e7573, 0x6e6f6d, 0x657574, 0x646577, 0x756874, 0x697266, 0x746173
@@ -105,7 +106,7 @@ COLD_FN i32 take_name(parts *m, u32 first, u32 count, i32 whole, u32 part, i64 n
   if (tail == 0) m->rest = str_from(s, len);
   return note_part(m, part, number + n);
 }
-/* Exactly so many digits of a fraction. */
+/* Exactly `digits` fractional digits. */
 COLD_FN i32 take_fraction(parts *m, u32 digits) {
   u32 before = m->rest.len;
   i64 v;
@@ -113,7 +114,7 @@ COLD_FN i32 take_fraction(parts *m, u32 digits) {
   for (; digits < 9; ++digits) v *= 10;
   return note_part(m, PART_NANOS, v);
 }
-/* The same behind a point, if there is one; of no number of digits: any. */
+/* An optional point and fractional digits: exactly `digits`, or any number if that is 0. */
 COLD_FN i32 take_point(parts *m, u32 digits) {
   if (!take_byte(m, 46)) return 1;
   if (digits) return take_fraction(m, digits);
@@ -123,7 +124,7 @@ COLD_FN i32 take_point(parts *m, u32 digits) {
   while (m->rest.len && is_digit(m->rest.p[0])) m->rest = str_from(m->rest, 1);
   return 1;
 }
-/* Hours and minutes east of UTC; permissive: a Z will do, or hours alone. */
+/* Hours and minutes east of UTC. `zulu`: or a Z. `permissive`: or hours only. */
 COLD_FN i32 take_offset(parts *m, i32 zulu, i32 permissive) {
   take_space(m);
   str s = m->rest;
@@ -133,7 +134,7 @@ COLD_FN i32 take_offset(parts *m, i32 zulu, i32 permissive) {
   }
   i32 west = s.len && s.p[0] != 43, sign = 1;
   if (west && s.p[0] != 45) {
-    /* U+2212 is a minus, too. */
+    /* U+2212 is a minus sign as well. */
     if (s.len < 3 || s.p[0] != 0xe2 || s.p[1] != 0x88 || s.p[2] != 0x92) return 0;
     sign = 3;
   }
@@ -158,9 +159,10 @@ COLD_FN i32 take_utc_or_offset(parts *m) {
   m->rest = str_from(s, 3);
   return note_part(m, PART_OFFSET, 0);
 }
-/* What stands between a date and a time. */
+/* The separator between a date and a time. */
 COLD_FN i32 take_between(parts *m) { return take_byte(m, 84) || take_byte(m, 116) || take_byte(m, 32); }
-/* A year of its number, or of the last two digits, with a century or without: whether there is one. */
+/* A year by its number, or by its last two digits with an optional century; whether there is one.
+   */
 COLD_FN i32 parts_year(const parts *m, u32 whole, i32 has_century, u32 short_year, i64 *year) {
   *year = m->of[whole];
   if (HAS_PART(m, whole)) return 1;
@@ -169,7 +171,7 @@ COLD_FN i32 parts_year(const parts *m, u32 whole, i32 has_century, u32 short_yea
   *year = has_century ? m->of[PART_CENTURY] * 100 + last : last + (last < 70 ? 2000 : 1900);
   return 1;
 }
-/* Days from the week's first day (0: Sunday) to this one. */
+/* Days from the first day of the week (0: Sunday) to this weekday. */
 FN i64 days_since(i64 weekday, i64 first) { return (weekday + 7 - first) % 7; }
 FN i32 is_part(const parts *m, u32 part, i64 value) { return !HAS_PART(m, part) || m->of[part] == value; }
 COLD_FN i32 parts_day(const parts *m, i64 *day) {
@@ -178,7 +180,7 @@ COLD_FN i32 parts_day(const parts *m, i64 *day) {
   i64 year, iso_year, d;
   i32 has_year = parts_year(m, PART_YEAR, has_century, PART_YEAR2, &year);
   i32 has_iso_year = parts_year(m, PART_ISO_YEAR, 0, PART_ISO_YEAR2, &iso_year);
-  /* A century alone is no year. */
+  /* A century is not a year. */
   if (has_century && !has_year) return 0;
   if (has_year && HAS_PART(m, PART_MONTH) && HAS_PART(m, PART_DAY)) {
     if (!is_civil(year, (u32)of[PART_MONTH], (u32)of[PART_DAY])) return 0;
@@ -210,10 +212,11 @@ COLD_FN i32 parts_day(const parts *m, i64 *day) {
          is_part(m, PART_WEEK_MONDAY, (ordinal - days_since(of_week, 1) + 6) / 7) &&
          is_part(m, PART_ISO_WEEK, date_week(d)) && is_part(m, PART_WEEKDAY, of_week);
 }
-/* First and last second of the calendar. */
+/* Whether the calendar has a second. */
 FN i32 in_parts_calendar(i64 seconds) { return seconds >= -(i64)8334601228800L && seconds <= (i64)8210266876799L; }
-/* Seconds and nanoseconds (a leap second's reach 2 * 10^9), where the whole text was taken and its parts are a moment. */
-COLD_FN i32 parts_moment(const parts *m, i64 *seconds, u32 *nanos) {
+/* Seconds and nanoseconds of the parts, if the whole string is consumed. The nanoseconds of a leap
+   second reach 2 * 10^9. */
+COLD_FN i32 parts_instant(const parts *m, i64 *seconds, u32 *nanos) {
   const i64 *of = m->of;
   i64 day, instant;
   if (m->rest.len) return 0;
@@ -224,7 +227,7 @@ COLD_FN i32 parts_moment(const parts *m, i64 *seconds, u32 *nanos) {
   }
   if (!parts_day(m, &day)) return 0;
   *seconds = day * 86400;
-  /* A date without a whole time is its midnight. */
+  /* A date with an incomplete time is midnight. */
   if (!HAS_PART(m, PART_HALF_DAY) || !HAS_PART(m, PART_HOUR) || !HAS_PART(m, PART_MINUTE) ||
       (HAS_PART(m, PART_NANOS) && !HAS_PART(m, PART_SECOND))) {
     *nanos = 0;
@@ -241,16 +244,16 @@ COLD_FN i32 parts_moment(const parts *m, i64 *seconds, u32 *nanos) {
 COLD_FN i32 parts_date(const parts *m, i64 *days) {
   i64 seconds;
   u32 nanos;
-  if (!parts_moment(m, &seconds, &nanos)) return 0;
+  if (!parts_instant(m, &seconds, &nanos)) return 0;
   seconds += nanos >= 1000000000;
   *days = seconds / 86400 - (seconds % 86400 < 0);
   return 1;
 }
-/* Nanoseconds, where 64 bits hold them. */
+/* Nanoseconds, if 64 bits hold them. */
 COLD_FN i32 parts_nanos(const parts *m, i64 *ticks) {
   i64 seconds;
   u32 nanos;
-  if (!parts_moment(m, &seconds, &nanos)) return 0;
+  if (!parts_instant(m, &seconds, &nanos)) return 0;
   *ticks = (i64)((u64)seconds * 1000000000 + nanos);
   return seconds < 0 ? seconds >= -(i64)9223372037L && *ticks < 2000000000 : seconds <= (i64)9223372036L && *ticks >= 0;
 }

@@ -1,4 +1,4 @@
-/* Text as dates and times. */
+/* Dates, times and timestamps, as arrow-cast parses them. */
 FN u32 two(const u8 *d, u32 at) { return (u32)d[at] * 10 + d[at + 1]; }
 /* [+-]XX:XX, [+-]XXXX or [+-]XX in seconds. */
 COLD_FN i32 parse_offset(str s, i64 *offset) {
@@ -13,7 +13,8 @@ COLD_FN i32 parse_offset(str s, i64 *offset) {
   *offset = s.p[0] == 45 ? -(i64)seconds : (i64)seconds;
   return seconds < 86400;
 }
-/* From local time in the zone of that name: 0 where there is no such zone, or no one such instant. */
+/* Converts local time of a named zone to UTC: 0 for an unknown zone, or a skipped or repeated local
+   time. */
 COLD_FN i32 leave_zone(str name, const G u32 *zones, i64 *seconds) {
   const G u8 *bytes = (const G u8 *)zones;
   u32 from = 0, to = zones[0];
@@ -30,8 +31,8 @@ COLD_FN i32 leave_zone(str name, const G u32 *zones, i64 *seconds) {
   }
   return 0;
 }
-/* Seconds and nanoseconds (a leap second's reach 2 * 10^9): IS_INSTANT, or IS_LOCAL_TIME where neither an
-   offset nor a zone follows, or 0. */
+/* A timestamp as seconds and nanoseconds; those of a leap second reach 2 * 10^9. Returns
+   IS_INSTANT, IS_LOCAL_TIME without an offset or zone, or 0. */
 #define IS_INSTANT 1
 #define IS_LOCAL_TIME 3
 COLD_FN i32 parse_datetime(str s, const G u32 *zones, i64 *seconds, u32 *nanos) {
@@ -84,7 +85,7 @@ COLD_FN i32 parse_datetime(str s, const G u32 *zones, i64 *seconds, u32 *nanos) 
   if (parse_offset(zone, &offset)) { *seconds -= offset; return IS_INSTANT; }
   return leave_zone(zone, zones, seconds) ? IS_INSTANT : 0;
 }
-/* Digits as Rust parses a u32: an optional plus, any number of digits. */
+/* A u32 as Rust parses it: an optional plus and any number of digits. */
 COLD_FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
   u64 v = 0;
   if (from < to && s.p[from] == 43) ++from;
@@ -97,7 +98,7 @@ COLD_FN i32 parse_part(str s, u32 from, u32 to, u32 *value) {
   *value = (u32)v;
   return 1;
 }
-/* Days, and 0 where there is no date; `whole`: years beyond the calendar of chrono, too. */
+/* A date as days since 1970-01-01. `whole`: years beyond chrono's calendar are valid. */
 COLD_FN i32 parse_date(str s, const G u32 *zones, i32 whole, i64 *days) {
   *days = 0;
   if (s.len && (s.p[0] == 43 || s.p[0] == 45)) {
@@ -152,7 +153,7 @@ COLD_FN i32 parse_date(str s, const G u32 *zones, i32 whole, i64 *days) {
   *days = days_of_civil(year, month, day);
   return 1;
 }
-/* Nanoseconds since midnight: H:MM[:SS[.fraction]][ AM|PM] */
+/* H:MM[:SS[.fraction]][ AM|PM] as nanoseconds since midnight. */
 COLD_FN i32 parse_time(str s, i64 *nanos) {
   *nanos = 0;
   if (s.len < 4) return 0;

@@ -1,6 +1,7 @@
-/* Powers of ten: 10^n = (hi:lo) * 2^e for -342 <= n <= 324, with (hi:lo) at least 2^126, and less than 2 too large. */
+/* Powers of ten: 10^n = (hi:lo) * 2^e for -342 <= n <= 324. (hi:lo) is at least 2^126, and at most
+   2 too large. */
 typedef struct { u64 hi, lo; i32 e; } pow10;
-/* 5^0, 5^1, ..., 5^27, shifted left as far as they go. */
+/* 5^0, 5^1, ..., 5^27, shifted left to the top bit. */
 TABLE(u64, FIVES, 28) = {
   0x8000000000000000UL, 0xa000000000000000UL, 0xc800000000000000UL, 0xfa00000000000000UL,
   0x9c40000000000000UL, 0xc350000000000000UL, 0xf424000000000000UL, 0x9896800000000000UL,
@@ -10,7 +11,7 @@ TABLE(u64, FIVES, 28) = {
   0xad78ebc5ac620000UL, 0xd8d726b7177a8000UL, 0x878678326eac9000UL, 0xa968163f0a57b400UL,
   0xd3c21bcecceda100UL, 0x84595161401484a0UL, 0xa56fa5b99019a5c8UL, 0xcecb8f27f4200f3aUL
 };
-/* 10^-364, 10^-336, ..., 10^308: both words, rounded up. */
+/* 10^-364, 10^-336, ..., 10^308: high and low word, rounded up. */
 TABLE(u64, TENS, 50) = {
   0xe1afa13afbd14d6dUL, 0x82189c09a3a1ec22UL, 0xe3e27a444d8d98b7UL, 0xfd1b1b2308169b26UL,
   0xe61acf033d1a45dfUL, 0x6fb92487298e33beUL, 0xe858ad248f5c22c9UL, 0xd1b3400f8f9cff69UL,
@@ -26,7 +27,7 @@ TABLE(u64, TENS, 50) = {
   0x8bab8eefb6409c1aUL, 0x1ad089b6c2f7548fUL, 0x8d07e33455637eb2UL, 0xdb0b487b6423e1e9UL,
   0x8e679c2f5e44ff8fUL, 0x570f09eaa7ea7649UL
 };
-/* The power of two at or below 10^n. */
+/* The exponent of the greatest power of two at or below 10^n. */
 FN i32 pow2_below(i32 n) { return n * 217706 >> 16; }
 COLD_FN pow10 pow10_of(i32 n) {
   u32 ten = (u32)(n + 364) / 28, five = (u32)(n + 364) - ten * 28;

@@ -1,7 +1,7 @@
-/* power, operation for operation as the C library glibc computes it where the processor has fused multiply-adds. The method and
-   the figures are those of Arm's optimized-routines (math/pow.c, pow_log_data.c): a^b = e^(b ln a), with ln a in more than a
-   float's digits. */
-/* For each c: 1/c, ln c and what that lacks. */
+/* power, in the operations of glibc on processors with fused multiply-adds. The source is Arm's
+   optimized-routines (math/pow.c, pow_log_data.c).
+   Method: a^b = e^(b ln a), with ln a in more precision than a float. */
+/* For each c: 1/c, ln c and the error of ln c. */
 TABLE(u64, POWER_PARTS, 384) = {
   0x3ff6a00000000000UL, 0xbfd62c82f2b9c800UL, 0x3cfab42428375680UL,
   0x3ff6800000000000UL, 0xbfd5d1bdbf580800UL, 0xbd1ca508d8e0f720UL,
@@ -132,13 +132,13 @@ TABLE(u64, POWER_PARTS, 384) = {
   0x3fe6e00000000000UL, 0x3fd57bf753c8d000UL, 0x3d1fadedee5d40efUL,
   0x3fe6c00000000000UL, 0x3fd5d5bddf596000UL, 0xbd0a0b2a08a465dcUL
 };
-/* Of a positive number that is not inf. */
+/* ln of a positive finite number, as a sum of two floats. */
 FN f64 f64_power_of(f64 a, f64 b) {
   f64_parts of = f64_parted(a, (u64)0x3fe6955500000000UL);
-  u64 i = (of.place >> 45) * 3;
+  u64 i = (of.index >> 45) * 3;
   f64 k = of.exponent, r = f64_fma(of.part, BITS_F64(POWER_PARTS[i]), -1);
   f64 w = f64_fma(k, 0x1.62e42fefa38p-1, BITS_F64(POWER_PARTS[i + 1])), t = f64_plus(w, r);
-  /* -r*r/2, what its rounding left, and the rest of the polynomial. */
+  /* -r*r/2, its rounding error, and the rest of the polynomial. */
   f64 halved = f64_times(-0.5, r), square = f64_times(r, halved), square_rest = f64_fma(halved, r, -square);
   f64 high = f64_plus(t, square);
   f64 p = f64_fma(f64_fma(r, 0x1.0002b8b263fc3p0, -0x1.2495b9b4845e9p0), square, f64_fma(r, -0x1.555555529a47ap-1, 0x1.999999959554ep-1));
@@ -153,13 +153,13 @@ FN f64 f64_power_of(f64 a, f64 b) {
 }
 FN f64 f64_power(f64 a, f64 b) {
   const u64 sign = (u64)0x8000000000000000UL, quiet = (u64)0x0008000000000000UL;
-  f64 size = BITS_F64(F64_BITS(a) & ~sign), places = BITS_F64(F64_BITS(b) & ~sign), r;
-  /* Floats from 2^53 on are even. */
-  u64 n = places < 0x1p53 ? (u64)places : 0;
-  int whole = places >= 0x1p53 || (f64)n == places;
+  f64 size = BITS_F64(F64_BITS(a) & ~sign), size_b = BITS_F64(F64_BITS(b) & ~sign), r;
+  /* Floats from 2^53 are even. */
+  u64 n = size_b < 0x1p53 ? (u64)size_b : 0;
+  int whole = size_b >= 0x1p53 || (f64)n == size_b;
   u64 odd = whole && (n & 1) ? F64_BITS(a) & sign : 0;
   if (a != a || b != b) {
-    /* 1^b and a^0 are 1 even then, but for a NaN that signals. */
+    /* 1^b and a^0 are 1 for NaNs as well, unless the NaN is signaling. */
     if ((a == 1 || b == 0) && (F64_BITS(a == 1 ? b : a) & quiet)) return 1;
     r = BITS_F64(f64_nan_of(a, b));
   } else if (b == 0 || size == 1) {

@@ -1,19 +1,19 @@
-/* HyperLogLog sketches of 2^14 registers. Values are hashed by foldhash, with the seeds that DataFusion fixes: sketches are the
-   same on both sides. */
+/* HyperLogLog sketches of 2^14 registers. Values are hashed by foldhash with DataFusion's fixed
+   seeds, so that sketches equal DataFusion's. */
 #define SKETCH_SEED ((u64)0x082efa98ec4e6c89UL)
 #define SKETCH_SEED0 ((u64)0xc0ac29b7c97c50ddUL)
 #define SKETCH_SEED1 ((u64)0x3f84d5b5b5470917UL)
 FN u64 sketch_fold(u64 a, u64 b) { return a * b ^ MULHI64(a, b); }
-/* Of 16 bytes, after those that the seed has taken. */
+/* The hash of 16 final bytes; `seed` includes the earlier ones. */
 FN u64 sketch_finish(u64 seed, u64 lo, u64 hi) {
   return sketch_fold(sketch_fold(lo ^ seed, hi ^ SKETCH_SEED0), (u64)0x243f6a8885a308d3UL);
 }
 FN u64 sketch_hash(u64 lo, u64 hi) { return sketch_finish(SKETCH_SEED, lo, hi); }
-/* Of 32 bytes. */
+/* The hash of 32 bytes. */
 FN u64 sketch_wide(u64 a, u64 b, u64 c, u64 d) {
   return sketch_finish(sketch_fold(a ^ SKETCH_SEED, b ^ SKETCH_SEED0), c, d);
 }
-/* Two words into each of two lanes. */
+/* Folds two words into each of two lanes. */
 #define SKETCH_TAKE(x, y, a, b, c, d) { \
   x = sketch_fold(LOAD64(p + (a)) ^ x, LOAD64(p + (b)) ^ SKETCH_SEED0); \
   y = sketch_fold(LOAD64(p + (c)) ^ y, LOAD64(p + (d)) ^ SKETCH_SEED0); \
@@ -46,7 +46,7 @@ COLD_FN u64 sketch_long_bytes(const G u8 *p, u32 len, u64 x) {
   return x ^ y;
 }
 FN u64 sketch_load32(const G u8 *p) { return (u64)p[0] | (u64)p[1] << 8 | (u64)p[2] << 16 | (u64)p[3] << 24; }
-/* The seed that has taken the bytes. */
+/* The seed after the bytes of a string. */
 FN u64 sketch_bytes(str s) {
   u32 turn = s.len & 63;
   u64 x = SKETCH_SEED, y = SKETCH_SEED1;
@@ -64,10 +64,10 @@ FN u64 sketch_bytes(str s) {
   }
   return sketch_fold(x, y);
 }
-/* Text ends with a byte that no text has; other bytes begin with their number. */
-FN u64 sketch_text(str s) { return sketch_finish(sketch_bytes(s), 0xff, 0); }
+/* As in Rust's Hash: strings end with the byte 0xff, binary values include their length. */
+FN u64 sketch_string(str s) { return sketch_finish(sketch_bytes(s), 0xff, 0); }
 FN u64 sketch_binary(str s) { return sketch_finish(sketch_bytes(s), s.len, 0); }
-/* In a view, what is short lies beside its length: the 16 bytes are hashed. */
+/* A short string lies within its 16-byte view, which is hashed. */
 FN u64 sketch_view(str s) {
   if (s.len > 12) return sketch_binary(s);
   u64 lo = s.len, hi = 0;
@@ -77,14 +77,15 @@ FN u64 sketch_view(str s) {
   }
   return sketch_hash(lo, hi);
 }
-/* The register of a hash, and the rank that it gives to it: 1 to 51. */
+/* The register of a hash, and its rank: 1 to 51. */
 #define SKETCH_REGISTER(hash) ((u16)((hash) & 16383))
 FN u8 sketch_rank(u64 hash) {
   u64 rest = hash >> 14 | (u64)1 << 50;
   return (u8)(64 - CLZ64(rest & ((u64)0 - rest)));
 }
-/* How many values a sketch has seen (Ertl, "New cardinality estimation algorithms for HyperLogLog sketches"), rounding where
-   DataFusion rounds. Word i counts the registers of ranks 4 i to 4 i + 3, in 16 bits each. */
+/* The estimated number of distinct values (Ertl, "New cardinality estimation algorithms for
+   HyperLogLog sketches"), rounded as in DataFusion. Word i counts the registers of ranks 4 i to 4 i
+   + 3, in 16 bits each. */
 FN u64 sketch_count(u64 w0, u64 w1, u64 w2, u64 w3, u64 w4, u64 w5, u64 w6, u64 w7, u64 w8, u64 w9, u64 w10, u64 w11, u64 w12) {
   u64 words[13] = {w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12};
   f64 m = 16384.0, z = 0.0, x, y, sum, before;
@@ -117,7 +118,7 @@ FN u64 sketch_count(u64 w0, u64 w1, u64 w2, u64 w3, u64 w4, u64 w5, u64 w6, u64 
     y += y;
   } while (before != sum);
   z += m * sum;
-  /* 0.5 / ln 2. Many registers of the highest rank give more than there are numbers. */
+  /* 0.5 / ln 2. Many registers of the highest rank may exceed 2^64. */
   x = round(0.7213475204444817 * m * m / z);
   return x < 18446744073709551616.0 ? (u64)x : ~(u64)0;
 }

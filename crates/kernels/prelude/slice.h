@@ -1,22 +1,23 @@
-/* Slices of text, as DataFusion cuts them. */
+/* Slices and searches of strings, with the meaning of DataFusion's functions. */
 #define LAST_I64 ((i64)0x7fffffffffffffffL)
-/* `count` characters from the character `start` on, of which the first is 1; those before it count, too. */
+/* `count` characters from character `start`, where 1 is the first; positions below 1 count as well.
+   */
 COLD_FN str str_substring(str s, i64 start, i64 count) {
   i64 from = start - 1, to = from > 0 && count > LAST_I64 - from ? LAST_I64 : from + count;
   from = from < 0 ? 0 : from;
   u32 first = str_skip(s, 0, (u64)from);
   return str_slice(s, first, to > from ? str_skip(s, first, (u64)(to - from)) : first);
 }
-/* The first characters, or all but the last ones. */
+/* The first `n` characters, or all but the last `-n`. */
 COLD_FN str str_left(str s, i64 n) {
   return str_slice(s, 0, n < 0 ? str_skip_back(s, (u64)0 - (u64)n) : str_skip(s, 0, (u64)n));
 }
-/* The last characters, or all but the first ones; of the least number none. */
+/* The last `n` characters, or all but the first `-n`; the least `n` gives none. */
 COLD_FN str str_right(str s, i64 n) {
   if (n == -LAST_I64 - 1) return str_make(s.p, 0);
   return str_slice(s, n < 0 ? str_skip(s, 0, (u64)(-n)) : str_skip_back(s, (u64)n), s.len);
 }
-/* Without the characters of a set at the start, at the end. A character within text stands between characters. */
+/* Removes the characters of a set at the start, at the end. */
 COLD_FN str str_trim_of(str s, str set, i32 start, i32 end) {
   u32 from = 0, to = s.len;
   while (start && from < to) {
@@ -31,7 +32,8 @@ COLD_FN str str_trim_of(str s, str set, i32 start, i32 end) {
   }
   return str_slice(s, from, to);
 }
-/* Part `n` of what a delimiter divides, from 1 on, or from -1 backwards; empty where there is none. */
+/* Part `n` of a string split by a delimiter: from 1, or from -1 backwards; empty without such a
+   part. */
 COLD_FN str str_part(str s, str delimiter, i64 n) {
   str none = str_make(s.p, 0);
   if (delimiter.len == 0) return n == 1 || n == -1 ? s : none;
@@ -50,12 +52,12 @@ COLD_FN str str_part(str s, str delimiter, i64 n) {
   }
   return none;
 }
-/* The character that a text stands at, counted from 1, of another; 0 where there is none. */
+/* The position in characters, from 1, of a substring; 0 without a match. */
 COLD_FN u32 str_position(str s, str p) {
   u32 at = str_find(s, p, 0);
   return at == NOT_FOUND ? 0 : str_characters(str_make(s.p, at)) + 1;
 }
-/* The code of the first character, 0 of no text. */
+/* The code point of the first character; 0 for an empty string. */
 FN i32 str_ascii(str s) {
   if (s.len == 0) return 0;
   i32 code = s.p[0];

@@ -1,17 +1,7 @@
-/* Strings: bytes in global memory and their number. */
+/* Strings: a pointer to bytes in global memory, and their number. */
 typedef struct { const G u8 *p; u32 len; } str;
 FN str str_make(const G u8 *p, u32 len) { str s; s.p = p; s.len = len; return s; }
 FN str str_sel(i32 c, str a, str b) { str s; s.p = c ? a.p : b.p; s.len = c ? a.len : b.len; return s; }
-/* Eight bytes from any address. */
-#ifdef __OPENCL_VERSION__
-#define LOAD64(p) as_ulong(vload8(0, (p)))
-#else
-FN u64 LOAD64(const G u8 *p) {
-  u64 word = 0;
-  for (u32 b = 0; b < 8; ++b) word |= (u64)p[b] << (8 * b);
-  return word;
-}
-#endif
 FN i32 str_eq(str a, str b) {
   if (a.len != b.len) return 0;
   if (a.len < 8) {
@@ -23,7 +13,7 @@ FN i32 str_eq(str a, str b) {
     if (LOAD64(a.p + i - 8) != LOAD64(b.p + i - 8)) return 0;
   return LOAD64(a.p + a.len - 8) == LOAD64(b.p + b.len - 8);
 }
-/* Below, equal, above: -1, 0, 1. Bytes first, then the shorter one. */
+/* Lexicographic comparison of bytes: -1, 0, 1. */
 FN i32 str_cmp(str a, str b) {
   u32 n = a.len < b.len ? a.len : b.len;
   for (u32 i = 0; i < n; ++i)

@@ -1,4 +1,4 @@
-/* The first day of the week, month, quarter or year that a day lies in. */
+/* The first day of the week, month, quarter or year of a day. */
 FN i64 first_of_day(i64 day) { return day; }
 FN i64 first_of_week(i64 day) { return day - date_isodow(day) + 1; }
 FN i64 first_of_month(i64 day) { return day - (i64)civil_of_days(day).day + 1; }

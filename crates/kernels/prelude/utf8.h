@@ -1,4 +1,4 @@
-/* Whether bytes are UTF-8, as Rust's from_utf8 tells. */
+/* Whether bytes are valid UTF-8, as in Rust's from_utf8. */
 COLD_FN i32 str_is_utf8(str s) {
   for (u32 i = 0; i < s.len;) {
     u8 c = s.p[i];

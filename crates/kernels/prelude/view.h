@@ -1,11 +1,12 @@
-/* Arrow's 16-byte views: up to 12 bytes inline, else a place in one of the column's buffers. */
+/* The string of an Arrow view: up to 12 bytes inline, else an offset in a buffer of the column. */
 FN str view_str(const G u32 *views, const G u8 *heap, const G u64 *bases, u64 i) {
   const G u32 *v = views + i * 4;
   u32 len = v[0];
   return len <= 12 ? str_make((const G u8 *)(v + 1), len) : str_make(heap + bases[v[2]] + v[3], len);
 }
-/* Whether view i is of the string whose own view lies at b, all of its bytes behind it. Up to 12 bytes both hold whole, with
-   zeros behind them; of more the length and the first four tell most apart. */
+/* Whether the string of view i equals the string at b: its own view, followed by all its bytes.
+   Views hold up to 12 bytes, zero-padded; longer strings mostly differ in length or the first four
+   bytes. */
 FN i32 view_is(const G u32 *views, const G u8 *heap, const G u64 *bases, u64 i, const G u8 *b) {
   const G u32 *v = views + i * 4, *w = (const G u32 *)b;
   u32 differ = (v[0] ^ w[0]) | (v[1] ^ w[1]);

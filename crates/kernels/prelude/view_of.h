@@ -1,5 +1,6 @@
-/* Arrow's view of a string: up to 12 bytes lie inline; of more the first four, then buffer 0 and the place in `heap`, where
-   the string must lie. No parameter is a `str`: Oclgrind does not know what clang makes of several that are passed so. */
+/* The Arrow view of a string. Up to 12 bytes are inline; a longer string has the first four bytes,
+   buffer 0 and the offset in `heap`, which must contain it. Oclgrind does not support several
+   parameters of type str. */
 FN i128 view_of(const G u8 *p, u32 len, const G u8 *heap) {
   u64 first = len, rest = 0;
   u32 n = len < 4 ? len : 4;

@@ -1,6 +1,7 @@
-/* Zones with rules. A word of a table: first second in the high 44 bits, offset + 2^19 in the low 20. */
+/* Tables of time zones. An entry has its first second in the high 44 bits, and offset + 2^19 in the
+   low 20. */
 #define NO_OFFSET 0x7ffff
-/* The offset at a second: of the last word that begins there or before, or of the first one. */
+/* The offset at a second: that of the last entry at or before it, or of the first entry. */
 FN i64 zone_offset(const G i64 *table, u32 len, i64 second) {
   i64 key = (i64)((u64)second << 20 | 0xfffff);
   u32 from = 0, to = len - 1;

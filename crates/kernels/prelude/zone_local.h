@@ -1,5 +1,6 @@
-/* The second at which a zone's clocks show a local time. Where they do so twice, at the given offset, or else the second
-   time; where never, what was shown three hours before tells the offset. NO_INSTANT where that helps nothing. */
+/* The instant of a local time, as in date_trunc of arrow-rs. A repeated local time takes the given
+   offset if it matches, else the later instant; a skipped one takes the offset of three hours
+   before. NO_INSTANT without a result. */
 #define NO_INSTANT (-(i64)0x7fffffffffffffffL - 1)
 COLD_FN i64 zone_instant(const G i64 *instants, u32 count, const G i64 *locals, u32 local_count, i64 shown, i64 offset) {
   i64 only = zone_offset(locals, local_count, shown);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong between an expression and its rows.
+//! Errors of this crate.
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -8,29 +8,30 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An expression, cast, type or aggregate is not supported on the device. The text is for users.
+    /// An expression, cast, type or aggregate is not supported on the device. The message is for
+    /// users.
     #[error("{0}")]
     Unsupported(String),
-    /// A checked operation failed. The caller evaluates this row of the batch again on the host for
-    /// the message.
+    /// A checked operation failed. The caller evaluates the row again on the host for DataFusion's
+    /// message.
     #[error("row {row} of a batch failed: overflow, division by zero or a cast out of range")]
     Row {
         /// The lowest failing row of the batch.
         row: u64,
     },
-    /// The same of a row of several sides, on its way through joins.
+    /// A checked operation failed in a joined row.
     #[error("an expression over joined rows failed (overflow, division by zero or a cast)")]
     JoinedRow,
-    /// An AVG of decimals left its type when the aggregation ended. The text is DataFusion's.
+    /// The result of an AVG of decimals exceeds its type. The message is DataFusion's.
     #[error("Arithmetic Overflow in AvgAccumulator")]
     AverageOverflow,
-    /// A fault of this crate, not of its user.
+    /// A bug in this crate.
     #[error("internal error in kernel generation: {0}")]
     Internal(String),
-    /// The device or its driver.
+    /// An error of the device or its driver.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// Columns in device memory.
+    /// An error of columns in device memory.
     #[error(transparent)]
     Columnar(#[from] columnar::Error),
 }

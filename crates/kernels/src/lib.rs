@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernels generated for a query: expressions, pipelines and their sinks.
+//! Kernels generated for a query: expressions, pipelines, and the operators that run them.
 //!
-//! [`expr`] says what is computed, [`codegen`] turns it into C for one row, [`ops`] puts loops and
-//! sinks around the rows and runs them. [`support`] answers what is supported on the device. The text is one
-//! dialect of C, made of pieces of the [`prelude`], that OpenCL drivers and NVRTC both compile.
+//! 1. [`expr`] has typed expressions.
+//! 2. [`codegen`] generates the C of an expression for one row.
+//! 3. [`ops`] puts loops around the rows, and launches the kernels.
+//!
+//! [`support`] answers whether an expression or aggregate is supported on the device. The kernel
+//! source is one dialect of C that OpenCL drivers and NVRTC both compile, with sections of the
+//! [`prelude`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the host computes `exp`, logarithms and powers to the bits that kernels give.
+//! Check that the host's C library computes `exp`, logarithms and powers to the bits of the
+//! kernels.
 //!
-//! Kernels compute them operation for operation as glibc does where the processor has fused multiply-adds (`prelude/exp.h` and its
-//! neighbours), and DataFusion calls the C library of the host, whatever that is. So the host is asked once: its results for some
-//! thousand inputs, folded into one number, are compared with the number that kernels' results give. A library that rounds
-//! correctly differs in one result of a hundred or a thousand; glibc without fused multiply-adds in one of a hundred thousand,
-//! so that some of these are among the inputs.
+//! Kernels repeat glibc's operations on processors with fused multiply-adds (`prelude/exp.h` and
+//! its siblings). DataFusion calls the host's C library, which may be another one. The check
+//! digests the host's results for some thousand inputs and compares the digest with that of the
+//! kernels' results.
+//!
+//! - A correctly rounding library differs in one result of 100 to 1000.
+//! - glibc without fused multiply-adds differs in one of 100,000; some of those inputs are
+//!   included.
 
 use std::sync::OnceLock;
 
@@ -13,23 +17,23 @@ use arrow::datatypes::DataType;
 
 use crate::function::Function;
 
-/// What is known of a function of floats of one type.
+/// A function of floats of one type, with the digest of its results on kernels.
 #[derive(Debug)]
-pub struct Known {
+pub struct LibmFunction {
     /// The function.
     pub function: Function,
     /// The type of its arguments.
     pub data_type: DataType,
-    /// Arguments for which glibc gives something else without fused multiply-adds.
+    /// Arguments whose results differ in glibc without fused multiply-adds.
     fused: &'static [(f64, f64)],
-    /// The [`digest`] of what kernels give for the samples.
+    /// The [`digest`] of the kernels' results for the samples.
     pub digest: u64,
     agrees: OnceLock<bool>,
 }
 
-/// Each function that is asked for; `log` is not among them, a quotient of two `ln`.
-pub static KNOWN: [Known; 9] = [
-    Known::new(
+/// All checked functions. `log` is a quotient of two `ln`.
+pub static FUNCTIONS: [LibmFunction; 9] = [
+    LibmFunction::new(
         Function::Exp,
         DataType::Float64,
         &[
@@ -42,8 +46,13 @@ pub static KNOWN: [Known; 9] = [
         ],
         0x4e3f_e060_6d8f_7159,
     ),
-    Known::new(Function::Exp, DataType::Float32, &[(32.564632415771484, 0.0), (-63.09946060180664, 0.0)], 0x1934_7689_e61b_fe43),
-    Known::new(
+    LibmFunction::new(
+        Function::Exp,
+        DataType::Float32,
+        &[(32.564632415771484, 0.0), (-63.09946060180664, 0.0)],
+        0x1934_7689_e61b_fe43,
+    ),
+    LibmFunction::new(
         Function::Ln,
         DataType::Float64,
         &[
@@ -56,8 +65,8 @@ pub static KNOWN: [Known; 9] = [
         ],
         0xa89b_f6c9_a66a_e8c4,
     ),
-    Known::new(Function::Ln, DataType::Float32, &[], 0x315d_01b6_6101_bf1b),
-    Known::new(
+    LibmFunction::new(Function::Ln, DataType::Float32, &[], 0x315d_01b6_6101_bf1b),
+    LibmFunction::new(
         Function::Log2,
         DataType::Float64,
         &[
@@ -70,8 +79,8 @@ pub static KNOWN: [Known; 9] = [
         ],
         0x800e_2ebb_4457_98bd,
     ),
-    Known::new(Function::Log2, DataType::Float32, &[], 0x1c93_e4ea_40de_dc2c),
-    Known::new(
+    LibmFunction::new(Function::Log2, DataType::Float32, &[], 0x1c93_e4ea_40de_dc2c),
+    LibmFunction::new(
         Function::Log10,
         DataType::Float64,
         &[
@@ -84,8 +93,8 @@ pub static KNOWN: [Known; 9] = [
         ],
         0x60ec_2c5d_6507_417f,
     ),
-    Known::new(Function::Log10, DataType::Float32, &[], 0xb402_0eb4_c49b_4a3c),
-    Known::new(
+    LibmFunction::new(Function::Log10, DataType::Float32, &[], 0xb402_0eb4_c49b_4a3c),
+    LibmFunction::new(
         Function::Power,
         DataType::Float64,
         &[
@@ -100,17 +109,19 @@ pub static KNOWN: [Known; 9] = [
     ),
 ];
 
-/// Whether the host gives the bits that kernels give, of any function that is not [`Function::Inexact`].
+/// Whether host and kernels agree to the bit, for any function but [`Function::Inexact`].
 pub fn host_agrees(function: Function, data_type: &DataType) -> bool {
     let function = if function == Function::Log { Function::Ln } else { function };
-    // Singles hide most of how their digits came about: they ask for doubles too.
-    let asked = |known: &&Known| known.function == function && [&DataType::Float64, data_type].contains(&&known.data_type);
-    KNOWN.iter().filter(asked).all(Known::host_agrees)
+    // `Float32` results hide most differences of an algorithm, so that `Float64` is checked as
+    // well.
+    let checked =
+        |other: &&LibmFunction| other.function == function && [&DataType::Float64, data_type].contains(&&other.data_type);
+    FUNCTIONS.iter().filter(checked).all(LibmFunction::host_agrees)
 }
 
-impl Known {
-    const fn new(function: Function, data_type: DataType, fused: &'static [(f64, f64)], digest: u64) -> Known {
-        Known { function, data_type, fused, digest, agrees: OnceLock::new() }
+impl LibmFunction {
+    const fn new(function: Function, data_type: DataType, fused: &'static [(f64, f64)], digest: u64) -> LibmFunction {
+        LibmFunction { function, data_type, fused, digest, agrees: OnceLock::new() }
     }
 
     fn host_agrees(&self) -> bool {
@@ -120,7 +131,8 @@ impl Known {
         })
     }
 
-    /// Arguments, the same ones always: all over the function's range, and many near 1, where logarithms take another way.
+    /// A fixed sequence of arguments: all over the range, and many near 1, where logarithms take
+    /// another path.
     pub fn samples(&self) -> impl Iterator<Item = (f64, f64)> {
         let single = self.data_type == DataType::Float32;
         let numbers = (0..4096).map(move |index| {
@@ -142,7 +154,7 @@ impl Known {
     }
 }
 
-/// What the host gives, as bits.
+/// Bits of the host's result.
 pub fn host(function: Function, data_type: &DataType, a: f64, b: f64) -> u64 {
     if *data_type == DataType::Float32 {
         let a = a as f32;
@@ -168,12 +180,12 @@ pub fn host(function: Function, data_type: &DataType, a: f64, b: f64) -> u64 {
     result.to_bits()
 }
 
-/// One number of many results.
+/// Digest of many results.
 pub fn digest(results: impl Iterator<Item = u64>) -> u64 {
     results.fold(0, |digest, bits| mixed(digest ^ bits))
 }
 
-/// A number that looks like a random one (SplitMix64).
+/// SplitMix64: a pseudorandom number.
 fn mixed(number: u64) -> u64 {
     let word = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The text before every kernel: one C dialect for OpenCL C and CUDA.
+//! Prelude of kernel sources: C functions in a dialect common to OpenCL C and CUDA.
 //!
-//! It comes in sections, and a kernel gets those that it needs: compile time counts.
+//! A kernel source includes only the sections that it needs, to save compile time.
 
 use std::collections::BTreeSet;
 
 macro_rules! sections {
     ($($(#[$doc:meta])* $name:ident = $file:literal needs [$($need:ident),*];)*) => {
-        /// A piece of the prelude, in the order in which pieces stand in a text.
+        /// A section of the prelude, in the order of kernel sources.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Section {
             $($(#[$doc])* $name,)*
         }
 
         impl Section {
-            /// Every section, in order.
+            /// All sections, in order.
             pub const ALL: &'static [Section] = &[$(Section::$name),*];
 
-            /// The C text.
-            pub const fn text(self) -> &'static str {
+            /// The C source.
+            pub const fn source(self) -> &'static str {
                 match self {
                     $(Section::$name => include_str!(concat!("../prelude/", $file, ".h")),)*
                 }
@@ -44,11 +44,11 @@ sections! {
     Float = "float" needs [Base];
     /// Remainder of floats.
     FloatRem = "float_rem" needs [Float];
-    /// Functions of floats that are exact.
+    /// Exact functions of floats.
     Math = "math" needs [Float];
-    /// Functions of floats whose last digits differ between libraries.
+    /// Functions of floats whose last digits depend on the math library.
     Inexact = "inexact" needs [Float];
-    /// Rounded steps of the functions below.
+    /// Correctly rounded operations, for the functions below.
     Steps = "steps" needs [Float];
     /// `exp`.
     Exp = "exp" needs [Steps];
@@ -74,20 +74,20 @@ sections! {
     I256Div = "i256_div" needs [I128Div, I256];
     /// 256-bit integers from and to floats.
     I256Float = "i256_float" needs [I256];
-    /// Numbers with as many places as a row says.
-    Places = "places" needs [Float];
-    /// The same for integers of several words.
-    PlacesWide = "places_wide" needs [Places];
+    /// `round` and `trunc` to a number of digits by row.
+    RoundDigits = "round_digits" needs [Float];
+    /// The same for integers of more than 64 bits.
+    RoundDigitsWide = "round_digits_wide" needs [RoundDigits];
     /// The same for 128-bit integers.
-    PlacesI128 = "places_i128" needs [I128Div, PlacesWide];
+    RoundDigitsI128 = "round_digits_i128" needs [I128Div, RoundDigitsWide];
     /// The same for 256-bit integers.
-    PlacesI256 = "places_i256" needs [I256Div, PlacesWide];
-    /// Logarithms of powers.
+    RoundDigitsI256 = "round_digits_i256" needs [I256Div, RoundDigitsWide];
+    /// Exact logarithms of integer powers.
     ExactLog = "exact_log" needs [I128, Ln];
     /// Strings.
     Str = "str" needs [Base];
-    /// Strings one after the other.
-    Pieces = "pieces" needs [Str];
+    /// Comparison of unmaterialized concatenations.
+    Concat = "concat" needs [Str];
     /// HyperLogLog sketches.
     Sketch = "sketch" needs [Str];
     /// Dates.
@@ -96,82 +96,82 @@ sections! {
     DatePart = "date_part" needs [Date];
     /// First days of weeks, months, quarters and years.
     Truncate = "truncate" needs [DatePart];
-    /// Moments and intervals.
+    /// Timestamps plus intervals, and bins.
     Interval = "interval" needs [Date];
-    /// Intervals that rows hold.
+    /// Intervals as column values.
     IntervalValue = "interval_value" needs [I128, Float];
-    /// Time zones with rules.
+    /// Offsets of time zones with rules.
     Zone = "zone" needs [Base];
     /// Local times as instants.
     ZoneLocal = "zone_local" needs [Zone];
-    /// Integers and Booleans as text.
+    /// Integers and Booleans as strings.
     Format = "format" needs [Str];
-    /// Decimals as text.
+    /// Decimals as strings.
     FormatDecimal = "format_decimal" needs [Format, I128Div];
-    /// Decimals of 256 bits as text.
+    /// Decimals of 256 bits as strings.
     FormatDecimal256 = "format_decimal256" needs [FormatDecimal, I256Div];
-    /// Dates, times and durations as text.
+    /// Dates, times and durations as strings.
     FormatTime = "format_time" needs [Format, Date];
-    /// 128 bits of powers of ten.
+    /// Powers of ten with 128 bits of precision.
     Pow10 = "pow10" needs [Base];
-    /// Floats as text.
+    /// Floats as strings.
     FormatFloat = "format_float" needs [Format, Pow10];
-    /// Text as integers and Booleans.
+    /// Strings as integers and Booleans.
     Parse = "parse" needs [Str];
-    /// Text as decimals.
+    /// Strings as decimals.
     ParseDecimal = "parse_decimal" needs [Parse, I128];
-    /// Text as decimals of 256 bits.
+    /// Strings as decimals of 256 bits.
     ParseDecimal256 = "parse_decimal256" needs [ParseDecimal, I256Div];
-    /// Text as floats.
+    /// Strings as floats.
     ParseFloat = "parse_float" needs [Parse, Pow10];
-    /// Text as dates and times.
+    /// Strings as dates and times.
     ParseTime = "parse_time" needs [Parse, Date, Zone];
-    /// Text as moments by formats.
+    /// Strings as dates and timestamps, by chrono's formats.
     ParseFormat = "parse_format" needs [Parse, DatePart];
-    /// Whether bytes are text.
+    /// UTF-8 validation.
     Utf8 = "utf8" needs [Str];
-    /// Characters of text.
+    /// Characters of strings.
     Characters = "characters" needs [Str];
-    /// Strings one after the other as one text.
-    PiecesLike = "pieces_like" needs [Pieces, Characters];
-    /// Strings within strings.
+    /// Lengths and `LIKE` of unmaterialized concatenations.
+    ConcatLike = "concat_like" needs [Concat, Characters];
+    /// Substring search.
     Find = "find" needs [Str];
     /// `LIKE`.
     Like = "like" needs [Characters, Find];
-    /// Characters by their codes, and their cases.
+    /// Code points and the case table.
     Cases = "cases" needs [Characters];
     /// `ILIKE`.
     Ilike = "ilike" needs [Cases];
-    /// Slices of text.
+    /// Slices of strings.
     Slice = "slice" needs [Characters, Find];
-    /// Text that a row computes.
-    Text = "text" needs [Slice];
-    /// Text in another case.
-    TextCase = "text_case" needs [Text, Cases];
+    /// Functions that append a new string to an output.
+    Append = "append" needs [Slice];
+    /// Functions that append a string in another case.
+    AppendCase = "append_case" needs [Append, Cases];
     /// Lists as keys.
-    ListKey = "list_key" needs [Text];
-    /// Strings in Arrow's views.
+    ListKey = "list_key" needs [Append];
+    /// Strings of Arrow views.
     View = "view" needs [Str];
-    /// Arrow's views of strings.
+    /// Arrow views of strings.
     ViewOf = "view_of" needs [Str, I128];
-    /// Membership in sorted lists of integers.
+    /// Search in sorted lists of integers.
     List = "list" needs [Base];
-    /// Membership in sorted lists of integers of several words.
+    /// Search in sorted lists of integers of more than 64 bits.
     ListWide = "list_wide" needs [Base];
-    /// Membership in sorted lists of 128-bit integers.
+    /// Search in sorted lists of 128-bit integers.
     ListI128 = "list_i128" needs [I128, ListWide];
-    /// Membership in sorted lists of 256-bit integers.
+    /// Search in sorted lists of 256-bit integers.
     ListI256 = "list_i256" needs [I256, ListWide];
-    /// Membership in sorted lists of strings.
+    /// Search in sorted lists of strings.
     ListStr = "list_str" needs [Str];
 }
 
-/// The sections that a text needs.
+/// Sections of a kernel source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sections(BTreeSet<Section>);
 
 impl Sections {
-    /// Adds a section and what it needs.
+    /// Adds a section and its dependencies.
     pub fn need(&mut self, section: Section) {
         if self.0.insert(section) {
             for other in section.needs() {
@@ -180,14 +180,14 @@ impl Sections {
         }
     }
 
-    /// Adds what another text needs.
+    /// Adds the sections of another source.
     pub fn extend(&mut self, other: &Sections) {
         self.0.extend(&other.0);
     }
 
-    /// The text of all of them; the first two are always there.
-    pub fn text(&self) -> String {
+    /// The C source of all sections; the first two are always included.
+    pub fn source(&self) -> String {
         let always = [Section::Base, Section::Builtins];
-        always.iter().chain(self.0.difference(&BTreeSet::from(always))).map(|section| section.text()).collect()
+        always.iter().chain(self.0.difference(&BTreeSet::from(always))).map(|section| section.source()).collect()
     }
 }

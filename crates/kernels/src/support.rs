@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is supported on the device.
+//! Support checks for planner and documentation.
 //!
-//! The generator itself decides: an expression is supported if its text can be written. So planner,
-//! documentation and kernels cannot drift apart.
+//! Each check runs `codegen` and discards the kernel source, so that planner, documentation and
+//! kernels cannot disagree.
 
 use std::sync::Arc;
 
@@ -14,34 +14,35 @@ use crate::expr::{Aggregate, Expr};
 use crate::ops::{Input, Options, Reduce, Window, WindowCall};
 use crate::{Error, Result};
 
-/// Whether the expression can be computed on a device over a source of this schema, and why not.
+/// Checks that an expression is supported on the device over a source of this schema; the error is
+/// the reason.
 pub fn supports(expr: &Expr, schema: &Schema) -> Result<(), String> {
     reason(write(expr, schema, false).map(|_| ()))
 }
 
-/// Whether the expression can be an output of a projection, and why not: there it may be a list, or compute new text, which no
-/// other operation takes.
+/// [`supports`] for outputs of a projection, which may also be lists or composed strings.
 pub fn supports_output(expr: &Expr, schema: &Schema) -> Result<(), String> {
     reason(write(expr, schema, true).map(|_| ()))
 }
 
-/// Whether an expression that is supported on the device computes new text or new lists, which must be a column before anything takes them.
+/// Whether a supported expression composes a string or a list, which other operations take from a
+/// column only.
 pub fn must_be_column(expr: &Expr, schema: &Schema) -> bool {
     write(expr, schema, true).is_ok_and(|(ctype, _)| match ctype {
         CType::List => !matches!(expr, Expr::Column(_)),
-        other => other == CType::Text,
+        other => other == CType::ComposedString,
     })
 }
 
-/// Whether an expression that is supported on the device may fail: then it must not be computed for rows that do not need it.
+/// Whether a supported expression can fail, so that it must not be computed for other rows.
 pub fn can_fail(expr: &Expr, schema: &Schema) -> bool {
     write(expr, schema, true).is_ok_and(|(_, fails)| fails)
 }
 
-/// The same over columns of these types, whose bounds may say that it cannot.
+/// [`can_fail`] over columns with bounds, which may exclude failures.
 pub fn can_fail_over(expr: &Expr, types: &[ColumnType]) -> bool {
     let mut params = Params::new();
-    RowWriter::new(types, Profile::Gpu, &mut params).result(expr).is_ok() && params.can_fail()
+    RowWriter::new(types, Profile::Gpu, &mut params).eval_output(expr).is_ok() && params.can_fail()
 }
 
 fn reason(result: Result<()>) -> Result<(), String> {
@@ -51,7 +52,7 @@ fn reason(result: Result<()>) -> Result<(), String> {
     })
 }
 
-/// Writes the expression: the C type of its value, and whether it may fail.
+/// Translates an expression: the C type of its value, and whether it can fail.
 fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
     let mut types = Vec::with_capacity(schema.fields().len());
     let mut used = Vec::new();
@@ -67,7 +68,7 @@ fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
                     field.data_type()
                 )));
             }
-            // Never looked at.
+            // The expression does not read it.
             None => {
                 types.push(ColumnType { data_type: DataType::Null, nullable: true, layout: columnar::Layout::Null, bounds: None })
             }
@@ -75,11 +76,11 @@ fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
     }
     let mut params = Params::new();
     let mut writer = RowWriter::new(&types, Profile::Gpu, &mut params);
-    let value = if output { writer.result(expr)? } else { writer.eval(expr)? };
+    let value = if output { writer.eval_output(expr)? } else { writer.eval(expr)? };
     Ok((value.ctype, params.can_fail()))
 }
 
-/// Whether columns of the type can live on a device.
+/// Checks that columns of a type are supported on the device.
 pub fn supports_type(data_type: &DataType) -> Result<(), String> {
     match ColumnType::of(data_type, true) {
         Some(_) => Ok(()),
@@ -87,7 +88,7 @@ pub fn supports_type(data_type: &DataType) -> Result<(), String> {
     }
 }
 
-/// Whether `CAST` (and `TRY_CAST`) from one type to another is supported on the device.
+/// Checks that `CAST` and `TRY_CAST` between two types are supported on the device.
 pub fn supports_cast(from: &DataType, to: &DataType) -> Result<(), String> {
     supports_type(to)?;
     let schema = Schema::new(vec![Field::new("x", from.clone(), true)]);
@@ -95,7 +96,7 @@ pub fn supports_cast(from: &DataType, to: &DataType) -> Result<(), String> {
     supports(&cast, &schema)
 }
 
-/// Whether an aggregate is supported on the device over a source of this schema, and why not.
+/// Checks that an aggregate is supported on the device over a source of this schema.
 pub fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), String> {
     let types = columnar::natural_types(schema).map_err(|error| error.to_string())?;
     let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
@@ -103,7 +104,7 @@ pub fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), 
     reason(Reduce::try_new(input, vec![(aggregate.clone(), field)], Options::new(Profile::Gpu)).map(|_| ()))
 }
 
-/// Whether a window function is supported on the device over a source of this schema, and why not.
+/// Checks that a window function is supported on the device over a source of this schema.
 pub fn supports_window(
     partition: Vec<Expr>,
     order: Vec<Expr>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batches into Arrow's own layouts: the same values, exportable, and what lies right already untouched.
+//! Conversion of batches to Arrow's layouts: the values stay the same, the result can be exported,
+//! and columns in Arrow's layout are not copied.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,17 +16,17 @@ use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer, NullBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, i256};
 use bytes::Bytes;
-use columnar::exchange::{export, lies_as_arrow};
+use columnar::exchange::{export, has_arrow_layout};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Meter, Queue};
 use futures::executor::block_on;
 use kernels::codegen::CType;
-use kernels::ops::{ArrowForm, Options};
+use kernels::ops::{ArrowLayout, Options};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::{SIZES, down, profiles, queue, up};
 
-/// Says which seed a failing test had; `DEVICEFUSION_SEED` repeats it.
+/// Prints the seed of a failing test; `DEVICEFUSION_SEED` repeats it.
 fn generator() -> StdRng {
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
@@ -43,7 +44,7 @@ enum Nulls {
 
 const NULLS: [Nulls; 4] = [Nulls::Never, Nulls::None, Nulls::Some, Nulls::All];
 
-/// Sizes with patterns of NULLs; long columns, which take their time, with one.
+/// Sizes with patterns of NULLs; slow long columns with one pattern only.
 fn sizes_and_nulls() -> Vec<(usize, Nulls)> {
     let nulls = |n: usize| if n > 1000 { &NULLS[2..3] } else { &NULLS[..] };
     SIZES.into_iter().flat_map(|n| nulls(n).iter().map(move |nulls| (n, *nulls))).collect()
@@ -59,7 +60,7 @@ impl Nulls {
     }
 }
 
-/// A host array and how it is to lie on the device.
+/// A host array and its layout on the device.
 struct Case {
     array: ArrayRef,
     ty: ColumnType,
@@ -86,7 +87,7 @@ fn uploaded(queue: &Queue, cases: &[Case]) -> DeviceBatch {
     up(queue, &RecordBatch::try_new_with_options(schema(cases), arrays, &options).unwrap(), &types(cases))
 }
 
-/// The column with validity that begins at bit `first`, after bits that are not the column's.
+/// The column with validity from bit `first`, after unrelated bits.
 fn skewed(queue: &Queue, column: &DeviceColumn, array: &ArrayRef, first: usize, counted: bool) -> DeviceColumn {
     if column.validity().is_none() {
         return column.clone();
@@ -116,17 +117,17 @@ fn assert_same_buffers(actual: &DeviceColumn, expected: &DeviceColumn, label: &s
     }
 }
 
-/// Brings a batch into form and asserts that it is in form, and the same batch.
+/// Converts a batch, and asserts its layouts and its values.
 #[track_caller]
-fn check_form(queue: &Queue, form: &ArrowForm, batch: &DeviceBatch, label: &str) -> DeviceBatch {
+fn check_form(queue: &Queue, form: &ArrowLayout, batch: &DeviceBatch, label: &str) -> DeviceBatch {
     let expected = down(queue, batch);
     let result = block_on(form.run(queue, batch)).unwrap_or_else(|error| panic!("{label}: {error}"));
     assert_eq!(form.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>(), "{label}");
     for (given, got) in batch.columns().iter().zip(result.columns()) {
         let ty = given.ty();
         let label = format!("{label}, {} in {:?}, nullable {}", ty.data_type, ty.layout, ty.nullable);
-        assert!(lies_as_arrow(got), "{label}");
-        if lies_as_arrow(given) {
+        assert!(has_arrow_layout(got), "{label}");
+        if has_arrow_layout(given) {
             assert_same_buffers(got, given, &label);
         }
     }
@@ -145,11 +146,12 @@ fn check_form(queue: &Queue, form: &ArrowForm, batch: &DeviceBatch, label: &str)
 
 #[track_caller]
 fn check(queue: &Queue, batch: &DeviceBatch, types: &[ColumnType], options: &Options, label: &str) {
-    let form = ArrowForm::try_new(batch.schema().clone(), types.to_vec(), options.clone()).unwrap();
+    let form = ArrowLayout::try_new(batch.schema().clone(), types.to_vec(), options.clone()).unwrap();
     check_form(queue, &form, batch, label);
 }
 
-/// The cases in every dynamic state: as uploaded, sliced, uncounted, with validity that begins elsewhere.
+/// The cases in every dynamic state: as uploaded, sliced, with unknown NULL count, with validity at
+/// an offset.
 #[track_caller]
 fn check_all(cases: &[Case], rng: &mut StdRng) {
     let queue = queue();
@@ -158,7 +160,7 @@ fn check_all(cases: &[Case], rng: &mut StdRng) {
     let n = batch.num_rows();
     let host: Vec<_> = cases.iter().map(|case| &case.array).collect();
     for options in profiles() {
-        let form = ArrowForm::try_new(batch.schema().clone(), types.clone(), options.clone()).unwrap();
+        let form = ArrowLayout::try_new(batch.schema().clone(), types.clone(), options.clone()).unwrap();
         let label = format!("{n} rows, {:?}", options.profile);
         let formed = check_form(&queue, &form, &batch, &label);
         for (column, array) in down(&queue, &formed).columns().iter().zip(&host) {
@@ -180,7 +182,7 @@ fn check_all(cases: &[Case], rng: &mut StdRng) {
     }
 }
 
-/// Integers of a type's natural width, as many different ones as a carrier holds.
+/// Integers of a type's natural width, as many distinct ones as a carrier holds.
 fn fixed(data_type: &DataType, carrier: Carrier, n: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
     let native = CType::native(data_type).unwrap();
     let (mut least, mut most) = CType::of_carrier(carrier).range().unwrap_or((i128::MIN, i128::MAX));
@@ -203,7 +205,7 @@ fn fixed(data_type: &DataType, carrier: Carrier, n: usize, nulls: Nulls, rng: &m
     make_array(data.nulls(nulls.buffer(n, rng)).align_buffers(true).build().unwrap())
 }
 
-/// At most 120 different texts: empty, short, of 12 and 13 bytes, long.
+/// At most 120 distinct strings: empty, short, of 12 and 13 bytes, long.
 fn text(row: usize) -> String {
     match row % 120 {
         0 => String::new(),
@@ -287,7 +289,7 @@ fn validity_is_moved_and_counted() {
 }
 
 #[test]
-fn strings_take_the_form_of_their_type() {
+fn strings_take_the_layout_of_their_type() {
     let mut rng = generator();
     for (n, nulls) in sizes_and_nulls() {
         let mut cases = Vec::new();
@@ -304,7 +306,7 @@ fn dictionary_type(key: DataType, value: DataType) -> DataType {
     DataType::Dictionary(Box::new(key), Box::new(value))
 }
 
-/// Strings as resident tables keep few of them.
+/// Plain strings in a dictionary layout, as in resident tables with few distinct values.
 #[test]
 fn codes_of_plain_types_are_decoded() {
     let mut rng = generator();
@@ -350,7 +352,7 @@ fn dictionaries_get_natural_codes_and_values() {
     }
 }
 
-/// A column as an operator leaves it whose type is a dictionary's: values one after the other, no codes.
+/// A computed column of a dictionary type: plain values without codes.
 fn computed(column: &DeviceColumn, key: &DataType) -> DeviceColumn {
     let data_type = dictionary_type(key.clone(), column.ty().data_type.clone());
     let ty = Arc::new(ColumnType { data_type, ..column.ty().as_ref().clone() });
@@ -360,7 +362,7 @@ fn computed(column: &DeviceColumn, key: &DataType) -> DeviceColumn {
 }
 
 #[test]
-fn computed_values_of_dictionary_types_are_numbered() {
+fn computed_values_of_dictionary_types_get_codes() {
     let mut rng = generator();
     let queue = queue();
     for (n, nulls) in sizes_and_nulls() {
@@ -385,9 +387,9 @@ fn computed_values_of_dictionary_types_are_numbered() {
                 let fields = types.iter().map(|ty| Field::new("x", ty.data_type.clone(), ty.nullable));
                 let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
                 let batch = DeviceBatch::try_new(schema.clone(), columns, sliced.num_rows()).unwrap();
-                let form = ArrowForm::try_new(schema, types, options.clone()).unwrap();
+                let form = ArrowLayout::try_new(schema, types, options.clone()).unwrap();
                 let result = block_on(form.run(&queue, &batch)).unwrap();
-                assert!(result.columns().iter().all(lies_as_arrow), "{n} rows, {nulls:?}");
+                assert!(result.columns().iter().all(has_arrow_layout), "{n} rows, {nulls:?}");
                 drop(export(&queue, &result).unwrap());
                 let (actual, expected) = (down(&queue, &result), down(&queue, &sliced));
                 for (one, other) in actual.columns().iter().zip(expected.columns()) {
@@ -403,7 +405,7 @@ fn computed_values_of_dictionary_types_are_numbered() {
 }
 
 #[test]
-fn rows_beyond_the_keys_are_refused() {
+fn more_rows_than_dictionary_keys_are_refused() {
     let queue = queue();
     let array: ArrayRef = Arc::new(StringArray::from_iter_values((0..129).map(|row| row.to_string())));
     let plain = uploaded(&queue, &[case(array, Layout::Offsets64, Nulls::Never)]);
@@ -414,7 +416,7 @@ fn rows_beyond_the_keys_are_refused() {
     };
     let types = vec![batch(1).columns()[0].ty().as_ref().clone()];
     for options in profiles() {
-        let form = ArrowForm::try_new(batch(1).schema().clone(), types.clone(), options).unwrap();
+        let form = ArrowLayout::try_new(batch(1).schema().clone(), types.clone(), options).unwrap();
         assert_eq!(block_on(form.run(&queue, &batch(128))).unwrap().num_rows(), 128);
         let error = block_on(form.run(&queue, &batch(129))).unwrap_err();
         assert_eq!(
@@ -448,9 +450,9 @@ fn views_over_several_heaps_get_one() {
     }
 }
 
-/// Below a NULL a view may name a heap that is not there; what is written is a view of nothing.
+/// The view of a NULL may refer to a missing heap; an empty view replaces it.
 #[test]
-fn views_below_nulls_are_not_looked_up() {
+fn views_of_nulls_are_not_dereferenced() {
     let queue = queue();
     let n = 1000;
     let blocks = blocks(n);
@@ -468,9 +470,9 @@ fn views_below_nulls_are_not_looked_up() {
             let ty = column.ty().as_ref().clone();
             let schema = Arc::new(Schema::new(vec![Field::new("x", ty.data_type.clone(), true)]));
             let batch = DeviceBatch::try_new(schema.clone(), vec![column], n).unwrap();
-            let form = ArrowForm::try_new(schema, vec![ty], options.clone()).unwrap();
+            let form = ArrowLayout::try_new(schema, vec![ty], options.clone()).unwrap();
             let formed = block_on(form.run(&queue, &batch)).unwrap().columns()[0].clone();
-            assert!(lies_as_arrow(&formed));
+            assert!(has_arrow_layout(&formed));
             let values = formed.dictionary().map_or(&formed, |values| values);
             let views = block_on(queue.read(&values.buffers()[0], 0..n * 16)).unwrap();
             let empty = |row: &usize| views[row * 16..row * 16 + 16].iter().all(|byte| *byte == 0);
@@ -480,7 +482,7 @@ fn views_below_nulls_are_not_looked_up() {
 }
 
 #[test]
-fn heaps_beyond_32_bits_are_cut_to_what_is_used() {
+fn heaps_beyond_32_bits_are_compacted() {
     let queue = queue();
     let n = 5000;
     let text: ArrayRef =
@@ -497,7 +499,7 @@ fn heaps_beyond_32_bits_are_cut_to_what_is_used() {
     let batch = uploaded(&queue, &cases);
     let limit = 100 * 20;
     for options in profiles() {
-        let form = ArrowForm::with_heap_bytes(batch.schema().clone(), types(&cases), options.clone(), limit).unwrap();
+        let form = ArrowLayout::with_heap_bytes(batch.schema().clone(), types(&cases), options.clone(), limit).unwrap();
         for (offset, len) in [(0, 100), (1234, 7), (n - 99, 99)] {
             let formed = check_form(&queue, &form, &batch.slice(offset, len), &format!("{len} from {offset} on"));
             for column in formed.columns() {
@@ -508,7 +510,7 @@ fn heaps_beyond_32_bits_are_cut_to_what_is_used() {
         for (index, case) in cases.iter().enumerate() {
             let one = batch.project(&[index]).unwrap();
             let ty = vec![case.ty.clone()];
-            let form = ArrowForm::with_heap_bytes(one.schema().clone(), ty, options.clone(), limit).unwrap();
+            let form = ArrowLayout::with_heap_bytes(one.schema().clone(), ty, options.clone(), limit).unwrap();
             match case.ty.data_type {
                 DataType::LargeUtf8 => drop(check_form(&queue, &form, &one, "LargeUtf8")),
                 _ => {
@@ -525,7 +527,7 @@ fn heaps_beyond_32_bits_are_cut_to_what_is_used() {
 }
 
 #[test]
-fn what_lies_as_arrow_does_launches_and_compiles_nothing() {
+fn arrow_layouts_launch_and_compile_nothing() {
     let queue = queue();
     let mut rng = generator();
     let n = 1000;
@@ -539,7 +541,7 @@ fn what_lies_as_arrow_does_launches_and_compiles_nothing() {
     let batch = uploaded(&queue, &cases);
     for options in profiles() {
         let meter = Arc::new(Meter::default());
-        let form = ArrowForm::try_new(batch.schema().clone(), types(&cases), options.clone()).unwrap();
+        let form = ArrowLayout::try_new(batch.schema().clone(), types(&cases), options.clone()).unwrap();
         block_on(form.run(&queue.metered(&meter), &batch)).unwrap();
         assert_eq!((meter.launches(), meter.compile_time().as_nanos(), meter.allocated_bytes()), (0, 0, 0));
         assert_eq!(form.output_types(), types(&cases));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many batches as one, in both profiles.
+//! Concatenation of batches, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,7 @@ use kernels::Error;
 use kernels::ops::{Concat, Options};
 use support::*;
 
-/// Concatenates the rows of `whole` in pieces of these sizes.
+/// Concatenates the rows of `whole` from batches of these sizes.
 fn check(whole: &RecordBatch, sizes: &[usize], options: &Options) {
     let queue = queue();
     let types = natural_types(&whole.schema()).unwrap();
@@ -33,7 +33,7 @@ fn check(whole: &RecordBatch, sizes: &[usize], options: &Options) {
 }
 
 #[test]
-fn all_types_in_pieces_of_all_sizes() {
+fn all_types_in_batches_of_all_sizes() {
     let n = SIZES[4] + 300;
     let whole = table_with_lists(0, n);
     for options in profiles() {
@@ -46,7 +46,7 @@ fn all_types_in_pieces_of_all_sizes() {
 }
 
 #[test]
-fn random_pieces() {
+fn random_batches() {
     let seed = rand::random::<u64>();
     println!("seed {seed}");
     let whole = table_with_lists(0, 6000);
@@ -69,7 +69,7 @@ fn slices_of_one_batch_share_its_views() {
     for options in profiles() {
         let concat = Concat::try_new(whole.schema(), types.clone(), options).unwrap();
         let batch = up(&queue, &whole, &types);
-        let result = block_on(concat.run(&queue, batch.pieces(77).collect())).unwrap().unwrap();
+        let result = block_on(concat.run(&queue, batch.chunks(77).collect())).unwrap().unwrap();
         let view = whole.schema().index_of("view").unwrap();
         assert!(result.columns()[view].buffers()[1].same(&batch.columns()[view].buffers()[1]));
         let numbers = whole.schema().index_of("numbers").unwrap();
@@ -88,7 +88,7 @@ fn one_batch_is_not_copied() {
     let batch = up(&queue, &whole, &types).slice(3, 50);
     let result = block_on(concat.run(&queue, vec![batch.slice(0, 0), batch.clone()])).unwrap().unwrap();
     for (column, origin) in result.columns().iter().zip(batch.columns()) {
-        // Offsets of 32 bits alone become wider, also below lists.
+        // Only offsets of 32 bits widen, also within lists.
         let heaps = usize::from(origin.ty().layout == Layout::Offsets32);
         let rewritten = column.ty().layout != origin.ty().layout && heaps == 0;
         for (buffer, origin) in column.buffers().iter().zip(origin.buffers()).skip(heaps).filter(|_| !rewritten) {
@@ -99,7 +99,7 @@ fn one_batch_is_not_copied() {
 }
 
 #[test]
-fn dictionaries_of_strangers_become_one() {
+fn unrelated_dictionaries_are_merged() {
     let words = |first: usize, n: usize| -> ArrayRef {
         let word = |i: usize| (!i.is_multiple_of(7)).then(|| format!("word {}", i % 90));
         Arc::new(

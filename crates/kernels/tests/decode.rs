@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Foreign dictionaries as plain values, whatever Arrow allows of them.
+//! Imported dictionaries as plain values, with everything that Arrow allows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ use futures::executor::block_on;
 use kernels::ops::{Decode, Options};
 use support::{SIZES, batch, down, profiles, queue, random, up};
 
-/// Types that values may have.
+/// Value types of dictionaries.
 fn value_types() -> Vec<DataType> {
     use DataType::*;
     vec![
@@ -39,7 +39,7 @@ fn value_types() -> Vec<DataType> {
     ]
 }
 
-/// Values of a type, some of them the same, one in `nulls` of them NULL.
+/// Values of a type with duplicates, one in `nulls` of them NULL.
 fn values(data_type: &DataType, len: usize, nulls: Option<u64>, salt: u64) -> ArrayRef {
     let is_null = |index: usize| nulls.is_some_and(|nulls| random(index, salt).is_multiple_of(nulls));
     let number = |index: usize| (!is_null(index)).then(|| (random(index, salt + 1) % 7) as i64);
@@ -60,7 +60,8 @@ fn values(data_type: &DataType, len: usize, nulls: Option<u64>, salt: u64) -> Ar
     cast(&numbers, data_type).or_else(|_| cast(&cast(&numbers, &DataType::Int32).unwrap(), data_type)).unwrap()
 }
 
-/// Codes for a dictionary of `known` values, one in `nulls` of them NULL and then beyond the dictionary.
+/// Codes of a dictionary of `known` values. One in `nulls` is NULL, with a code beyond the
+/// dictionary.
 fn keys(data_type: &DataType, n: usize, known: usize, nulls: Option<u64>, salt: u64) -> ArrayRef {
     let valid: Vec<bool> =
         (0..n).map(|row| known > 0 && !nulls.is_some_and(|nulls| random(row, salt).is_multiple_of(nulls))).collect();
@@ -71,7 +72,7 @@ fn keys(data_type: &DataType, n: usize, known: usize, nulls: Option<u64>, salt: 
     arrow::array::make_array(codes.to_data().into_builder().nulls(nulls).build().unwrap())
 }
 
-/// A column of these codes and values, as an import makes it.
+/// An imported column of these codes and values.
 fn raw(queue: &Queue, keys: &ArrayRef, values: &ArrayRef, nullable: bool) -> (SchemaRef, DeviceBatch) {
     let place = |array: &ArrayRef, nullable: bool| {
         let host = batch(vec![("x", Arc::clone(array), nullable)]);
@@ -156,7 +157,7 @@ fn every_key_type_and_kind_of_null() {
 }
 
 #[test]
-fn dictionaries_without_values_mean_nulls() {
+fn empty_dictionaries_give_nulls() {
     let queue = queue();
     for options in profiles() {
         for data_type in value_types() {
@@ -166,10 +167,10 @@ fn dictionaries_without_values_mean_nulls() {
     }
 }
 
-/// What no producer should send: codes below 0, which read as unsigned lie in a long dictionary, and NULLs of a column that
-/// says it has none.
+/// Invalid input: negative codes, which lie in a long dictionary if read as unsigned, and NULLs in
+/// a column that claims to have none.
 #[test]
-fn codes_outside_of_their_dictionary_mean_nulls() {
+fn codes_outside_of_the_dictionary_give_nulls() {
     let queue = queue();
     for options in profiles() {
         let long: ArrayRef = Arc::new(StringArray::from_iter_values((0..200).map(|index| format!("value {index}"))));
@@ -190,13 +191,13 @@ fn codes_outside_of_their_dictionary_mean_nulls() {
     }
 }
 
-/// Views below the NULLs of a dictionary may point anywhere.
+/// Views of NULL dictionary values may point anywhere.
 #[test]
-fn views_below_nulls_are_not_followed() {
+fn views_of_nulls_are_not_dereferenced() {
     let queue = queue();
     let views = ScalarBuffer::from(vec![u128::MAX, u128::from(1u8) | u128::from(b'x') << 32]);
     let nulls = NullBuffer::from(vec![false, true]);
-    // SAFETY: the first view is not looked at: it is NULL.
+    // SAFETY: the first view is NULL, hence never read.
     let values: ArrayRef = Arc::new(unsafe { StringViewArray::new_unchecked(views, vec![], Some(nulls)) });
     for options in profiles() {
         let keys: ArrayRef = Arc::new((0..300).map(|row| Some((row % 2) as i8).filter(|_| row % 5 > 0)).collect::<Int8Array>());

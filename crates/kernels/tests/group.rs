@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregation by keys against plain Rust, in both profiles and through all three ways to a group.
+//! Aggregation by keys compared with plain Rust, in both profiles and all three modes of finding a
+//! group.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,7 +26,7 @@ fn null(i: usize, salt: u64) -> bool {
     random(i, salt).is_multiple_of(6)
 }
 
-/// `groups` different keys of every kind, and arguments.
+/// Rows with `groups` distinct keys of every kind, and arguments.
 fn data(n: usize, groups: u64, salt: u64) -> RecordBatch {
     let number = |i: usize| random(i, salt) % groups;
     let special = [i64::MIN, -1, 0, i64::MAX, 1];
@@ -93,7 +94,7 @@ fn data(n: usize, groups: u64, salt: u64) -> RecordBatch {
     ])
 }
 
-/// Key columns as text, in the form in which groups are told apart.
+/// Key columns as strings that distinguish groups.
 fn key_text(batch: &RecordBatch, keys: &[usize]) -> Vec<String> {
     let options = FormatOptions::default().with_null("NULL");
     let formatters: Vec<_> = keys.iter().map(|key| ArrayFormatter::try_new(batch.column(*key), &options).unwrap()).collect();
@@ -226,7 +227,7 @@ fn check(batches: &[RecordBatch], keys: &[usize], filter: Option<i128>, mode: &s
     }
 }
 
-/// Small tables at first, so that they grow.
+/// Options with small initial tables, so that they grow.
 fn small_tables() -> impl Iterator<Item = Options> {
     profiles().map(|options| Options { initial_groups: 16, ..options })
 }
@@ -282,9 +283,10 @@ fn every_size() {
     }
 }
 
-/// Around the 128 rows that the cpu profile looks up at a time, in tables large enough to be fetched ahead of it.
+/// Sizes around the 128 rows of a lookup block of the cpu profile, in tables large enough for
+/// prefetching.
 #[test]
-fn every_size_around_a_block_of_look_ups() {
+fn every_size_around_a_lookup_block() {
     for options in profiles() {
         for (n, initial_groups) in
             [126, 127, 128, 129, 254, 255, 256, 257, 258, 511, 513].into_iter().flat_map(|n| [(n, 16), (n, 1 << 17)])
@@ -297,7 +299,7 @@ fn every_size_around_a_block_of_look_ups() {
     }
 }
 
-/// A table that is too small ends look-ups early: the row that is named is the lowest all the same.
+/// A full table ends a kernel early; the reported row is still the lowest failing one.
 #[test]
 fn the_lowest_failing_row_is_named_while_the_table_grows() {
     let n = 100_000;
@@ -312,7 +314,7 @@ fn the_lowest_failing_row_is_named_while_the_table_grows() {
     }
 }
 
-/// What lies below a group's NULL does not show in its neighbours.
+/// The value under a group's NULL does not affect other groups.
 #[test]
 fn least_and_greatest_booleans_beside_groups_of_nulls() {
     let n = 5000;
@@ -500,9 +502,9 @@ fn computed_keys_and_arguments() {
     }
 }
 
-/// Batches of one type, but each with a dictionary of its own, some in another order.
+/// Batches of one type with distinct dictionaries, some in another order.
 #[test]
-fn codes_of_different_dictionaries_are_one_numbering() {
+fn codes_of_several_dictionaries_group_by_value() {
     use arrow::array::{DictionaryArray, Int8Array};
     use columnar::{Carrier, ColumnType, Layout};
     let words: [&[&str]; 4] = [&["red", "green"], &["red", "green", "blue"], &["blue", "red"], &["white", "green", "red"]];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Joins of every kind against nested loops in plain Rust, in both profiles.
+//! Joins of every kind compared with nested loops in plain Rust, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,9 @@ use columnar::{DeviceBatch, natural_types};
 use device::Queue;
 use futures::future::try_join_all;
 use kernels::expr::{CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{BitsFor, ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Mark, Options};
+use kernels::ops::{
+    BloomFilterUse, ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable, Options, VisitedBitmap,
+};
 use support::*;
 
 const KINDS: [JoinKind; 10] = [
@@ -33,8 +35,8 @@ const KINDS: [JoinKind; 10] = [
     JoinKind::RightMark,
 ];
 
-/// Sides of `n` rows with keys of many types, each of about `distinct` values, and a row number and a list that are
-/// nobody's key.
+/// Sides of `n` rows with keys of many types, each of about `distinct` values. A row number and a
+/// list are payload columns.
 fn side(n: usize, distinct: u64, salt: u64) -> RecordBatch {
     let value = |i: usize, column: u64| random(i, salt * 100 + column) % distinct.max(1);
     let null = |i: usize, column: u64| random(i, salt * 1000 + column).is_multiple_of(7);
@@ -84,7 +86,7 @@ struct Case {
     residual: bool,
 }
 
-/// `probe.row < build.row`, over both sides' columns.
+/// The condition `probe.row < build.row`.
 fn residual(probe: &RecordBatch) -> Expr {
     compare(CompareOp::Lt, col(0), col(probe.num_columns()))
 }
@@ -98,8 +100,7 @@ fn join_of(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Join {
         residual: case.residual.then(|| residual(probe)),
         schema: build.schema(),
         types: natural_types(&build.schema()).unwrap(),
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     }
 }
 
@@ -107,7 +108,7 @@ async fn table(queue: &Queue, join: &Join, probe: &RecordBatch, build: &RecordBa
     table_in_caches(queue, join, probe, build, options, usize::MAX).await
 }
 
-/// The same where the caches hold so many bytes: rows ask bits of the keys before they ask a larger table.
+/// The same for caches of so many bytes: rows probe a Bloom filter before a larger table.
 async fn table_in_caches(
     queue: &Queue,
     join: &Join,
@@ -117,25 +118,25 @@ async fn table_in_caches(
     cached: usize,
 ) -> Arc<JoinTable> {
     let probe_types = natural_types(&probe.schema()).unwrap();
-    // In pieces, as a build side comes.
+    // The build side arrives in batches.
     let whole = up(queue, build, &join.types);
-    let pieces: Vec<DeviceBatch> = whole.pieces((build.num_rows() / 2).max(1)).collect();
+    let pieces: Vec<DeviceBatch> = whole.chunks((build.num_rows() / 2).max(1)).collect();
     let concat = Concat::try_new(join.schema.clone(), join.types.clone(), options.clone()).unwrap();
     let join = Join { types: concat.output_types().to_vec(), ..join.clone() };
     let batch = concat.run(queue, pieces).await.unwrap();
     let builder = JoinBuild::try_new(&probe_types, &[], &join, options.clone()).unwrap().with_cache(cached);
     let mut table = builder.build(queue, batch).await.unwrap();
-    builder.add_bits(queue, &mut table, BitsFor { filters: false, search: true }).await.unwrap();
+    builder.add_bloom_filter(queue, &mut table, BloomFilterUse { dynamic_filters: false, search: true }).await.unwrap();
     Arc::new(table)
 }
 
-/// All that a batch gives.
+/// All results of a batch.
 async fn pushed(chain: &JoinChain, queue: &Queue, state: &mut ChainState, batch: &DeviceBatch) -> Vec<DeviceBatch> {
     chain.push(state, batch);
     given(chain, queue, state).await
 }
 
-/// All that is on its way.
+/// All pending results.
 async fn given(chain: &JoinChain, queue: &Queue, state: &mut ChainState) -> Vec<DeviceBatch> {
     let mut results = Vec::new();
     while let Some(batch) = chain.next(queue, state).await.unwrap() {
@@ -144,7 +145,7 @@ async fn given(chain: &JoinChain, queue: &Queue, state: &mut ChainState) -> Vec<
     results
 }
 
-/// The rows that the device gives, in no order.
+/// The rows of the device, unordered.
 fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Options, cached: usize) -> Vec<String> {
     let queue = queue();
     futures::executor::block_on(async {
@@ -154,10 +155,10 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
         let probe_types = natural_types(&probe.schema()).unwrap();
         let input = Input { schema: probe.schema(), types: probe_types.clone(), filter: None };
         let whole = up(&queue, probe, &probe_types);
-        let pieces: Vec<DeviceBatch> = whole.pieces((probe.num_rows() / 3).max(1)).collect();
+        let pieces: Vec<DeviceBatch> = whole.chunks((probe.num_rows() / 3).max(1)).collect();
         let mut results = Vec::new();
-        if case.kind.gives_build() {
-            let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+        if case.kind.gives_build_rows() {
+            let mark = VisitedBitmap::try_new(input, &join, Some(table), options.clone()).unwrap();
             let mut state = mark.start();
             for piece in &pieces {
                 mark.push(&queue, &mut state, piece).await.unwrap();
@@ -181,11 +182,11 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
             let outputs = all.iter().map(|index| (col(*index), field(*index).with_name(format!("o{index}")))).collect();
             let has_bits = table.filter_bytes() > 0;
             let chain = Arc::new(JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap());
-            let asks = chain.kernel_text().iter().any(|(_, text)| text.contains("t0_bits"));
-            assert_eq!(asks, has_bits && case.kind.drops_unmatched(), "bits are asked first where there are any");
+            let asks = chain.kernel_source().iter().any(|(_, text)| text.contains("t0_bloom"));
+            assert_eq!(asks, has_bits && case.kind.drops_unmatched_probe_rows(), "bits are asked first where there are any");
             let mut state = chain.start();
-            // None of them waits for what another has found.
-            let begun = pieces.iter().flat_map(|piece| chain.pieces(&queue, piece)).map(chain.beginning(&queue, &state));
+            // No batch waits for the results of another.
+            let begun = pieces.iter().flat_map(|piece| chain.slices(&queue, piece)).map(chain.first_step(&queue, &state));
             for begun in try_join_all(begun).await.unwrap() {
                 chain.resume(&mut state, begun);
                 results.extend(given(&chain, &queue, &mut state).await);
@@ -212,7 +213,7 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
     })
 }
 
-/// The same by nested loops.
+/// The rows by nested loops.
 fn expected(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Vec<String> {
     let options = FormatOptions::default().with_null("NULL");
     let key = |batch: &RecordBatch, row: usize| -> Option<Vec<String>> {
@@ -273,8 +274,8 @@ fn expected(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Vec<String
 
 fn check(case: &Case, build: &RecordBatch, probe: &RecordBatch) {
     let expected = expected(case, build, probe);
-    // A table that the caches hold, and one whose bits rows ask first.
-    let asks_first = case.kind.drops_unmatched() && !case.keys.is_empty();
+    // A table that fits the caches, and one with a Bloom filter.
+    let asks_first = case.kind.drops_unmatched_probe_rows() && !case.keys.is_empty();
     let caches = [Some(usize::MAX), asks_first.then_some(0)];
     for (options, cached) in
         profiles().flat_map(|options| caches.into_iter().flatten().map(move |cached| (options.clone(), cached)))
@@ -304,7 +305,7 @@ fn every_kind_on_every_type_of_key() {
     let keys =
         [vec![1], vec![2], vec![3], vec![4], vec![5], vec![6], vec![7], vec![8], vec![9], vec![1, 2], vec![3, 4], vec![5, 1]];
     for (index, kind) in KINDS.into_iter().enumerate() {
-        // Kernels take longer to compile than to run: a full join has a taste of all, the others see some keys each.
+        // Compilation takes longer than execution: a full join covers all keys, others some each.
         let some = keys.iter().enumerate().filter(|(key, _)| kind == JoinKind::Full || (key + index) % 6 == 0);
         for keys in some.map(|(_, keys)| keys.clone()) {
             check(&Case { kind, keys, null_equals_null: false, residual: false }, &build, &probe);
@@ -313,7 +314,7 @@ fn every_kind_on_every_type_of_key() {
 }
 
 #[test]
-fn nulls_that_are_equal() {
+fn null_equals_null() {
     let (build, probe) = (side(40, 9, 3), side(50, 9, 4));
     for (index, kind) in KINDS.into_iter().enumerate() {
         let keys = [vec![2], vec![4], vec![5], vec![8], vec![2, 8], vec![7, 4]];
@@ -337,7 +338,7 @@ fn residual_conditions() {
 
 #[test]
 fn unique_keys() {
-    // The row number is everybody's key.
+    // The row number is the key of both sides.
     let (build, probe) = (side(300, 50, 7), side(400, 50, 8));
     for (index, kind) in KINDS.into_iter().enumerate() {
         let keys = if index % 2 == 0 { vec![0] } else { vec![0, 1] };
@@ -361,7 +362,7 @@ fn sides_without_rows() {
 
 #[test]
 fn many_rows() {
-    // More than a block, and keys that most rows share.
+    // More rows than a block, and keys that most rows share.
     let (build, probe) = (side(257, 40, 11), side(1025, 40, 12));
     for kind in KINDS {
         check(&Case { kind, keys: vec![1, 2], null_equals_null: false, residual: false }, &build, &probe);
@@ -370,7 +371,8 @@ fn many_rows() {
 
 #[test]
 fn chains_of_joins() {
-    // The first join is unique, the second multiplies, the third is outer, the fourth a mark.
+    // The first join is unique, the second multiplies rows, the third is outer, the fourth a mark
+    // join.
     let (probe, one, two) = (side(200, 20, 13), side(150, 20, 14), side(30, 20, 15));
     let queue = queue();
     let width = probe.num_columns();
@@ -385,8 +387,7 @@ fn chains_of_joins() {
                 residual: None,
                 schema: batch.schema(),
                 types: types.clone(),
-                is_scalar: false,
-                tallied: false,
+                role: JoinRole::Query,
             };
             let joins = vec![
                 side_of(&one, JoinKind::Inner, 0, 0),
@@ -417,7 +418,7 @@ fn chains_of_joins() {
             let chain = JoinChain::try_new(input, &joins, Some(&tables), outputs, options.clone()).unwrap();
             let mut state = chain.start();
             let mut found = Vec::new();
-            for piece in up(&queue, &probe, &types).pieces(64) {
+            for piece in up(&queue, &probe, &types).chunks(64) {
                 for batch in pushed(&chain, &queue, &mut state, &piece).await {
                     found.extend(rows(&columnar::download(&queue, &batch).await.unwrap()));
                 }
@@ -437,7 +438,7 @@ fn chains_of_joins() {
                 if *key != dense_one[p] || p == t {
                     continue;
                 }
-                // The third join's row is `t`, whose number must be over 3.
+                // `t` is the row of the third join; its number must exceed 3.
                 if t <= 3 {
                     continue;
                 }
@@ -452,7 +453,7 @@ fn chains_of_joins() {
 
 #[test]
 fn not_in() {
-    // Without NULLs on the probe side, with one, and with no rows there.
+    // A probe side without NULLs, with one, and without rows.
     let build = side(40, 20, 16);
     let (queue, all) = (queue(), side(60, 20, 17));
     let known: Vec<usize> = (0..60).filter(|row| all.column(2).is_valid(*row)).collect();
@@ -467,7 +468,7 @@ fn not_in() {
                 join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
                 let types = natural_types(&probe.schema()).unwrap();
                 let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
-                let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+                let mark = VisitedBitmap::try_new(input, &join, Some(table), options.clone()).unwrap();
                 let mut state = mark.start();
                 mark.push(&queue, &mut state, &up(&queue, probe, &types)).await.unwrap();
                 let marked = mark.finish(&queue, state).await.unwrap();
@@ -491,7 +492,7 @@ fn not_in() {
 
 #[test]
 fn dynamic_filters() {
-    // A filter in front of a join that multiplies, and one alone; keys that are dense, sparse and several.
+    // A filter before a join that multiplies rows, and one alone; dense, sparse and several keys.
     let (probe, build) = (side(300, 40, 18), side(37, 20, 19));
     let queue = queue();
     for options in profiles() {
@@ -529,7 +530,7 @@ fn dynamic_filters() {
                     let chain = JoinChain::try_new(input, &joins, Some(&tables), outputs, options.clone()).unwrap();
                     let mut state = chain.start();
                     let mut count = 0;
-                    for piece in up(&queue, &probe, &types).pieces(70) {
+                    for piece in up(&queue, &probe, &types).chunks(70) {
                         let batches = pushed(&chain, &queue, &mut state, &piece).await;
                         count += batches.iter().map(DeviceBatch::num_rows).sum::<usize>();
                     }
@@ -567,9 +568,9 @@ fn tables_that_filter() {
 }
 
 #[test]
-fn dynamic_filters_of_tables_that_caches_do_not_hold() {
-    // Keys whose numbers index an array, and so bits; those that are hashed, as numbers and as texts, alone and together. Two of
-    // three rows of the probe side have no match.
+fn dynamic_filters_of_tables_beyond_the_caches() {
+    // Dense keys with a perfect hash and a bitmap; hashed integer and string keys, alone and
+    // together. Two of three probe rows have no match.
     let n = 1 << 19;
     let side = |rows: usize, step: usize| {
         let number = |row: usize| (row * step) as i64;
@@ -600,10 +601,10 @@ fn dynamic_filters_of_tables_that_caches_do_not_hold() {
                     let batch = up(&queue, &build, &join.types);
                     let builder = JoinBuild::try_new(&types, &[], &join, options.clone()).unwrap();
                     let mut table = builder.build(&queue, Some(batch)).await.unwrap();
-                    let wanted = BitsFor { filters: true, search: false };
-                    builder.add_bits(&queue, &mut table, wanted).await.unwrap();
+                    let wanted = BloomFilterUse { dynamic_filters: true, search: false };
+                    builder.add_bloom_filter(&queue, &mut table, wanted).await.unwrap();
                     assert!(filter.can_filter_by(&table), "{name}");
-                    // A bit for each number, 16 for each key.
+                    // A bit per dense number, or 16 per key.
                     let bytes = if keys == [0] { n * 6 / 8 } else { n * 2 };
                     assert!(table.filter_bytes().abs_diff(bytes) < 2000, "{name}: {}", table.filter_bytes());
                     let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
@@ -639,13 +640,13 @@ fn dynamic_filters_of_tables_that_caches_do_not_hold() {
 }
 
 #[test]
-fn more_pairs_than_are_written_at_once() {
+fn more_pairs_than_one_output_batch() {
     let n = 3500;
     let side = batch(vec![("row", Arc::new(Int64Array::from_iter_values(0..n)) as ArrayRef, false)]);
     let queue = queue();
     for options in profiles() {
         for kind in [JoinKind::Right, JoinKind::Full] {
-            // The last row of the probe side has no match, and the first of the build side.
+            // The last probe row and the first build row have no match.
             let case = Case { kind, keys: vec![], null_equals_null: false, residual: true };
             let (count, sum, alone) = futures::executor::block_on(async {
                 let types = natural_types(&side.schema()).unwrap();
@@ -680,7 +681,7 @@ fn more_pairs_than_are_written_at_once() {
     }
 }
 
-/// How often a kernel has run.
+/// Number of launches of a kernel.
 fn launches(queue: &Queue, kernel: &str) -> u64 {
     let report = queue.context().report();
     let kernels = report["kernels"].as_array().unwrap();
@@ -688,7 +689,7 @@ fn launches(queue: &Queue, kernel: &str) -> u64 {
 }
 
 #[test]
-fn rows_that_meet_many_are_searched_in_several_launches() {
+fn many_candidate_pairs_take_several_launches() {
     let queue = queue();
     let units = queue.context().info().compute_units.max(1) as usize;
     let n = (1 << 17) + 1;
@@ -699,7 +700,7 @@ fn rows_that_meet_many_are_searched_in_several_launches() {
     };
     let probe = side(n, 0);
     let types = natural_types(&probe.schema()).unwrap();
-    // The last row meets the first, no other does.
+    // Only the last row matches, with the first one.
     let met = Expr::And(vec![
         compare(CompareOp::Gt, col(0), int(n as i128 - 2, DataType::Int64)),
         compare(CompareOp::Lt, col(2), int(1, DataType::Int64)),
@@ -707,17 +708,17 @@ fn rows_that_meet_many_are_searched_in_several_launches() {
     let many = 2048 * units + 1;
     for options in profiles() {
         for (length, kind, conditional, filtered, kernel, expected) in [
-            (many, JoinKind::LeftSemi, true, false, "join_mark", 3),
-            (many, JoinKind::LeftSemi, false, false, "join_mark", 3),
+            (many, JoinKind::LeftSemi, true, false, "join_visit", 3),
+            (many, JoinKind::LeftSemi, false, false, "join_visit", 3),
             (many, JoinKind::RightSemi, true, false, "probe_mask", 3),
             (many, JoinKind::Inner, true, false, "probe_count", 3),
-            // What a filter removes is no reason to cut.
+            // Rows that a filter removes do not count.
             (many, JoinKind::RightSemi, true, true, "probe_mask", 1),
             (many, JoinKind::Inner, true, true, "probe_count", 1),
-            // The lengths of lists are known, and few rows are no reason to cut.
+            // Candidate lists have known lengths; few rows need one launch.
             (many, JoinKind::Inner, false, false, "probe_count", 1),
             (many, JoinKind::RightSemi, false, false, "probe_mask", 1),
-            (7, JoinKind::LeftSemi, true, false, "join_mark", 1),
+            (7, JoinKind::LeftSemi, true, false, "join_visit", 1),
             (7, JoinKind::RightSemi, true, false, "probe_mask", 1),
             (7, JoinKind::Inner, true, false, "probe_count", 1),
         ] {
@@ -736,7 +737,7 @@ fn rows_that_meet_many_are_searched_in_several_launches() {
                 let before = launches(&queue, kernel);
                 let found = match kind {
                     JoinKind::LeftSemi => {
-                        let mark = Mark::try_new(input, &join, Some(table), options.clone()).unwrap();
+                        let mark = VisitedBitmap::try_new(input, &join, Some(table), options.clone()).unwrap();
                         let mut state = mark.start();
                         mark.push(&queue, &mut state, &rows).await.unwrap();
                         mark.finish(&queue, state).await.unwrap().pop()

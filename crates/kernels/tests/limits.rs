@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! More rows than operators number, over columns of NULLs, which take no memory; more arguments than kernels are passed.
+//! Limits of operators: more rows than they number, over columns of type Null without memory, and
+//! more arguments than a kernel takes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,7 +15,7 @@ use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::{AggregateFunction, CompareOp};
 use kernels::ops::{
-    Concat, Frame, Join, JoinBuild, JoinKind, Options, Select, Sort, SortKey, Window, WindowCall, WindowFunction,
+    Concat, Frame, Join, JoinBuild, JoinKind, JoinRole, Options, Select, Sort, SortKey, Window, WindowCall, WindowFunction,
 };
 use support::*;
 
@@ -38,7 +39,7 @@ fn refused<T>(result: kernels::Result<T>, message: &str) {
 }
 
 #[test]
-fn a_sort_takes_rows_that_31_bits_number() {
+fn sorts_take_at_most_31_bits_of_rows() {
     let queue = queue();
     for options in profiles() {
         let by = vec![SortKey { expr: col(0), descending: false, nulls_first: true }];
@@ -52,7 +53,7 @@ fn a_sort_takes_rows_that_31_bits_number() {
 }
 
 #[test]
-fn windows_take_rows_that_31_bits_number() {
+fn windows_take_at_most_31_bits_of_rows() {
     let queue = queue();
     for options in profiles() {
         let number = WindowCall { function: WindowFunction::RowNumber, frame: Frame::RUNNING };
@@ -67,7 +68,7 @@ fn windows_take_rows_that_31_bits_number() {
 }
 
 #[test]
-fn batches_are_put_together_up_to_rows_that_31_bits_number() {
+fn concatenations_take_at_most_31_bits_of_rows() {
     let queue = queue();
     let options = profiles().next().unwrap();
     let concat = Concat::try_new(schema(), input(&schema(), None).types, options).unwrap();
@@ -78,7 +79,7 @@ fn batches_are_put_together_up_to_rows_that_31_bits_number() {
 }
 
 #[test]
-fn a_build_side_has_rows_that_30_bits_number() {
+fn build_sides_take_at_most_30_bits_of_rows() {
     let queue = queue();
     let join = Join {
         kind: JoinKind::Inner,
@@ -88,8 +89,7 @@ fn a_build_side_has_rows_that_30_bits_number() {
         residual: None,
         schema: schema(),
         types: input(&schema(), None).types,
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     };
     for options in profiles() {
         let build = JoinBuild::try_new(&join.types, &[], &join, options).unwrap();

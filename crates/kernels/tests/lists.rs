@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Columns of lists through filters, sorts and windows, and lists of rows, in both profiles.
+//! List columns in filters, sorts and windows, and lists of rows, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -44,7 +44,7 @@ fn lists_survive_a_filter() {
 }
 
 #[test]
-fn whether_a_list_is_null_is_a_filter_too() {
+fn list_is_null_filters() {
     let batch = table_with_lists(0, 1000);
     let list = index(&batch, "views");
     let known = Expr::Not(Box::new(Expr::IsNull(Box::new(col(list)))));
@@ -56,7 +56,7 @@ fn whether_a_list_is_null_is_a_filter_too() {
 }
 
 #[test]
-fn lists_are_sorted_along() {
+fn lists_follow_the_sort_order() {
     let queue = queue();
     for (n, sizes) in [(0, vec![0]), (1, vec![1]), (700, vec![31, 257, 0, 412]), (SIZES[4], vec![SIZES[4]])] {
         let whole = table_with_lists(0, n);
@@ -86,7 +86,7 @@ fn lists_are_sorted_along() {
 }
 
 #[test]
-fn windows_pass_lists_on() {
+fn lists_pass_windows() {
     let queue = queue();
     let whole = table_with_lists(0, 600);
     let types = natural_types(&whole.schema()).unwrap();
@@ -109,7 +109,8 @@ fn windows_pass_lists_on() {
     }
 }
 
-/// Each row the list of up to three rows from itself on, of every column, over survivors and over all rows.
+/// Each row gets the list of up to three rows from itself on, for every column, over survivors and
+/// all rows.
 #[test]
 fn lists_of_rows() {
     for n in SIZES {
@@ -151,7 +152,7 @@ fn lists_of_rows() {
     }
 }
 
-/// Each row has the same elements: of every type, none of them, and no list at all; over survivors and over all rows.
+/// A constant list in each row: of every type, empty and NULL, over survivors and all rows.
 #[test]
 fn literal_lists() {
     let names = ["i64", "flag", "text", "view", "word", "nothing", "numbers", "nested"];
@@ -191,10 +192,10 @@ fn literal_lists() {
 }
 
 #[test]
-fn words_of_lists_are_numbers() {
+fn packed_list_views_are_numbers() {
     let batch = table_with_lists(0, 300);
     let list = index(&batch, "numbers");
-    let word = Expr::Call { function: Function::ListWord, arguments: vec![col(list)], data_type: DataType::UInt64 };
+    let word = Expr::Call { function: Function::ListView, arguments: vec![col(list)], data_type: DataType::UInt64 };
     let lists = batch.column(list).as_list::<i32>();
     for options in profiles() {
         let words = select(&batch, None, &[(word.clone(), Field::new("word", DataType::UInt64, true))], &options);
@@ -231,9 +232,9 @@ fn lengths_of_lists() {
     }
 }
 
-/// As arrow's rows do, whose NULLs among elements stand where those of the column would.
+/// Arrow's row format places NULL elements as NULLs of the column.
 #[test]
-fn keys_order_as_lists_do() {
+fn list_keys_sort_as_lists() {
     for n in [1, 600] {
         let batch = table_with_lists(0, n);
         for name in ["numbers", "flags", "views", "words", "decimals", "sure_lists", "texts", "nested", "pairs"] {
@@ -263,7 +264,7 @@ fn keys_order_as_lists_do() {
 }
 
 #[test]
-fn lists_are_outputs_and_nothing_else() {
+fn lists_are_outputs_only() {
     let schema = table_with_lists(0, 1).schema();
     let list = schema.index_of("numbers").unwrap();
     assert!(supports_output(&col(list), &schema).is_ok() && !must_be_column(&col(list), &schema));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregations that go through joins themselves, against those of the written joined rows, in both profiles.
+//! Aggregations fused with joins, compared with aggregations of materialized joins, in both
+//! profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -13,10 +14,13 @@ use columnar::{ColumnType, DeviceBatch, natural_types};
 use device::Queue;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{Aggregate, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Options, Pace, Reduce};
+use kernels::ops::{
+    FusedJoinCounts, FusedJoins, GroupBy, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable, Options, Reduce,
+    Throttle,
+};
 use support::*;
 
-/// Rows with a number that is their key, a reference to another side's `of` keys, some of which are not there, and
+/// Rows with a number as key, a foreign key to the `of` keys of another side, partly dangling, and
 /// attributes.
 fn side(n: usize, of: u64, salt: u64) -> RecordBatch {
     let value = |i: usize, column: u64| random(i, salt * 100 + column);
@@ -45,14 +49,14 @@ fn side(n: usize, of: u64, salt: u64) -> RecordBatch {
 
 const WIDTH: usize = 6;
 
-/// The codes of colours are known to be few.
+/// The codes of colours have narrow bounds.
 fn types_of(build: &RecordBatch) -> Vec<ColumnType> {
     let mut types = natural_types(&build.schema()).unwrap();
     types[3].bounds = Some((0, 2));
     types
 }
 
-/// A join whose key is `probe`, of the columns so far, and the build side's number.
+/// A join of the column `probe` with the build side's number.
 fn join(kind: JoinKind, build: &RecordBatch, probe: usize, residual: Option<Expr>) -> Join {
     Join {
         kind,
@@ -62,8 +66,7 @@ fn join(kind: JoinKind, build: &RecordBatch, probe: usize, residual: Option<Expr
         residual,
         schema: build.schema(),
         types: types_of(build),
-        is_scalar: false,
-        tallied: false,
+        role: JoinRole::Query,
     }
 }
 
@@ -84,7 +87,7 @@ async fn tables(
     tables
 }
 
-/// Both ways of one query.
+/// A query, fused and materialized.
 struct Query {
     input: Input,
     joins: Vec<Join>,
@@ -94,16 +97,17 @@ struct Query {
 }
 
 impl Query {
-    fn joined(&self) -> (JoinChain, Joined) {
+    fn joined(&self) -> (JoinChain, FusedJoins) {
         let (input, outputs) = (self.input.clone(), self.outputs.clone());
-        let (chain, joined) = JoinChain::before_sink(input, &self.joins, Some(&self.tables), outputs, &self.options).unwrap();
+        let (chain, joined) =
+            JoinChain::before_aggregation(input, &self.joins, Some(&self.tables), outputs, &self.options).unwrap();
         (chain, joined.expect("joins that a sink can take"))
     }
 
     /// The batches that reach the sink.
     async fn batches(&self, queue: &Queue, chain: &JoinChain, rows: &DeviceBatch) -> Vec<DeviceBatch> {
         let (mut state, mut batches) = (chain.start(), Vec::new());
-        for piece in rows.pieces((rows.num_rows() / 3).max(1)) {
+        for piece in rows.chunks((rows.num_rows() / 3).max(1)) {
             chain.push(&mut state, &piece);
             while let Some(batch) = chain.next(queue, &mut state).await.unwrap() {
                 batches.push(batch);
@@ -112,7 +116,7 @@ impl Query {
         batches
     }
 
-    /// The joined rows, written.
+    /// The materialized joined rows.
     async fn written(&self, queue: &Queue, rows: &DeviceBatch) -> (Input, Vec<DeviceBatch>) {
         let (input, outputs) = (self.input.clone(), self.outputs.clone());
         let chain = JoinChain::try_new(input, &self.joins, Some(&self.tables), outputs, self.options.clone()).unwrap();
@@ -154,8 +158,9 @@ async fn sorted(queue: &Queue, batches: Vec<DeviceBatch>) -> Vec<String> {
     found
 }
 
-/// Compares the two ways, by every key that can be: a flag and the codes of a dictionary. The joined rows as both count them.
-fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
+/// Compares fused and materialized aggregations by every supported key: a flag and dictionary
+/// codes. Returns the number of joined rows of both.
+fn check(query: &Query, probe: &RecordBatch, what: &str) -> FusedJoinCounts {
     let queue = queue();
     futures::executor::block_on(async {
         let rows = up(&queue, probe, &query.input.types);
@@ -172,7 +177,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
         for batch in &written {
             expected.push(&queue, &mut left, batch).await.unwrap();
         }
-        for piece in read.iter().flat_map(|batch| joined.pieces(&queue, batch)) {
+        for piece in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
             actual.push(&queue, &mut right, &piece).await.unwrap();
         }
         let counted = actual.joined_rows(&queue, &right).await.unwrap();
@@ -192,7 +197,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
             for batch in &written {
                 expected.push(&queue, &mut left, batch).await.unwrap();
             }
-            for piece in read.iter().flat_map(|batch| joined.pieces(&queue, batch)) {
+            for piece in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
                 actual.push(&queue, &mut right, &piece).await.unwrap();
             }
             assert_eq!(actual.joined_rows(&queue, &right).await.unwrap(), counted, "{what}, by {keys:?}");
@@ -203,7 +208,7 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> JoinedRows {
     })
 }
 
-/// The columns that the aggregates are over: of the build side, which begins there, or of the probe side.
+/// The columns of the aggregates: of the build side, which begins there, or of the probe side.
 fn outputs(of_build: Option<usize>, build: &RecordBatch) -> Vec<(Expr, Field)> {
     let first = of_build.unwrap_or(0);
     let field = |column: usize| build.schema().field(column).clone().with_nullable(true);
@@ -228,7 +233,7 @@ fn query(
 }
 
 #[test]
-fn every_kind_that_gives_a_row_one_match() {
+fn every_kind_with_at_most_one_match() {
     let build = side(300, 1, 1);
     for options in profiles() {
         for rows in [1, 3, 257, 1025] {
@@ -268,7 +273,7 @@ fn sides_without_rows() {
 fn several_joins_with_filters_between_them() {
     let (probe, one, two) = (side(5000, 350, 5), side(300, 60, 6), side(50, 1, 7));
     for options in profiles() {
-        // Of the probe side, of the first join, and of all.
+        // Filters of the probe side, of the first join, and of all.
         let filter = Expr::And(vec![
             compare(CompareOp::Gt, col(2), int(-200, DataType::Int32)),
             compare(CompareOp::NotEq, col(WIDTH + 2), int(7, DataType::Int32)),
@@ -282,13 +287,13 @@ fn several_joins_with_filters_between_them() {
     }
 }
 
-/// On CPUs rows go through joins in blocks, on GPUs one by one.
+/// The cpu profile processes rows in blocks, the gpu profile one by one.
 #[test]
-fn blocks_give_what_rows_give_one_by_one() {
+fn blocks_agree_with_single_rows() {
     let (one, two) = (side(300, 60, 21), side(50, 1, 22));
     let queue = queue();
     let profiles: Vec<_> = profiles().collect();
-    // A GPU has no blocks.
+    // The gpu profile has no blocks.
     let [cpu, gpu] = &profiles[..] else { return };
     for rows in [1, 255, 256, 257, 513] {
         let probe = side(rows, 350, 23);
@@ -331,11 +336,11 @@ fn blocks_give_what_rows_give_one_by_one() {
 }
 
 #[test]
-fn rows_that_meet_many_are_aggregated_in_several_launches() {
+fn many_candidate_pairs_take_several_launches() {
     let queue = queue();
     let units = queue.context().info().compute_units.max(1) as usize;
     let n = (1 << 17) + 1;
-    // All rows have one key, but the last one of the build side.
+    // All rows but the last build row have the same key.
     let keyed = |rows: usize, others: usize, salt: u64| {
         let side = side(rows + others, 1, salt);
         let keys = Int64Array::from_iter_values((0..rows + others).map(|row| i64::from(row >= rows)));
@@ -353,11 +358,11 @@ fn rows_that_meet_many_are_aggregated_in_several_launches() {
             let op = Reduce::over_joins(&joined, &aggregates(), options.clone()).unwrap().unwrap();
             futures::executor::block_on(async {
                 let rows = up(&queue, &probe, &query.input.types);
-                let pieces: Vec<_> = joined.pieces(&queue, &rows).collect();
+                let pieces: Vec<_> = joined.slices(&queue, &rows).collect();
                 assert_eq!(pieces.len(), expected, "lists of {length}, {:?}", options.profile);
-                let (mut cut, mut whole, mut pace) = (op.start(), op.start(), Pace::default());
+                let (mut cut, mut whole, mut pace) = (op.start(), op.start(), Throttle::default());
                 for piece in &pieces {
-                    joined.keep_pace(&queue, &mut pace, piece).await.unwrap();
+                    joined.throttle(&queue, &mut pace, piece).await.unwrap();
                     op.push(&queue, &mut cut, piece).await.unwrap();
                 }
                 op.push(&queue, &mut whole, &rows).await.unwrap();
@@ -372,15 +377,15 @@ fn rows_that_meet_many_are_aggregated_in_several_launches() {
 }
 
 #[test]
-fn a_join_that_multiplies_before_them() {
+fn a_multiplying_join_below() {
     let (probe, many, one) = (side(500, 40, 8), side(90, 40, 9), side(45, 1, 10));
     for options in profiles() {
         let first = Join { keys: vec![(col(1), col(1))], ..join(JoinKind::Inner, &many, 1, None) };
         let joins = vec![first, join(JoinKind::Inner, &one, WIDTH + 1, None)];
         let query = query(&probe, joins, &[&many, &one], outputs(Some(2 * WIDTH), &one), None, options.clone());
         assert!(check(&query, &probe, &format!("{:?}", options.profile)).kept > 500);
-        // Alone it is nothing that a sink could go through.
-        let alone = JoinChain::before_sink(
+        // The multiplying join alone cannot be fused.
+        let alone = JoinChain::before_aggregation(
             query.input.clone(),
             &query.joins[..1],
             Some(&query.tables[..1]),
@@ -392,7 +397,7 @@ fn a_join_that_multiplies_before_them() {
 }
 
 #[test]
-fn dynamic_filters_count_what_they_remove() {
+fn dynamic_filters_count_removed_rows() {
     let (probe, build) = (side(2000, 600, 11), side(300, 1, 12));
     let null = Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Null });
     for options in profiles() {
@@ -413,7 +418,7 @@ fn dynamic_filters_count_what_they_remove() {
 }
 
 #[test]
-fn what_needs_several_kernels_is_refused() {
+fn aggregations_with_several_kernels_are_not_fused() {
     let (probe, build) = (side(10, 10, 13), side(10, 1, 14));
     for options in profiles() {
         let query = query(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregation without keys against plain Rust, in both profiles.
+//! Aggregation without keys compared with plain Rust, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -80,7 +80,7 @@ fn check(sizes: &[usize], filter: Option<i32>) {
         aggregate(Max, Some(col(0)), DataType::Int32),
         aggregate(Count, Some(col(1)), DataType::Int64),
     ];
-    // The last has a filter of its own.
+    // The last one has a filter.
     if let Some((last, _)) = aggregates.last_mut() {
         last.filter = Some(col(3));
     }
@@ -163,7 +163,8 @@ fn several_batches_with_a_filter() {
     check(&[1000, 0, 1, 5000, 33], Some(-20));
 }
 
-/// Around the 32 rows that the cpu profile tests at a time, the 64 of a group's share and the 4096 of a block.
+/// Sizes around the 32 rows of a filter mask, the 64 rows of a work-group's share and the 4096 of a
+/// block.
 #[test]
 fn every_size_with_a_filter() {
     for n in [31, 32, 33, 64, 65, 129, 4095, 4096, 4097, 8193, (1 << 17) + 1] {
@@ -172,7 +173,7 @@ fn every_size_with_a_filter() {
 }
 
 #[test]
-fn the_lowest_failing_row_is_named_and_filtered_rows_do_not_fail() {
+fn the_lowest_failing_row_is_reported() {
     let batch = batch(vec![
         ("a", Arc::new(Int64Array::from_iter_values(0..100_000)) as ArrayRef, false),
         ("b", Arc::new(Int64Array::from_iter_values((0..100_000).map(|i| i64::from(i < 50_000 || i % 1000 != 7)))), false),
@@ -180,7 +181,7 @@ fn the_lowest_failing_row_is_named_and_filtered_rows_do_not_fail() {
     ]);
     let quotient = arithmetic(ArithmeticOp::Divide, col(0), col(1), DataType::Int64);
     let below = |bound| Some(compare(CompareOp::Lt, col(0), int(bound, DataType::Int64)));
-    // With the float, rows are visited one by one; without it they are not.
+    // The float forces row-by-row code; without it the code vectorizes.
     let float = aggregate(Sum, Some(col(2)), DataType::Float64);
     for more in [vec![], vec![float]] {
         let aggregates: Vec<_> =
@@ -207,7 +208,7 @@ fn no_batch_gives_one_row() {
     check(&[], None);
 }
 
-/// Decimals that lie in 64 bits, with and without bounds, sum to 128 bits.
+/// Decimals in carriers of 64 bits, with and without bounds, sum to 128 bits.
 #[test]
 fn narrow_decimals_sum_exactly() {
     let n = 50_000;
@@ -243,14 +244,14 @@ fn narrow_decimals_sum_exactly() {
             });
             let result = down(&queue, &result.unwrap());
             let word = |column: usize| result.column(column).as_primitive::<Decimal128Type>().value(0);
-            assert_eq!(word(0), sum * 2, "{bounds:?} {:?}", reduce.kernel_text());
+            assert_eq!(word(0), sum * 2, "{bounds:?} {:?}", reduce.kernel_source());
             assert_eq!(word(1), sum * 2 * 10_000 / (2 * count));
             assert_eq!(word(2), kept().min().unwrap());
         }
     }
 }
 
-/// AVG of wide decimals sums in more than 128 bits, and fails where its own type is too small.
+/// AVG of wide decimals sums in more than 128 bits, and fails if the result exceeds its type.
 #[test]
 fn averages_of_wide_decimals() {
     let big = 10i128.pow(33) * 3 + 7;
@@ -273,7 +274,7 @@ fn averages_of_wide_decimals() {
 }
 
 #[test]
-fn the_order_of_floats_is_total() {
+fn extremes_of_floats_follow_total_order() {
     let values = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, 1.5];
     let check = |values: &[f64], expected: [f64; 2]| {
         let batch = batch(vec![("v", Arc::new(Float64Array::from(values.to_vec())) as ArrayRef, false)]);

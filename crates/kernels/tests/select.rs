@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Filter and projection against plain Rust, in both profiles.
+//! Filter and projection compared with plain Rust, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -111,7 +111,7 @@ fn slices_with_odd_offsets() {
 }
 
 #[test]
-fn filter_on_nulls_keeps_true_alone() {
+fn filters_keep_true_only() {
     let batch = data(1000);
     let flags = batch.column(3).as_any().downcast_ref::<BooleanArray>().unwrap().clone();
     check_filter(&batch, col(3), |row| flags.is_valid(row) && flags.value(row));
@@ -126,7 +126,7 @@ fn alternating_rows_survive() {
 }
 
 #[test]
-fn without_a_filter_columns_pass_and_expressions_are_computed() {
+fn projections_without_a_filter() {
     for n in SIZES {
         let batch = data(n);
         for options in profiles() {
@@ -162,7 +162,7 @@ fn without_a_filter_columns_pass_and_expressions_are_computed() {
 }
 
 #[test]
-fn the_lowest_failing_row_is_named_and_filtered_rows_do_not_fail() {
+fn the_lowest_failing_row_is_reported() {
     let batch = batch(vec![
         ("a", Arc::new(Int64Array::from_iter_values(0..100_000)) as ArrayRef, false),
         ("b", Arc::new(Int64Array::from_iter_values((0..100_000).map(|i| i64::from(i < 50_000 || i % 1000 != 7)))), false),
@@ -199,15 +199,15 @@ fn many_outputs_are_split_over_kernels() {
     });
 }
 
-/// Text that a row computes is measured, then written: with survivors only, and with all rows.
+/// Composed strings are measured, then written, for survivors and for all rows.
 #[test]
-fn new_text_of_any_length() {
+fn new_strings_of_any_length() {
     let batch = data(1500);
     let call = |function, arguments: Vec<Expr>| Expr::Call { function, arguments, data_type: DataType::Utf8 };
     let outputs = || {
         vec![
             (call(Function::Upper, vec![col(4)]), Field::new("upper", DataType::Utf8, true)),
-            (call(Function::Concat { skips_nulls: true }, vec![col(4), col(5)]), Field::new("twice", DataType::Utf8, false)),
+            (call(Function::Concat, vec![col(4), col(5)]), Field::new("twice", DataType::Utf8, false)),
             (call(Function::Reverse, vec![col(6)]), Field::new("reversed", DataType::Utf8, true)),
             (col(0), Field::new("key", DataType::Int32, false)),
         ]
@@ -239,9 +239,9 @@ fn new_text_of_any_length() {
     }
 }
 
-/// What a predicate says of a dictionary's values is computed once for each value and run, and is what it says of the texts.
+/// A dictionary predicate is computed once per value and run, and agrees with the strings.
 #[test]
-fn predicates_look_at_each_value_of_a_dictionary_once() {
+fn dictionary_predicates_run_once_per_value() {
     use kernels::expr::{Literal, LiteralValue};
     let text = |text: &str| Literal { data_type: DataType::Utf8, value: LiteralValue::Bytes(text.into()) };
     let null = || Literal { data_type: DataType::Utf8, value: LiteralValue::Null };
@@ -289,8 +289,8 @@ fn predicates_look_at_each_value_of_a_dictionary_once() {
         let select =
             Select::try_new(input, vec![(col(0), Field::new("colour", coded.column(0).data_type().clone(), true))], options)
                 .unwrap();
-        let names: Vec<String> = select.kernel_text().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names.iter().filter(|name| name.starts_with("verdict_")).count(), 1, "{names:?}");
+        let names: Vec<String> = select.kernel_source().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names.iter().filter(|name| name.starts_with("dictionary_predicate_")).count(), 1, "{names:?}");
         let queue = queue();
         let whole = up(&queue, &coded, &types);
         let launches = |queue: &device::Queue, from: usize| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HyperLogLog sketches: hashes against foldhash, estimates against the definition, whole aggregations against both.
+//! HyperLogLog sketches: hashes compared with foldhash, estimates with their definition,
+//! aggregations with both.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -34,7 +35,7 @@ fn place(hash: u64) -> (u16, u8) {
     ((hash % REGISTERS as u64) as u16, ((hash >> 14) | 1 << 50).trailing_zeros() as u8 + 1)
 }
 
-/// Of a text in a view: what is short is hashed as the view.
+/// The hash of a string in a view; a short one is hashed as its view.
 fn view(bytes: &[u8]) -> u64 {
     if bytes.len() > 12 {
         return hash(bytes);
@@ -45,7 +46,8 @@ fn view(bytes: &[u8]) -> u64 {
     hash(u128::from_le_bytes(view))
 }
 
-/// A column of each type that has sketches, with the hashes of its values. Texts have every length up to 400.
+/// A column of each supported type, with the hashes of its values. Strings have every length up to
+/// 400.
 fn columns(n: usize, salt: u64) -> Vec<(&'static str, ArrayRef, Vec<Option<u64>>)> {
     let known = |i: usize| !random(i, salt).is_multiple_of(5);
     let number = |i: usize| known(i).then(|| random(i, salt + 1) as i64 >> (random(i, salt + 2) % 60));
@@ -120,7 +122,8 @@ fn data(n: usize, salt: u64) -> (RecordBatch, Vec<Vec<Option<u64>>>) {
     (batch(columns.chain([("key", key, true)]).collect()), hashes)
 }
 
-/// The estimate of Ertl's "New cardinality estimation algorithms for HyperLogLog sketches", of how many registers have each rank.
+/// The estimate of Ertl's "New cardinality estimation algorithms for HyperLogLog sketches", by the
+/// number of registers of each rank.
 fn estimate(ranks: &[u32; 52]) -> u64 {
     let m = REGISTERS as f64;
     let below = 1.0 - f64::from(ranks[51]) / m;
@@ -162,7 +165,7 @@ fn sketched(hashes: impl Iterator<Item = u64>) -> u64 {
 }
 
 #[test]
-fn a_value_of_each_type_has_the_hash_of_the_host() {
+fn hashes_agree_with_the_host() {
     let (batch, hashes) = data(3000, 1);
     for options in profiles() {
         for (index, hashes) in hashes.iter().enumerate() {
@@ -182,9 +185,9 @@ fn a_value_of_each_type_has_the_hash_of_the_host() {
     }
 }
 
-/// Also of what no rows will ever lead to.
+/// Includes register counts that no rows produce.
 #[test]
-fn estimates_are_the_hosts_to_the_last_number() {
+fn estimates_agree_with_the_host() {
     let mut cases = vec![[0; 52]; 400];
     for (index, ranks) in cases.iter_mut().enumerate() {
         let mut left = REGISTERS as u32;
@@ -222,13 +225,13 @@ fn estimates_are_the_hosts_to_the_last_number() {
     let arguments: Vec<String> = (0..13).map(|word| format!("words[i * 13 + {word}]")).collect();
     let text = format!(
         "{}KERNEL void counts(const G u64 *words, G u64 *counts) {{ u64 i = GID(); counts[i] = sketch_count({}); }}\n",
-        sections.text(),
+        sections.source(),
         arguments.join(", ")
     );
     let queue = queue();
     let (from, to) = (queue.upload_values(words).unwrap(), queue.alloc_values::<u64>(cases.len()).unwrap());
     let program = block_on(queue.compile(ProgramSource::new(text, "tests"))).unwrap();
-    let grid = Grid { groups: cases.len() as u32, work_group_size: 1 };
+    let grid = Grid { work_groups: cases.len() as u32, work_group_size: 1 };
     queue.launch(&program.kernel("counts").unwrap(), grid, &[(&from).into(), (&to).into()]).unwrap();
     let counts = block_on(queue.read_values(&to, 0..cases.len())).unwrap();
     for (ranks, count) in cases.iter().zip(counts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sorting against Arrow's row format under a stable sort of the host, in both profiles.
+//! Sorts compared with a stable host sort of Arrow's row format, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn key((column, descending, nulls_first): By) -> SortKey {
     SortKey { expr: col(column), descending, nulls_first }
 }
 
-/// The rows of `batch` as the host sorts them.
+/// The rows of `batch`, sorted by the host.
 fn expected(batch: &RecordBatch, by: &[By], fetch: Option<usize>) -> RecordBatch {
     let options = |(_, descending, nulls_first): &By| SortOptions { descending: *descending, nulls_first: *nulls_first };
     let fields = by.iter().map(|by| SortField::new_with_options(batch.column(by.0).data_type().clone(), options(by)));
@@ -70,7 +70,7 @@ fn check_with(
 ) {
     let input = Input { schema: whole.schema(), types: types.to_vec(), filter: None };
     let keys = by.iter().copied().map(key).collect();
-    // The first column tells rows that tie apart.
+    // The first column distinguishes tied rows.
     let mut columns = vec![0];
     columns.extend(by.iter().map(|by| by.0));
     let outputs = columns.iter().map(|column| everything(whole)[*column].clone()).collect();
@@ -145,7 +145,7 @@ fn random_keys() {
 }
 
 #[test]
-fn no_key_keeps_the_order() {
+fn sorts_without_a_key_keep_the_order() {
     let whole = table(0, 300);
     for options in profiles() {
         check(&whole, &[100, 200], &[], None, &options);
@@ -154,9 +154,9 @@ fn no_key_keeps_the_order() {
     }
 }
 
-/// More rows than are kept before the first are found, so that thresholds apply.
+/// More rows than the retained ones, so that thresholds apply.
 #[test]
-fn the_first_rows_of_many() {
+fn fetch_of_many_rows() {
     let n = 200_000;
     let key = |i: usize| (!random(i, 1).is_multiple_of(1000)).then(|| random(i, 2) as i64 >> 8);
     let few = |i: usize| (random(i, 3) % 3) as i64;
@@ -198,12 +198,12 @@ fn the_first_rows_of_many() {
 }
 
 #[test]
-fn what_is_sorted_already_stays() {
+fn sorted_input_keeps_its_order() {
     let n = 5000;
     let whole = batch(vec![
         ("row", Arc::new(Int64Array::from_iter_values(0..n)) as ArrayRef, false),
         ("rising", Arc::new(Int64Array::from_iter_values((0..n).map(|i| i / 7))), false),
-        // One row alone is out of order, at the ends of tiles and runs too.
+        // A single row is out of order, also at the ends of tiles and runs.
         ("almost", Arc::new(Int64Array::from_iter_values((0..n).map(|i| if i == 4096 { 0 } else { i }))), false),
         ("last", Arc::new(Int64Array::from_iter_values((0..n).map(|i| if i == n - 1 { 0 } else { i }))), false),
     ]);
@@ -240,7 +240,7 @@ fn strings_that_differ_late_or_in_zeros() {
     }
 }
 
-/// Rounds follow from how many strings there are, not from how long these are.
+/// The number of rounds depends on the number of strings, not on their length.
 #[test]
 fn long_strings_take_few_rounds() {
     let beginning = "ab".repeat(1_500_000);
@@ -255,7 +255,7 @@ fn long_strings_take_few_rounds() {
         let before = queue.context().counters().launches;
         check(&whole, &[4, 6], &[(1, true, false)], None, &options);
         let launches = queue.context().counters().launches - before;
-        // Other tests may launch kernels too; a round for every seven bytes would be 400,000.
+        // Other tests may launch kernels as well; a round per seven bytes would be 400,000.
         assert!(launches < 100_000, "{launches} launches");
     }
 }
@@ -263,7 +263,7 @@ fn long_strings_take_few_rounds() {
 #[test]
 fn dictionaries_sort_by_value() {
     let queue = queue();
-    // A resident table's, which grows from batch to batch.
+    // A resident table's dictionary grows with each batch.
     let words: StringArray = (0..5000).map(|i| (i % 11 != 0).then(|| format!("word {}", (i * 7919) % (i / 10 + 1)))).collect();
     let row: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5000));
     let whole = batch(vec![("row", row, false), ("word", Arc::new(words) as ArrayRef, true)]);
@@ -275,7 +275,7 @@ fn dictionaries_sort_by_value() {
             check_with(&whole, &resident.types, &resident.batches, &[(1, true, true)], fetch, &options);
         }
     }
-    // Strangers'.
+    // Unrelated dictionaries.
     let words = |first: usize| -> DictionaryArray<Int8Type> {
         let words: Vec<String> = (first..first + 100).map(|i| format!("word {}", (i * 31) % 90)).collect();
         words.iter().map(|word| Some(word.as_str())).collect()
@@ -316,7 +316,7 @@ fn filter_projection_and_computed_keys() {
 }
 
 #[test]
-fn bounds_narrow_the_words() {
+fn bounds_narrow_the_packed_keys() {
     let n = 5000;
     let value = |i: usize, salt: u64| (!random(i, salt).is_multiple_of(7)).then(|| (random(i, salt) % 16) as i64 - 8);
     let schema = Schema::new((0..3).map(|at| Field::new(format!("c{at}"), DataType::Int64, true)).collect::<Vec<_>>());
@@ -333,7 +333,7 @@ fn bounds_narrow_the_words() {
 }
 
 #[test]
-fn a_failing_row_is_named() {
+fn failing_rows_are_reported() {
     let whole = batch(vec![("x", Arc::new(Int64Array::from_iter_values((0..1000).map(|i| i - 700))) as ArrayRef, false)]);
     let quotient = arithmetic(ArithmeticOp::Divide, int(1, DataType::Int64), col(0), DataType::Int64);
     for options in profiles() {
@@ -345,7 +345,7 @@ fn a_failing_row_is_named() {
     }
 }
 
-/// Rows a second, for people: `cargo test --release -p kernels --test sort -- --ignored --nocapture`.
+/// Prints rows per second: `cargo test --release -p kernels --test sort -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn speed() {
@@ -378,7 +378,7 @@ fn speed() {
                 let start = std::time::Instant::now();
                 block_on(async {
                     let mut state = sort.start();
-                    for piece in device.slice(0, n).pieces(8 << 20) {
+                    for piece in device.slice(0, n).chunks(8 << 20) {
                         sort.push(&queue, &mut state, &piece).await.unwrap();
                     }
                     sort.finish(&queue, state).await.unwrap();

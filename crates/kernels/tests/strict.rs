@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arguments of functions that are no kernels, and their results, in both profiles.
+//! Arguments and results of external functions, with NULL rows stripped, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
 use columnar::{Carrier, ColumnType, DeviceBatch, Layout, natural_types};
 use futures::executor::block_on;
 use kernels::expr::ArithmeticOp;
-use kernels::ops::{Arguments, Options, Strict};
+use kernels::ops::{Arguments, NullStripping, Options};
 use support::*;
 
 fn numbers(n: usize, null: impl Fn(usize) -> bool) -> ArrayRef {
@@ -32,17 +32,22 @@ fn table(n: usize) -> RecordBatch {
     ])
 }
 
-fn strict(host: &RecordBatch, types: &[ColumnType], exprs: &[(kernels::expr::Expr, DataType)], options: &Options) -> Strict {
+fn strict(
+    host: &RecordBatch,
+    types: &[ColumnType],
+    exprs: &[(kernels::expr::Expr, DataType)],
+    options: &Options,
+) -> NullStripping {
     let arguments = exprs.iter().map(|(expr, data_type)| (expr.clone(), Field::new("a", data_type.clone(), true))).collect();
-    Strict::try_new(host.schema(), types.to_vec(), arguments, options.clone()).unwrap()
+    NullStripping::try_new(host.schema(), types.to_vec(), arguments, options.clone()).unwrap()
 }
 
-fn i64_type(strict: &Strict) -> Arc<ColumnType> {
+fn i64_type(strict: &NullStripping) -> Arc<ColumnType> {
     Arc::new(ColumnType::of(&DataType::Int64, strict.is_nullable()).unwrap())
 }
 
 /// The first argument as the result.
-fn back(strict: &Strict, arguments: &Arguments) -> Int64Array {
+fn back(strict: &NullStripping, arguments: &Arguments) -> Int64Array {
     let queue = queue();
     let values = arguments.buffers.first().cloned().map(|values| (values, None));
     let column = block_on(strict.column(&queue, arguments, values, i64_type(strict))).unwrap();
@@ -53,7 +58,7 @@ fn back(strict: &Strict, arguments: &Arguments) -> Int64Array {
 }
 
 #[test]
-fn rows_with_a_null_argument_are_left_out_and_their_results_are_null() {
+fn rows_with_a_null_argument_are_stripped() {
     for options in profiles() {
         for n in SIZES {
             let whole = table(n + 40);
@@ -75,7 +80,7 @@ fn rows_with_a_null_argument_are_left_out_and_their_results_are_null() {
 }
 
 #[test]
-fn plain_columns_without_nulls_are_handed_on() {
+fn plain_columns_without_nulls_are_not_copied() {
     for options in profiles() {
         let host = table(300);
         let types = natural_types(&host.schema()).unwrap();
@@ -84,9 +89,9 @@ fn plain_columns_without_nulls_are_handed_on() {
         let plain = strict(&host, &types, &[(col(2), DataType::Int64)], &options);
         let arguments = block_on(plain.arguments(&queue, &device)).unwrap();
         assert!(arguments.buffers[0].same(&device.columns()[2].buffers()[0]));
-        assert!(!plain.is_nullable() && plain.kernel_text().is_empty());
+        assert!(!plain.is_nullable() && plain.kernel_source().is_empty());
         assert_eq!(back(&plain, &arguments), *host.column(2).as_primitive::<Int64Type>());
-        // From the middle on they are copied: a function knows no offset.
+        // A slice from the middle is copied, because functions do not support offsets.
         let arguments = block_on(plain.arguments(&queue, &device.slice(8, 100))).unwrap();
         assert!(!arguments.buffers[0].same(&device.columns()[2].buffers()[0]));
         assert_eq!(back(&plain, &arguments), *host.slice(8, 100).column(2).as_primitive::<Int64Type>());
@@ -94,7 +99,7 @@ fn plain_columns_without_nulls_are_handed_on() {
 }
 
 #[test]
-fn a_nullable_column_that_is_known_to_have_no_nulls_is_handed_on() {
+fn nullable_columns_with_a_null_count_of_0_are_not_copied() {
     let host = batch(vec![("x", numbers(100, |_| false), true)]);
     let types = natural_types(&host.schema()).unwrap();
     for options in profiles() {
@@ -123,7 +128,7 @@ fn narrow_columns_are_widened() {
 }
 
 #[test]
-fn bytes_become_bits() {
+fn byte_booleans_become_bits() {
     for options in profiles() {
         let host = table(300);
         let types = natural_types(&host.schema()).unwrap();
@@ -150,7 +155,7 @@ fn bytes_become_bits() {
 }
 
 #[test]
-fn a_mask_of_the_results_says_which_are_null() {
+fn result_masks_become_validity() {
     for options in profiles() {
         let host = table(300);
         let types = natural_types(&host.schema()).unwrap();
@@ -172,7 +177,7 @@ fn a_mask_of_the_results_says_which_are_null() {
 }
 
 #[test]
-fn without_any_row_there_is_nothing_to_call() {
+fn calls_without_rows_are_skipped() {
     for options in profiles() {
         let host = table(70);
         let types = natural_types(&host.schema()).unwrap();

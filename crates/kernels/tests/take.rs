@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows by their numbers against Arrow's own kernel, in both profiles.
+//! Gathers of rows compared with Arrow's `take`, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use arrow::compute::take_record_batch;
 use columnar::{DeviceBatch, Layout, natural_types};
 use device::{Buffer, Queue};
 use futures::executor::block_on;
-use kernels::ops::{Options, Take};
+use kernels::ops::{Gather, Options};
 use support::*;
 
 fn indices(queue: &Queue, numbers: &[u32]) -> Buffer {
@@ -20,8 +20,8 @@ fn indices(queue: &Queue, numbers: &[u32]) -> Buffer {
     buffer
 }
 
-/// Takes rows of a batch that is `host` on the device.
-fn check(take: &Take, batch: &DeviceBatch, host: &RecordBatch, numbers: Vec<u32>, options: &Options) {
+/// Gathers rows of the uploaded batch `host`.
+fn check(take: &Gather, batch: &DeviceBatch, host: &RecordBatch, numbers: Vec<u32>, options: &Options) {
     let queue = queue();
     let result = block_on(take.run(&queue, batch, &indices(&queue, &numbers), numbers.len())).unwrap();
     assert_eq!(take.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>());
@@ -39,7 +39,7 @@ fn all_types_in_any_order() {
             let types = natural_types(&whole.schema()).unwrap();
             let batch = up(&queue(), &whole, &types).slice(5, n);
             let host = whole.slice(5, n);
-            for take in [Take::try_new, Take::detached] {
+            for take in [Gather::try_new, Gather::with_copied_views] {
                 let take = take(whole.schema(), types.clone(), options.clone()).unwrap();
                 let some = |count: usize| (0..count).map(|i| (random(i, seed) % n as u64) as u32).collect();
                 check(&take, &batch, &host, vec![], &options);
@@ -54,7 +54,7 @@ fn all_types_in_any_order() {
 }
 
 #[test]
-fn views_share_their_heap_or_are_copied() {
+fn views_share_their_heap_or_copy_it() {
     let queue = queue();
     let whole = table(0, 50);
     let types = natural_types(&whole.schema()).unwrap();
@@ -62,10 +62,10 @@ fn views_share_their_heap_or_are_copied() {
     let batch = up(&queue, &whole, &types);
     let options = profiles().next().unwrap();
     let rows = indices(&queue, &[3, 2]);
-    let take = Take::try_new(whole.schema(), types.clone(), options.clone()).unwrap();
+    let take = Gather::try_new(whole.schema(), types.clone(), options.clone()).unwrap();
     let taken = block_on(take.run(&queue, &batch, &rows, 2)).unwrap();
     assert!(taken.columns()[view].buffers()[1].same(&batch.columns()[view].buffers()[1]));
-    let take = Take::detached(whole.schema(), types, options).unwrap();
+    let take = Gather::with_copied_views(whole.schema(), types, options).unwrap();
     assert_eq!(take.output_types()[view].layout, Layout::Offsets64);
     assert!(block_on(take.run(&queue, &batch, &rows, 3)).is_err());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Elements of lists as rows against Arrow's own kernel for rows by their numbers, in both profiles.
+//! Unnested lists compared with Arrow's `take`, in both profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -13,14 +13,17 @@ use arrow::compute::{concat_batches, take};
 use arrow::datatypes::{DataType, Field};
 use columnar::natural_types;
 use futures::executor::block_on;
-use kernels::ops::{Keeps, Options, Unnest, UnnestOutput};
+use kernels::ops::{KeepEmpty, Options, Unnest, UnnestOutput};
 use support::*;
 
-/// All of Keeps.
-const KEEPS: [Keeps; 3] =
-    [Keeps { nulls: false, empties: false }, Keeps { nulls: true, empties: false }, Keeps { nulls: true, empties: true }];
+/// All of KeepEmpty.
+const KEEPS: [KeepEmpty; 3] = [
+    KeepEmpty { nulls: false, empties: false },
+    KeepEmpty { nulls: true, empties: false },
+    KeepEmpty { nulls: true, empties: true },
+];
 
-/// Where the elements of a row lie, if it has a list.
+/// The range of a row's elements, if it has a list.
 fn span(lists: &dyn Array, row: usize) -> Option<(usize, usize)> {
     let span = match lists.data_type() {
         DataType::List(_) => lists.as_list::<i32>().value_offsets()[row..][..2].iter().map(|at| *at as usize).collect::<Vec<_>>(),
@@ -40,7 +43,7 @@ fn elements(lists: &dyn Array) -> ArrayRef {
 }
 
 /// The batch with the lists of these names unnested.
-fn expected(batch: &RecordBatch, unnested: &[&str], keeps: Keeps) -> Vec<String> {
+fn expected(batch: &RecordBatch, unnested: &[&str], keeps: KeepEmpty) -> Vec<String> {
     let length = |column: &ArrayRef, row| match span(column, row) {
         None => usize::from(keeps.nulls),
         Some((_, 0)) => usize::from(keeps.empties),
@@ -67,7 +70,7 @@ fn expected(batch: &RecordBatch, unnested: &[&str], keeps: Keeps) -> Vec<String>
     rows(&support::batch(columns.collect()))
 }
 
-fn unnest_of(whole: &RecordBatch, unnested: &[&str], keeps: Keeps, options: &Options) -> Unnest {
+fn unnest_of(whole: &RecordBatch, unnested: &[&str], keeps: KeepEmpty, options: &Options) -> Unnest {
     let outputs = whole.schema_ref().fields().iter().enumerate().map(|(column, field)| {
         if !unnested.contains(&field.name().as_str()) {
             return (UnnestOutput::Row(column), field.as_ref().clone());
@@ -81,7 +84,7 @@ fn unnest_of(whole: &RecordBatch, unnested: &[&str], keeps: Keeps, options: &Opt
     Unnest::try_new(whole.schema(), types, outputs.collect(), keeps, options.clone()).unwrap()
 }
 
-fn check(whole: &RecordBatch, sizes: &[usize], unnested: &[&str], keeps: Keeps, options: &Options) {
+fn check(whole: &RecordBatch, sizes: &[usize], unnested: &[&str], keeps: KeepEmpty, options: &Options) {
     let queue = queue();
     let unnest = unnest_of(whole, unnested, keeps, options);
     let types = natural_types(&whole.schema()).unwrap();
@@ -124,7 +127,7 @@ fn several_lists_at_once() {
 }
 
 #[test]
-fn batches_of_all_sizes() {
+fn every_batch_size() {
     let whole = table_with_lists(0, SIZES[4]).project(&[0, 12, 20, 22, 27]).unwrap();
     for options in profiles() {
         for n in SIZES {
@@ -133,7 +136,7 @@ fn batches_of_all_sizes() {
     }
 }
 
-/// What is too much for one batch comes in several, but for the elements of one row.
+/// Large results come in several batches; the elements of a row stay together.
 #[test]
 fn many_elements_come_in_several_batches() {
     let queue = queue();
@@ -145,7 +148,7 @@ fn many_elements_come_in_several_batches() {
     let whole = batch(vec![("list", Arc::new(lists) as ArrayRef, false)]);
     let types = natural_types(&whole.schema()).unwrap();
     for options in profiles() {
-        let unnest = unnest_of(&whole, &["list"], Keeps::default(), &options);
+        let unnest = unnest_of(&whole, &["list"], KeepEmpty::default(), &options);
         let mut pending = vec![up(&queue, &whole, &types)];
         let (mut sizes, mut next) = (vec![], 0);
         while let Some(batch) = block_on(unnest.next(&queue, &mut pending)).unwrap() {

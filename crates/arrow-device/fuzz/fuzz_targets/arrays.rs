@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Structs of arrays with anything in their counts and tables: an import takes them or refuses them, and releases them.
+//! Array structs with arbitrary counts and tables: an import accepts or refuses them, and releases
+//! them.
 //!
-//! Lengths become smaller, negative or absurd, never a little larger: that a buffer has the bytes that a length asks for is
-//! the producer's promise, which nothing can check.
+//! Lengths become smaller, negative or absurd, but never slightly larger. No check can tell whether
+//! a buffer is as long as its array requires: the producer guarantees it.
 #![no_main]
 
 use std::ptr::null_mut;
@@ -27,13 +28,13 @@ fuzz_target!(|data: &[u8]| {
     for _ in 0..bytes.next().unwrap_or(0) % 8 {
         corrupt(&mut exported.array, &mut bytes);
     }
-    // SAFETY: what was corrupted is what the import checks.
+    // SAFETY: only fields that the import checks were corrupted.
     if let Ok(imported) = unsafe { ImportedArray::import(exported, &field) } {
         let _ = cpu::import_array(imported);
     }
 });
 
-/// A small array of one of the shapes that there are.
+/// A small array of one of several shapes.
 fn sample(kind: u8) -> ArrayRef {
     let ints = || Arc::new(Int32Array::from(vec![Some(1), None, Some(3), Some(4)])) as ArrayRef;
     match kind % 12 {
@@ -52,12 +53,12 @@ fn sample(kind: u8) -> ArrayRef {
     }
 }
 
-/// Changes one thing in one node of the tree.
+/// Changes one field in one node of the tree.
 fn corrupt(root: &mut FFI_ArrowArray, bytes: &mut impl Iterator<Item = u8>) {
     let mut byte = || bytes.next().unwrap_or(0);
     let mut node = root;
     while byte() % 2 == 1 && node.n_children == 1 && !node.children.is_null() {
-        // SAFETY: as it was exported, or null.
+        // SAFETY: as exported, or null.
         let Some(child) = (unsafe { (*node.children).as_mut() }) else { break };
         node = child;
     }
@@ -73,7 +74,8 @@ fn corrupt(root: &mut FFI_ArrowArray, bytes: &mut impl Iterator<Item = u8>) {
         7 => node.dictionary = null_mut(),
         _ if !node.buffers.is_null() && node.n_buffers > 0 && node.n_buffers < 8 => {
             let index = usize::from(byte()) % node.n_buffers as usize;
-            // SAFETY: an export has at least as many entries as a small count says, or the count was corrupted downwards.
+            // SAFETY: an export has as many entries as a small count says; corruption only lowers
+            // the count.
             unsafe { *node.buffers.add(index.min(1)) = std::ptr::null() };
         }
         _ => {}

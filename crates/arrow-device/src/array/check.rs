@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Validation of a foreign tree of arrays against its type (R45, R46), before anything is read through it.
+//! Validation of a foreign array tree against its type (R45, R46), before any access through it.
 //!
-//! Only host memory is read: the structs, their pointer tables, and the lengths of the views' buffers (R11, R35). What the
-//! data buffers hold may not even be written yet (R37), so nothing here depends on it.
+//! The checks read host memory only: the structs, their pointer tables, and the lengths of variadic
+//! buffers (R11, R35). They never read the data buffers, which may not be written yet (R37).
 
 use std::ffi::c_void;
 
@@ -10,17 +10,17 @@ use arrow::datatypes::DataType;
 use arrow::ffi::FFI_ArrowArray;
 
 use super::path::Path;
-use crate::layout::{self, BufferKind, Layout, MOST_BYTES};
+use crate::layout::{self, BufferKind, Layout, MAX_BYTES};
 use crate::{Error, Result};
 
-/// Types nested deeper than this are refused: the walks over them recurse.
+/// Limit of nesting, because validation and views recurse.
 pub(crate) const MAX_DEPTH: usize = 64;
 
 /// Checks `array`, its children and its dictionary against the type at `path`.
 ///
 /// # Safety
-/// The non-null pointers of the tree's structs point to what the C data interface says, except where that is checked
-/// here: null pointers, counts, lengths and offsets may be anything.
+/// The non-null pointers of the tree's structs are valid, as the C data interface specifies. Null
+/// pointers, counts, lengths and offsets may have any value: this function checks them.
 pub(crate) unsafe fn check(array: &FFI_ArrowArray, path: &Path<'_>) -> Result<()> {
     if path.depth >= MAX_DEPTH {
         return Err(path.unsupported(format_args!("nested deeper than {MAX_DEPTH} levels")));
@@ -30,15 +30,15 @@ pub(crate) unsafe fn check(array: &FFI_ArrowArray, path: &Path<'_>) -> Result<()
     }
     let layout = layout::layout(path.data_type).map_err(|why| path.unsupported(why))?;
     let end = check_lengths(array, path)?;
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe { check_buffers(array, &layout, end, path)? };
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe { check_children(array, end, path)? };
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe { check_dictionary(array, path) }
 }
 
-/// Gives the element at which the array ends, counted from its buffers' start.
+/// Returns the array's end: offset plus length, in elements.
 fn check_lengths(array: &FFI_ArrowArray, path: &Path<'_>) -> Result<usize> {
     let FFI_ArrowArray { length, offset, null_count, .. } = *array;
     if length < 0 {
@@ -60,7 +60,7 @@ unsafe fn check_buffers(array: &FFI_ArrowArray, layout: &Layout, end: usize, pat
     let kinds = layout.kinds();
     let fits = match layout.variadic {
         false => usize::try_from(array.n_buffers) == Ok(kinds.len()),
-        // The table of the pointers must be a possible one, or adding to its address would overflow.
+        // Bounds the pointer table, so that its addresses cannot overflow.
         true => array.n_buffers > kinds.len() as i64 && array.n_buffers <= i64::from(i32::MAX),
     };
     if !fits {
@@ -75,9 +75,9 @@ unsafe fn check_buffers(array: &FFI_ArrowArray, layout: &Layout, end: usize, pat
         let buffer = unsafe { buffer_at(array, index) };
         check_buffer(array, index, *kind, buffer, end, path)?;
     }
-    // Of an array of nothing, not even the lengths need to be there (R46).
+    // An empty array may even lack the lengths (R46).
     if layout.variadic && array.length > 0 {
-        // SAFETY: as this function's own condition; the count was checked above.
+        // SAFETY: the caller upholds the contract; the count was checked above.
         unsafe { check_variadic(array, kinds.len(), path)? };
     }
     Ok(())
@@ -94,7 +94,7 @@ fn check_buffer(
     let bytes = kind
         .byte_len(end)
         .map_err(|_| path.invalid(format_args!("buffer {index} for {end} elements is larger than any memory")))?;
-    // An array of nothing needs no memory (R46); otherwise the offset counts too (R28).
+    // An empty array needs no memory (R46); otherwise the offset counts too (R28).
     if !buffer.is_null() || array.length == 0 {
         return Ok(());
     }
@@ -119,7 +119,7 @@ unsafe fn check_variadic(array: &FFI_ArrowArray, fixed: usize, path: &Path<'_>) 
     for index in fixed..last {
         // SAFETY: the lengths are one integer per variadic buffer, in host memory (R35).
         let length = unsafe { lengths.cast::<i64>().add(index - fixed).read_unaligned() };
-        let Some(bytes) = usize::try_from(length).ok().filter(|bytes| *bytes <= MOST_BYTES) else {
+        let Some(bytes) = usize::try_from(length).ok().filter(|bytes| *bytes <= MAX_BYTES) else {
             return Err(path.invalid(format_args!("variadic buffer {index} cannot have {length} bytes")));
         };
         // SAFETY: the table is not null and has `n_buffers` entries.
@@ -143,16 +143,16 @@ unsafe fn check_children(array: &FFI_ArrowArray, end: usize, path: &Path<'_>) ->
     let needed = layout::min_child_len(path.data_type, end)
         .map_err(|_| path.invalid(format_args!("{end} lists of it have more elements than any memory")))?;
     let runs = matches!(path.data_type, DataType::RunEndEncoded(_, _));
-    // The run ends, once they were seen.
+    // The run ends, once their child was checked.
     let mut ends: Option<&FFI_ArrowArray> = None;
     for index in 0..expected {
         let Some(field) = layout::child_field(path.data_type, index) else { continue };
         let path = path.child(index, field);
         // SAFETY: the table is not null and has `n_children` entries.
         let child = unsafe { array.children.add(index).read_unaligned() };
-        // SAFETY: a pointer of the table is null or points to the child's struct.
+        // SAFETY: an entry of the table is null or points to the child's struct.
         let child = unsafe { follow(child, "child", &path)? };
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { check(child, &path)? };
         if let Some(needed) = needed.filter(|needed| *needed > child.len()) {
             return Err(path.invalid(format_args!("its parent needs {needed} elements, got {}", child.length)));
@@ -176,7 +176,7 @@ unsafe fn check_dictionary(array: &FFI_ArrowArray, path: &Path<'_>) -> Result<()
             let path = path.dictionary(values);
             // SAFETY: the pointer is null or points to the dictionary's struct.
             let dictionary = unsafe { follow(array.dictionary, "dictionary", &path)? };
-            // SAFETY: as this function's own condition.
+            // SAFETY: the caller upholds the contract.
             unsafe { check(dictionary, &path) }
         }
         _ if array.dictionary.is_null() => Ok(()),
@@ -188,17 +188,17 @@ unsafe fn check_dictionary(array: &FFI_ArrowArray, path: &Path<'_>) -> Result<()
 /// A pointer that is neither null nor misaligned points to an array that lives for `'a`.
 unsafe fn follow<'a>(array: *mut FFI_ArrowArray, what: &str, path: &Path<'_>) -> Result<&'a FFI_ArrowArray, Error> {
     if !array.is_aligned() {
-        return Err(path.invalid(format_args!("the {what} lies at an odd address")));
+        return Err(path.invalid(format_args!("the {what} lies at a misaligned address")));
     }
-    // SAFETY: aligned, and valid unless null, which is asked here.
+    // SAFETY: aligned, and valid unless null, which `as_ref` tests.
     unsafe { array.as_ref() }.ok_or_else(|| path.invalid(format_args!("the {what} is null")))
 }
 
-/// The pointer at `index` of the table of buffers.
+/// The pointer at `index` of the array's buffer table.
 ///
 /// # Safety
 /// The table is not null and has more than `index` entries.
 pub(crate) unsafe fn buffer_at(array: &FFI_ArrowArray, index: usize) -> *const c_void {
-    // SAFETY: as this function's own condition; a foreign table may lie at any address.
+    // SAFETY: within the table by this function's contract; a foreign table may be misaligned.
     unsafe { array.buffers.add(index).read_unaligned() }
 }

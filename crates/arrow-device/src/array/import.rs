@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The safe owner of a device array that somebody else produced.
+//! The safe owner of an imported device array.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -13,12 +13,13 @@ use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use crate::layout::{self, Layout};
 use crate::{Error, Result};
 
-/// An array from the other side of the interface, validated against its type, released when this drops (R39).
+/// A foreign array, validated against its type and released on drop (R39).
 ///
-/// Its buffers are memory of [`device_type`](Self::device_type) and may not be written yet: wait on
-/// [`sync_event`](Self::sync_event) before reading them (R37), and keep this alive until the device work that reads them
-/// has completed (R43). Share it through an [`Arc`], or hand it on with [`into_ffi`](Self::into_ffi). It may be dropped on
-/// any thread.
+/// - Its buffers are memory of [`device_type`](Self::device_type) and may not be written yet: wait
+///   on [`sync_event`](Self::sync_event) before reading them (R37).
+/// - Keep it alive until the device work that reads them has completed (R43).
+/// - Share it with an [`Arc`], or pass it on with [`into_ffi`](Self::into_ffi). It may drop on any
+///   thread.
 ///
 /// # Examples
 /// ```
@@ -39,27 +40,27 @@ use crate::{Error, Result};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ImportedArray {
-    // Never changed while this owns it: views rely on what the check saw.
+    // Never changed while owned here: views rely on the validation.
     array: FFI_ArrowDeviceArray,
     field: FieldRef,
     layout: Layout,
 }
 
 impl ImportedArray {
-    /// Takes over `array`, an array of the type of `field`.
+    /// Imports `array`, which has the type of `field`.
     ///
-    /// Only host memory is read: the structs, and the lengths of the views' buffers (R35).
+    /// Reads host memory only: the structs, and the lengths of variadic buffers (R35).
     ///
     /// # Errors
-    /// `Invalid` if anything in the tree does not fit the type, `Unsupported` for a type that this crate does not know;
-    /// `array` is then released (R47).
+    /// `Invalid` if anything in the tree does not fit the type, `Unsupported` for a type unknown to
+    /// this crate. Either releases `array` (R47).
     ///
     /// # Safety
-    /// - `array` follows the C Device data interface, as far as that cannot be checked: a pointer that is not null points to
-    ///   what it should, a table has as many entries as its count says, and a buffer the bytes that its type needs.
-    /// - Nothing of it changes until it is released.
+    /// - `array` follows the C Device data interface in all that cannot be checked. Non-null
+    ///   pointers are valid, and tables and buffers have the sizes that counts and types require.
+    /// - It does not change before its release.
     pub unsafe fn import(array: FFI_ArrowDeviceArray, field: &Field) -> Result<Self> {
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { Self::import_ref(array, &Arc::new(field.clone())) }
     }
 
@@ -72,90 +73,95 @@ impl ImportedArray {
     /// As [`import`](Self::import).
     pub unsafe fn import_ref(array: FFI_ArrowDeviceArray, field: &FieldRef) -> Result<Self> {
         let path = Path::root(field);
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { check(&array.array, &path)? };
         let layout = layout::layout(field.data_type()).map_err(|why| path.unsupported(why))?;
         Ok(Self { array, field: Arc::clone(field), layout })
     }
 
-    /// Moves the array at `array` out of C (R40) and takes it over as [`import`](Self::import) does.
+    /// Moves the array out of C memory (R40) and imports it as [`import`](Self::import) does.
     ///
     /// # Errors
-    /// As [`import`](Self::import); also if `array` is null. The struct that `array` points to is released or marked so in
-    /// every case.
+    /// As [`import`](Self::import); also if `array` is null. In every case the struct at `array` is
+    /// released, or marked as released.
     ///
     /// # Safety
-    /// - `array` is null, or points to an initialised struct that can be read and written.
-    /// - What [`import`](Self::import) asks for.
+    /// - `array` is null, or points to an initialised, readable and writable struct.
+    /// - The conditions of [`import`](Self::import) hold.
     pub unsafe fn import_from_raw(array: *mut FFI_ArrowDeviceArray, field: &Field) -> Result<Self> {
         if array.is_null() {
             return Err(Error::Invalid("import of a device array: the pointer to it is null".into()));
         }
-        // SAFETY: not null, so initialised and writable by this function's own condition.
+        // SAFETY: not null, so initialised and writable by this function's contract.
         let array = unsafe { FFI_ArrowDeviceArray::from_raw(array) };
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { Self::import(array, field) }
     }
 
-    /// Says that the array's event has completed: from here on it has none, and its buffers may be read (R38).
+    /// Declares the array's event complete: it has no event from now on, and its buffers are
+    /// readable (R38).
     ///
     /// # Safety
-    /// The event behind [`sync_event`](Self::sync_event), if there is one, has completed.
+    /// The event behind [`sync_event`](Self::sync_event), if any, has completed.
     pub unsafe fn assume_complete(mut self) -> Self {
         self.array.sync_event = std::ptr::null_mut();
         self
     }
 
-    /// Gives the array back, for the next one who takes over: a move (R40).
+    /// Returns the C struct for the next consumer: a move (R40).
     pub fn into_ffi(self) -> FFI_ArrowDeviceArray {
         self.array
     }
 
-    /// The array as C sees it; whoever reads it must not release it or change it.
+    /// The C struct, which the caller must neither release nor change.
     pub fn as_ffi(&self) -> &FFI_ArrowDeviceArray {
         &self.array
     }
 
-    /// The field that it was imported with.
+    /// The field given at the import.
     pub fn field(&self) -> &FieldRef {
         &self.field
     }
 
-    /// The type that it was imported with.
+    /// The type given at the import.
     pub fn data_type(&self) -> &DataType {
         self.field.data_type()
     }
 
-    /// The schema, if this is a record batch: a struct array, whose field's metadata is the schema's (R31).
+    /// The schema, if this is a record batch: a struct array, whose field has the schema's metadata
+    /// (R31).
     pub fn schema(&self) -> Option<Schema> {
         crate::schema::schema_of(&self.field)
     }
 
-    /// The whole tree, from its root.
+    /// A view of the root of the tree.
     pub fn view(&self) -> ArrayView<'_> {
-        // SAFETY: the check accepted the tree for this type, and it is not changed while it is borrowed.
+        // SAFETY: the check accepted the tree for this type; nothing changes it while borrowed.
         unsafe { ArrayView::new(&self.array.array, self.field.data_type(), self.layout) }
     }
 
-    /// How many elements there are; the rows of a record batch.
+    /// The number of elements; of rows for a record batch.
     // `is_empty` would say less than `len() == 0` where a length is also a size.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.array.array.len()
     }
 
-    /// The kind of device that can access all buffers (R12). Unknown ones are kept as they are (R8).
+    /// The kind of device that can access all buffers (R12). Unknown types are kept (R8).
     pub fn device_type(&self) -> ArrowDeviceType {
         self.array.device_type
     }
 
-    /// Which of these devices; -1 where there are none to tell apart (R14).
+    /// The device's id; -1 for device types without ids (R14).
     pub fn device_id(&self) -> i64 {
         self.array.device_id
     }
 
-    /// Points to the native event that completes once the buffers are written, as R48 lists for each device type; null if
-    /// nothing needs waiting for (R38). The event stays the producer's: neither destroy it nor keep it (R42).
+    /// A pointer to the native event that completes once the buffers are written; null without one
+    /// (R38).
+    ///
+    /// R48 lists the event of each device type. The event stays the producer's: neither destroy nor
+    /// keep it (R42).
     pub fn sync_event(&self) -> *mut c_void {
         self.array.sync_event
     }

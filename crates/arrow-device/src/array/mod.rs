@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device arrays: taking over those of others ([`ImportedArray`]), and giving away our own ([`ArrayExport`]).
+//! Device arrays: import ([`ImportedArray`]) and export ([`ArrayExport`]).
 
 pub(crate) mod check;
 mod export;

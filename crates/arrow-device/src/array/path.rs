@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where in a tree of arrays something is wrong, in the words of the one who asked for that column.
+//! Paths within an array tree, for errors that name columns.
 
 use std::fmt;
 
@@ -7,18 +7,19 @@ use arrow::datatypes::{DataType, Field};
 
 use crate::Error;
 
-/// A node of a type's tree and the way to it; built on the stack while walking, written only if there is an error.
+/// A node of a type's tree, with its path. Built on the stack during a walk, printed only in
+/// errors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
-    step: Step<'a>,
+    step: PathSegment<'a>,
     pub(crate) data_type: &'a DataType,
-    /// How many nodes are above this one.
+    /// The number of ancestors.
     pub(crate) depth: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step<'a> {
+enum PathSegment<'a> {
     Root(&'a str),
     Child(usize, &'a str),
     Dictionary,
@@ -26,42 +27,42 @@ enum Step<'a> {
 
 impl<'a> Path<'a> {
     pub(crate) fn root(field: &'a Field) -> Self {
-        Self { parent: None, step: Step::Root(field.name()), data_type: field.data_type(), depth: 0 }
+        Self { parent: None, step: PathSegment::Root(field.name()), data_type: field.data_type(), depth: 0 }
     }
 
     pub(crate) fn child(&'a self, index: usize, field: &'a Field) -> Self {
-        let step = Step::Child(index, field.name());
+        let step = PathSegment::Child(index, field.name());
         Self { parent: Some(self), step, data_type: field.data_type(), depth: self.depth + 1 }
     }
 
     pub(crate) fn dictionary(&'a self, values: &'a DataType) -> Self {
-        Self { parent: Some(self), step: Step::Dictionary, data_type: values, depth: self.depth + 1 }
+        Self { parent: Some(self), step: PathSegment::Dictionary, data_type: values, depth: self.depth + 1 }
     }
 
-    /// The error that this node of what the other side gave is not as it should be.
+    /// An `Invalid` error at this node.
     pub(crate) fn invalid(&self, what: impl fmt::Display) -> Error {
         Error::Invalid(format!("{self}: {what}"))
     }
 
-    /// The error that this side cannot take such a node.
+    /// An `Unsupported` error at this node.
     pub(crate) fn unsupported(&self, what: impl fmt::Display) -> Error {
         Error::Unsupported(format!("{self}: {what}"))
     }
 
     fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.parent, self.step) {
-            (None, Step::Root("")) => f.write_str("array"),
-            (None, Step::Root(name)) => write!(f, "array {name:?}"),
+            (None, PathSegment::Root("")) => f.write_str("array"),
+            (None, PathSegment::Root(name)) => write!(f, "array {name:?}"),
             (None, _) => Ok(()),
-            // The children of a record batch's struct are what users know as its columns.
-            (Some(Path { parent: None, data_type: DataType::Struct(_), .. }), Step::Child(index, name)) => {
+            // Users know the children of a record batch's struct as its columns.
+            (Some(Path { parent: None, data_type: DataType::Struct(_), .. }), PathSegment::Child(index, name)) => {
                 write!(f, "column {index} {name:?}")
             }
             (Some(parent), step) => {
                 parent.write_steps(f)?;
                 match step {
-                    Step::Child(index, name) => write!(f, " > child {index} {name:?}"),
-                    Step::Dictionary | Step::Root(_) => f.write_str(" > dictionary"),
+                    PathSegment::Child(index, name) => write!(f, " > child {index} {name:?}"),
+                    PathSegment::Dictionary | PathSegment::Root(_) => f.write_str(" > dictionary"),
                 }
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A safe look at a validated tree of arrays: everything but the memory of the buffers, which may be a device's.
+//! A safe view of a validated array tree: all but the data buffers, which may be device memory.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -10,10 +10,10 @@ use arrow::ffi::FFI_ArrowArray;
 use super::check::buffer_at;
 use crate::layout::{self, BufferKind, Layout};
 
-/// One node of an imported array: its type, lengths and buffers, and the nodes below it.
+/// One node of an imported array: its type, lengths and buffers, and its children.
 ///
-/// Made by [`ImportedArray::view`](crate::ImportedArray::view), so all of it fits the type. Lengths and offsets count
-/// elements; buffers begin at their start, the offset is not added.
+/// [`ImportedArray::view`](crate::ImportedArray::view) makes it, so the node fits its type. Lengths
+/// and offsets count elements. Buffer pointers do not include the offset.
 ///
 /// # Examples
 /// ```
@@ -39,28 +39,33 @@ pub struct ArrayView<'a> {
     layout: Layout,
 }
 
-/// One buffer of an array: where it is, and how large.
+/// One buffer of an array: its address and size.
 #[derive(Debug, Clone, Copy)]
 pub struct BufferView<'a> {
-    /// What it holds.
+    /// The content of the buffer.
     pub kind: BufferKind,
-    /// Its start: a pointer in device memory, or a handle where the device type has those (OpenCL's `cl_mem`). Host memory
-    /// for [`BufferKind::VariadicLengths`]. May be null where nothing needs reading.
+    /// Its start: a device pointer, or a handle for device types that use handles (OpenCL's
+    /// `cl_mem`).
+    ///
+    /// Host memory for [`BufferKind::VariadicLengths`]. May be null if nothing is to be read.
     pub ptr: *const c_void,
-    /// The bytes that can be read, as length, offset and type tell; 0 for an array without elements, and where `ptr` is null.
-    /// `None` for [`BufferKind::Bytes`], whose size is the last offset: read it once the array's event has completed.
+    /// The readable bytes, from length, offset and type; 0 for an empty array, and if `ptr` is
+    /// null.
+    ///
+    /// `None` for [`BufferKind::Bytes`], whose size is the last offset: read it after the array's
+    /// event.
     pub len_bytes: Option<usize>,
     lifetime: PhantomData<&'a FFI_ArrowArray>,
 }
 
-// SAFETY: this only says where memory is; reading it is up to whoever does, on any thread.
+// SAFETY: a plain description of memory, which any thread may read.
 unsafe impl Send for BufferView<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for BufferView<'_> {}
 
 impl<'a> ArrayView<'a> {
     /// # Safety
-    /// `check` has accepted the tree for this type, and nobody changes it during `'a`.
+    /// `check` accepted the tree for this type, and nothing changes it during `'a`.
     pub(crate) unsafe fn new(array: &'a FFI_ArrowArray, data_type: &'a DataType, layout: Layout) -> Self {
         Self { array, data_type, layout }
     }
@@ -70,22 +75,22 @@ impl<'a> ArrayView<'a> {
         self.data_type
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     // `is_empty` would say less than `len() == 0` where a length is also a size.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.array.len()
     }
 
-    /// How many elements lie in the buffers before the first.
+    /// The number of elements in the buffers before the first.
     pub fn offset(&self) -> usize {
         self.array.offset()
     }
 
-    /// How many elements are null by this array's own validity; `None` where the producer has not counted them (R28).
+    /// The nulls by this array's own validity; `None` if the producer did not count them (R28).
     ///
-    /// Without a validity it is known: all for `Null`, 0 for the rest. Nulls in the children of unions and in the values
-    /// of runs and dictionaries are theirs.
+    /// Without a validity the count is known: all for `Null`, 0 otherwise. It does not include
+    /// nulls in the children of unions, nor in the values of runs and dictionaries.
     pub fn null_count(&self) -> Option<usize> {
         match self.data_type {
             DataType::Null => Some(self.len()),
@@ -94,7 +99,7 @@ impl<'a> ArrayView<'a> {
         }
     }
 
-    /// The bitmap of the elements that are not null; `None` if the type has none, or the producer gave none.
+    /// The validity bitmap; `None` if the type has none or the producer gave none.
     pub fn validity(&self) -> Option<BufferView<'a>> {
         if !self.layout.has_validity() {
             return None;
@@ -102,12 +107,12 @@ impl<'a> ArrayView<'a> {
         self.buffer(0).filter(|buffer| !buffer.ptr.is_null())
     }
 
-    /// How many buffers there are, validity and variadic ones included.
+    /// The number of buffers, including validity and variadic ones.
     pub fn num_buffers(&self) -> usize {
         self.array.num_buffers()
     }
 
-    /// The buffer at `index` in C's order; validity, where the type has one, is the first.
+    /// The buffer at `index` in C's order; the validity, for types that have one, is the first.
     pub fn buffer(&self, index: usize) -> Option<BufferView<'a>> {
         if index >= self.num_buffers() {
             return None;
@@ -120,14 +125,15 @@ impl<'a> ArrayView<'a> {
             None => BufferKind::VariadicLengths,
         };
         let len_bytes = match kind {
-            // Whatever is there, even the lengths of the views' buffers, need not be readable (R46).
+            // No buffer of an empty array need be readable, not even the lengths of its variadic
+            // ones (R46).
             _ if self.len() == 0 => Some(0),
             BufferKind::Variadic => Some(self.variadic_len(index - kinds.len(), last)),
             BufferKind::VariadicLengths => Some((last - kinds.len()) * size_of::<i64>()),
-            // Too large a size was refused by the check.
+            // The check has refused sizes that overflow.
             kind => kind.byte_len(self.len() + self.offset()).unwrap_or_default(),
         };
-        // SAFETY: the check saw a table with `n_buffers` entries.
+        // SAFETY: the check saw a table of `n_buffers` entries.
         let ptr = unsafe { buffer_at(self.array, index) };
         let len_bytes = if ptr.is_null() { Some(0) } else { len_bytes };
         Some(BufferView { kind, ptr, len_bytes, lifetime: PhantomData })
@@ -137,13 +143,13 @@ impl<'a> ArrayView<'a> {
     pub fn buffers(&self) -> impl ExactSizeIterator<Item = BufferView<'a>> + use<'a> {
         let view = *self;
         (0..self.num_buffers()).map(move |index| {
-            // `index` is within the count, so the default is never taken.
+            // Never `None` within the count, so the default is unused.
             let none = BufferView { kind: BufferKind::Bytes, ptr: std::ptr::null(), len_bytes: None, lifetime: PhantomData };
             view.buffer(index).unwrap_or(none)
         })
     }
 
-    /// The buffers that string or binary views point into; none for other types.
+    /// The variadic buffers, which string or binary views point into; none for other types.
     pub fn variadic_buffers(&self) -> impl Iterator<Item = BufferView<'a>> + use<'a> {
         self.buffers().filter(|buffer| buffer.kind == BufferKind::Variadic)
     }
@@ -154,7 +160,7 @@ impl<'a> ArrayView<'a> {
         usize::try_from(length).unwrap_or_default()
     }
 
-    /// How many children there are: the columns of a record batch, the values of a list.
+    /// The number of children: the columns of a record batch, 1 for a list.
     pub fn num_children(&self) -> usize {
         self.array.num_children()
     }
@@ -162,10 +168,10 @@ impl<'a> ArrayView<'a> {
     /// The child at `index`.
     pub fn child(&self, index: usize) -> Option<ArrayView<'a>> {
         let field = layout::child_field(self.data_type, index)?;
-        // SAFETY: the check saw as many children as the type has, each of them at a good address.
+        // SAFETY: the check saw as many children as the type has, each at a valid address.
         let child = unsafe { &*self.array.children.add(index).read_unaligned() };
         let layout = layout::layout(field.data_type()).ok()?;
-        // SAFETY: the check has gone through the children too.
+        // SAFETY: the check covered the children too.
         Some(unsafe { Self::new(child, field.data_type(), layout) })
     }
 
@@ -175,13 +181,13 @@ impl<'a> ArrayView<'a> {
         (0..self.num_children()).filter_map(move |index| view.child(index))
     }
 
-    /// The values that this array's keys stand for; `None` unless the type is a dictionary.
+    /// The values of a dictionary array; `None` for other types.
     pub fn dictionary(&self) -> Option<ArrayView<'a>> {
         let DataType::Dictionary(_, values) = self.data_type else { return None };
-        // SAFETY: the check saw a dictionary at a good address.
+        // SAFETY: the check saw a dictionary at a valid address.
         let dictionary = unsafe { &*self.array.dictionary };
         let layout = layout::layout(values).ok()?;
-        // SAFETY: the check has gone through the dictionary too.
+        // SAFETY: the check covered the dictionary too.
         Some(unsafe { Self::new(dictionary, values, layout) })
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The consumer of an async stream: what its reader holds, and the callbacks that C gets.
+//! The consumer of an async stream: the Rust stream, and the callbacks for C.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::ManuallyDrop;
@@ -13,7 +13,8 @@ use arrow::ffi::FFI_ArrowSchema;
 use futures::Stream;
 use futures::stream::FusedStream;
 
-use super::inbox::{Arrival, Inbox, Next, Opening};
+use super::inbox::{Inbox, Next};
+use super::incoming::{PendingTask, StreamInfo};
 use super::{AsyncHandler, Metadata};
 use crate::callback::guard;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowAsyncDeviceStreamHandler, FFI_ArrowAsyncTask};
@@ -35,52 +36,59 @@ impl Default for AsyncStreamOptions {
 }
 
 impl AsyncStreamOptions {
-    /// How many batches may be requested and not yet read; at least 1, by default 2.
+    /// The limit of batches that are requested or waiting to be read; at least 1, by default 2.
     ///
-    /// More keep a producer busy while the reader works, and hold more memory of the device.
+    /// More batches keep the producer busy while the reader works, and hold more device memory.
     pub fn with_in_flight(mut self, batches: usize) -> Self {
         self.in_flight = batches.max(1);
         self
     }
 
-    /// How many batches may wait for the reader when the producer sends more than requested, by default 64.
+    /// The limit of waiting batches when the producer sends more than requested; by default 64.
     ///
-    /// The interface forbids such batches. With 0 none is accepted; the first one beyond ends the stream with an error.
+    /// The interface forbids unrequested batches; 0 accepts none. The first batch beyond the limit
+    /// ends the stream with an error.
     pub fn with_unrequested(mut self, batches: usize) -> Self {
         self.unrequested = batches;
         self
     }
 
-    /// Whether batches that nobody will read are extracted and released, instead of dismissed; by default they are not.
+    /// Whether unwanted batches are extracted and released, instead of dismissed; by default they
+    /// are not.
     ///
-    /// For producers that cannot be told "not wanted" and write through the null pointer that says so: arrow-go 18 (Y5).
+    /// For producers that write through the null output that dismisses a batch: arrow-go 18 (Y5).
     pub fn with_extract_unwanted(mut self, extract: bool) -> Self {
         self.extract_unwanted = extract;
         self
     }
 }
 
-/// The arrays that a foreign producer pushes, as a [`Stream`].
+/// The arrays of a foreign push producer, as a [`Stream`].
 ///
-/// The first poll of the stream starts the flow of batches, and each batch read lets the producer send one more. The
-/// extraction of a batch from its task runs in the poll that returns it (R93 says that it is cheap).
+/// The first poll requests the first batches, and each batch read requests one more. A batch is
+/// extracted from its task in the poll that returns it (R93 requires this to be cheap).
 ///
-/// The stream ends:
-/// - with `None` after the producer's end marker, or, after [`Self::cancel`], whichever way the producer ends;
-/// - with one error, after the batches before it, when the producer reports one, when a batch or the schema breaks the
-///   interface, or when the producer releases the handler with neither an end marker nor an error: data may be missing
-///   then, and nothing else would tell.
+/// The stream ends with `None`:
+/// - after the producer's end marker
+/// - after [`Self::cancel`], however the producer ends
 ///
-/// Dropping the stream cancels it, and dismisses the batches that wait and those that still come. If no schema has come
+/// It ends with one error, after the batches before it:
+/// - when the producer reports an error
+/// - when a batch or the schema breaks the interface
+/// - when the producer releases the handler without an end marker or error, because data may be
+///   missing
+///
+/// Dropping the stream cancels it, and dismisses waiting and later batches. If no schema has come
 /// yet, it will be refused with `ECANCELED`.
 ///
 /// # Threads
-/// All methods may be called on any thread, also from inside the producer's callbacks (by a waker that polls). The handler
-/// may be called on any thread, one call at a time. Its `release` waits for a call of the producer's `request` or `cancel`
-/// that is running on another thread, so a producer must not make those wait for `release`.
-///
+/// - All methods may be called on any thread, even within the producer's callbacks (by a waker that
+///   polls).
+/// - The handler may be called on any thread, one call at a time.
+/// - The handler's `release` waits for calls of the producer's `request` or `cancel` on other
+///   threads. A producer must not make those calls wait for `release`.
 /// # Examples
-/// The module has one with both ends; here the producer is a C function.
+/// The module has an example with both ends; here the producer is a C function.
 /// ```
 /// # use std::ffi::c_int;
 /// # use arrow_device::ffi::FFI_ArrowAsyncDeviceStreamHandler;
@@ -113,14 +121,14 @@ impl Drop for AsyncDeviceStream {
 }
 
 impl AsyncDeviceStream {
-    /// A stream, and the handler to give to its producer.
+    /// A stream, and the handler for its producer.
     ///
     /// Dropping the handler ends the stream with an error.
     ///
     /// # Safety
-    /// - The producer that gets the handler follows the interface, as far as that cannot be checked: what it passes is valid
-    ///   during the call, calls do not overlap, and none comes after `release`.
-    /// - Its arrays are such that [`ImportedArray::import`] may take them.
+    /// - The producer follows the interface in all that cannot be checked. Its arguments are valid
+    ///   during a call, calls do not overlap, and none comes after `release`.
+    /// - Its arrays meet the conditions of [`ImportedArray::import`].
     pub unsafe fn new(options: AsyncStreamOptions) -> (AsyncHandler, Self) {
         let inbox = Inbox::new(
             options,
@@ -134,23 +142,25 @@ impl AsyncDeviceStream {
             },
         );
         let raw = inbox.handler();
-        // SAFETY: `raw` is live, and nobody has it yet. `release` takes this reference back.
+        // SAFETY: `raw` is live and not shared yet. `release` takes this reference back.
         unsafe { (*raw.as_ptr()).private_data = Arc::into_raw(Arc::clone(&inbox)).cast_mut().cast() };
-        // SAFETY: live until its `release` has been called, and with all callbacks, each of which may be called anywhere.
-        (unsafe { AsyncHandler::of(raw) }, Self { inbox, metadata: Metadata::default(), done: false })
+        // SAFETY: live until its `release` was called, with all callbacks set, each callable
+        // anywhere.
+        (unsafe { AsyncHandler::new(raw) }, Self { inbox, metadata: Metadata::default(), done: false })
     }
 
     /// Waits for the schema of all batches.
     ///
-    /// This requests no batches, and it can be asked for repeatedly.
+    /// It requests no batches, and may be called repeatedly.
     ///
     /// # Errors
-    /// The error of the producer, or of its schema, if there will be none; `Invalid` if the arrays are not structs.
+    /// The error of the producer or of its schema, if no schema will come; `Invalid` if the arrays
+    /// are not structs.
     pub async fn schema(&mut self) -> Result<SchemaRef> {
         let field = self.field().await?;
         let schema = schema::schema_of(&field).ok_or_else(|| {
             Error::Invalid(format!(
-                "async stream: its arrays are no record batches, but {}; ask for its field",
+                "async stream: its arrays are {} and not record batches; use `field` instead of `schema`",
                 field.data_type()
             ))
         });
@@ -160,61 +170,63 @@ impl AsyncDeviceStream {
     /// Like [`Self::schema`], for arrays of any type.
     ///
     /// # Errors
-    /// The error of the producer, or of its schema, if there will be none.
+    /// The error of the producer or of its schema, if no schema will come.
     pub async fn field(&mut self) -> Result<FieldRef> {
         future::poll_fn(|cx| self.poll_field(cx)).await
     }
 
-    /// As [`Self::field`], for those who poll.
+    /// The poll function of [`Self::field`].
     ///
     /// # Errors
     /// As [`Self::field`].
     pub fn poll_field(&mut self, cx: &mut Context<'_>) -> Poll<Result<FieldRef>> {
-        match self.inbox.opening(cx) {
-            Some(opening) => Poll::Ready(opening.map(|opening| Arc::clone(&opening.field))),
+        match self.inbox.poll_info(cx) {
+            Some(info) => Poll::Ready(info.map(|info| Arc::clone(&info.field))),
             None => Poll::Pending,
         }
     }
 
-    /// The device type of all batches, once the schema has come.
+    /// The device type of all batches; `None` before the schema has come.
     pub fn device_type(&self) -> Option<ArrowDeviceType> {
-        self.inbox.opened().map(|opening| opening.device_type)
+        self.inbox.info().map(|info| info.device_type)
     }
 
-    /// What the producer tells about the whole stream, beside the schema's own metadata; empty before the schema has come.
+    /// The producer's metadata of the whole stream, beside the schema's own; empty before the
+    /// schema has come.
     pub fn producer_metadata(&self) -> Metadata {
-        self.inbox.opened().map(|opening| opening.metadata.clone()).unwrap_or_default()
+        self.inbox.info().map(|info| info.metadata.clone()).unwrap_or_default()
     }
 
-    /// What the producer told with the batch read last.
+    /// The producer's metadata of the batch read last.
     pub fn batch_metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// What the producer told with the error that ended the stream.
+    /// The producer's metadata of the error that ended the stream.
     pub fn error_metadata(&self) -> Metadata {
         self.inbox.error_metadata()
     }
 
-    /// Asks the producer for the end.
+    /// Asks the producer to end the stream early.
     ///
-    /// What it had sent, and what it sends until it has noticed, can be read; then the stream ends. An error that had come
-    /// before is still told, none that comes after it. Calls after the first do nothing.
+    /// - Batches sent before the producer notices can still be read; then the stream ends.
+    /// - An error reported before the cancellation is still returned, later ones are not.
+    /// - Calls after the first do nothing.
     pub fn cancel(&self) {
         self.inbox.cancel();
     }
 
     /// Extracts and checks one array.
-    fn extract(arrival: Arrival, opening: &Opening) -> Result<ImportedArray> {
-        let array = arrival.extract()?;
-        if array.device_type != opening.device_type {
+    fn extract(task: PendingTask, info: &StreamInfo) -> Result<ImportedArray> {
+        let array = task.extract()?;
+        if array.device_type != info.device_type {
             return Err(Error::Invalid(format!(
                 "async stream: an array on {} from a producer that announced {} (R91)",
-                array.device_type, opening.device_type
+                array.device_type, info.device_type
             )));
         }
-        // SAFETY: as the caller of `new` promised for the producer.
-        unsafe { ImportedArray::import_ref(array, &opening.field) }
+        // SAFETY: the producer's arrays are importable, by the contract of `new`.
+        unsafe { ImportedArray::import_ref(array, &info.field) }
     }
 }
 
@@ -226,15 +238,15 @@ impl Stream for AsyncDeviceStream {
             return Poll::Ready(None);
         }
         match self.inbox.next(cx) {
-            Next::Task(mut arrival, opening) => {
-                self.metadata = std::mem::take(&mut arrival.metadata);
-                let array = Self::extract(arrival, &opening);
+            Next::Task(mut task, info) => {
+                self.metadata = std::mem::take(&mut task.metadata);
+                let array = Self::extract(task, &info);
                 match array {
                     Ok(_) => self.inbox.request(),
                     Err(_) => self.done = true,
                 }
                 Poll::Ready(Some(array.map_err(|error| {
-                    let error = self.inbox.reported(error);
+                    let error = self.inbox.prefer_reported(error);
                     self.inbox.abandon();
                     error
                 })))
@@ -259,11 +271,12 @@ impl FusedStream for AsyncDeviceStream {
 
 impl fmt::Debug for AsyncDeviceStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsyncDeviceStream").field("opening", &self.inbox.opened()).field("done", &self.done).finish()
+        f.debug_struct("AsyncDeviceStream").field("info", &self.inbox.info()).field("done", &self.done).finish()
     }
 }
 
-/// The inbox behind a handler, kept alive during a callback: whatever this calls may come back and release it.
+/// The inbox behind a handler, kept alive during a callback, because a waker may release it
+/// meanwhile.
 ///
 /// # Safety
 /// `handler` is null or one of `AsyncDeviceStream::new` whose memory is live.
@@ -273,21 +286,21 @@ unsafe fn inbox(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) -> Option<Arc<I
     if private_data.is_null() {
         return None;
     }
-    // SAFETY: from `Arc::into_raw`; `release`, which takes that reference back, sets it to null.
+    // SAFETY: from `Arc::into_raw`; `release` sets it to null when it takes the reference back.
     let kept = ManuallyDrop::new(unsafe { Arc::from_raw(private_data.cast::<Inbox>()) });
     Some(Arc::clone(&kept))
 }
 
 unsafe extern "C" fn on_schema(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, schema: *mut FFI_ArrowSchema) -> c_int {
     let taken = guard("on_schema", || {
-        // SAFETY: `handler` is live, as the producer must see to.
+        // SAFETY: `handler` is live, as the producer guarantees.
         let Some(inbox) = (unsafe { inbox(handler) }) else { return Ok(libc::EINVAL) };
         let schema = match schema.is_null() {
             true => FFI_ArrowSchema::empty(),
-            // SAFETY: a schema for us to move out (R65), also if it is refused.
+            // SAFETY: the consumer moves the schema out (R65), even if it refuses it.
             false => unsafe { FFI_ArrowSchema::from_raw(schema) },
         };
-        // SAFETY: live as above, and its producer set before this call (R79).
+        // SAFETY: live as above; its producer was set before this call (R79).
         Ok(inbox.on_schema(schema, unsafe { (*handler).producer }))
     });
     taken.unwrap_or(libc::EIO)
@@ -299,13 +312,13 @@ unsafe extern "C" fn on_next_task(
     metadata: *const c_char,
 ) -> c_int {
     let taken = guard("on_next_task", || {
-        // SAFETY: `handler` is live, as the producer must see to.
+        // SAFETY: `handler` is live, as the producer guarantees.
         let Some(inbox) = (unsafe { inbox(handler) }) else { return Ok(libc::EINVAL) };
         if task.is_null() {
             inbox.on_end();
             return Ok(0);
         }
-        // SAFETY: a task for us to copy (R67), with metadata that is valid during the call (R90).
+        // SAFETY: the consumer copies the task (R67); the metadata is valid during the call (R90).
         let (task, metadata) = unsafe { (*task, decode(metadata)) };
         Ok(inbox.on_next_task(task, metadata))
     });
@@ -318,13 +331,14 @@ unsafe extern "C" fn on_error(
     message: *const c_char,
     metadata: *const c_char,
 ) {
-    // Nobody can be told of a panic; here, and below.
+    // C takes no error here or in `release`, so a panic is swallowed.
     let _ = guard("on_error", || {
-        // SAFETY: `handler` is live, as the producer must see to.
+        // SAFETY: `handler` is live, as the producer guarantees.
         let Some(inbox) = (unsafe { inbox(handler) }) else { return Ok(()) };
-        // SAFETY: null or text, valid during the call.
+        // SAFETY: null or a C string, valid during the call.
         let message = (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned());
-        // SAFETY: null or encoded metadata, valid during the call. What cannot be read must not hide the error.
+        // SAFETY: null or encoded metadata, valid during the call. Broken metadata must not hide
+        // the error.
         let metadata = unsafe { decode(metadata) }.unwrap_or_default();
         inbox.on_error(code, message, metadata);
         Ok(())
@@ -333,16 +347,17 @@ unsafe extern "C" fn on_error(
 
 unsafe extern "C" fn release(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
     let _ = guard("release", || {
-        // SAFETY: `handler` is live, as the producer must see to.
+        // SAFETY: `handler` is live, as the producer guarantees.
         let Some(inbox) = (unsafe { inbox(handler) }) else { return Ok(()) };
         inbox.on_release();
-        // SAFETY: the memory is the inbox's, which is still held here.
+        // SAFETY: the memory is the inbox's, which `inbox` keeps alive.
         let reference = unsafe {
             (*handler).release = None;
             ptr::replace(&raw mut (*handler).private_data, ptr::null_mut())
         };
         if !reference.is_null() {
-            // SAFETY: the reference of `AsyncDeviceStream::new`, taken back once: the pointer is null from now on.
+            // SAFETY: the reference of `AsyncDeviceStream::new`; the pointer is null from now on,
+            // so this runs once.
             drop(unsafe { Arc::from_raw(reference.cast::<Inbox>()) });
         }
         Ok(())

@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0
-//! The producer object that a consumer in C gets: it counts what is asked for, and wakes the producer's task.
-//!
-//! `request` and `cancel` come from any thread, also from inside the consumer's callbacks. They only note what was asked:
-//! the task makes all callbacks (R86).
+// The producer object for a C consumer: it counts requested batches and wakes the producer's
+// future.
+//
+// `request` and `cancel` come from any thread, even within the consumer's callbacks. They only
+// record the request; the future makes all callbacks (R86).
 
 use std::ffi::c_char;
 use std::ptr::NonNull;
@@ -15,53 +15,53 @@ use crate::Error;
 use crate::callback::guard;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowAsyncProducer};
 
-/// What a consumer has asked for.
+/// The consumer's demand: requested batches, cancellation and failure.
 ///
-/// The task of the producer and every delivered batch hold one reference each: consumers call `request` before they
-/// extract, also after they were released (R96).
+/// The producer's future and every delivered batch hold a reference, because consumers call
+/// `request` before they extract, and even after their release (R96).
 pub(super) struct Demand {
-    state: Mutex<State>,
-    /// The task of the producer.
+    state: Mutex<DemandState>,
+    /// Wakes the producer's future.
     pub waker: AtomicWaker,
     raw: NonNull<FFI_ArrowAsyncProducer>,
-    /// What `additional_metadata` points to (R90).
+    /// The bytes behind `additional_metadata` (R90).
     _metadata: Option<Vec<u8>>,
 }
 
-// SAFETY: `raw` is written before it is shared, and freed when nobody shares it.
+// SAFETY: `raw` is written before it is shared, and freed with the last reference.
 unsafe impl Send for Demand {}
-// SAFETY: the same; all else is synchronised.
+// SAFETY: as above; the rest is synchronised.
 unsafe impl Sync for Demand {}
 
 impl Drop for Demand {
     fn drop(&mut self) {
-        // SAFETY: a box, by `new`; the handler is released and every batch extracted.
+        // SAFETY: boxed in `new`; the handler is released and every batch extracted.
         drop(unsafe { Box::from_raw(self.raw.as_ptr()) });
     }
 }
 
 #[derive(Default)]
-struct State {
-    /// Batches requested and not delivered.
+struct DemandState {
+    /// Batches requested and not yet delivered.
     credit: i64,
-    /// There was a request.
+    /// Whether there was a request.
     started: bool,
     cancelled: bool,
-    /// A request or an extraction that failed; the first one counts.
+    /// The first failed request or extraction.
     failure: Option<Error>,
-    /// The handler is released, or about to be.
+    /// Whether the handler is released, or about to be.
     closed: bool,
 }
 
-/// What the task of the producer has to do.
-pub(super) enum Wish {
-    /// Nothing: not even the source is to be started.
+/// The next action of the producer's future.
+pub(super) enum Action {
+    /// Wait for the first request, without polling the source.
     Idle,
-    /// So many batches, which may be none.
+    /// Deliver up to this many batches, which may be 0.
     Batches(i64),
-    /// To report this and end.
+    /// Report the error and end.
     Fail(Error),
-    /// To end.
+    /// End without a report.
     Cancel,
 }
 
@@ -75,7 +75,7 @@ impl Demand {
             private_data: std::ptr::null_mut(),
         })));
         let demand = Arc::new(Self { state: Mutex::default(), waker: AtomicWaker::new(), raw, _metadata: metadata });
-        // SAFETY: nobody has `raw` yet. The pointer is good for as long as `raw` is.
+        // SAFETY: `raw` is not shared yet. The pointer is valid as long as `raw`.
         unsafe { (*raw.as_ptr()).private_data = Arc::as_ptr(&demand).cast_mut().cast() };
         demand
     }
@@ -84,31 +84,32 @@ impl Demand {
         self.raw.as_ptr()
     }
 
-    /// What is to be done now. A cancel comes before all else: none may end in an error (R89).
-    pub fn wish(&self) -> Wish {
+    /// The next action. Cancellation takes precedence, because a cancelled stream must not end in
+    /// an error (R89).
+    pub fn next_action(&self) -> Action {
         let state = self.state.lock();
         match &state.failure {
-            _ if state.cancelled => Wish::Cancel,
-            Some(error) => Wish::Fail(error.clone()),
-            None if state.started => Wish::Batches(state.credit),
-            None => Wish::Idle,
+            _ if state.cancelled => Action::Cancel,
+            Some(error) => Action::Fail(error.clone()),
+            None if state.started => Action::Batches(state.credit),
+            None => Action::Idle,
         }
     }
 
-    /// Counts a batch that is about to be delivered.
+    /// Deducts a batch that is about to be delivered.
     pub fn spend(&self) {
         let mut state = self.state.lock();
         state.credit = state.credit.saturating_sub(1);
     }
 
-    /// Notes that a delivered batch could not be extracted (R95).
+    /// Records the failed extraction of a delivered batch (R95).
     pub fn fail(&self, error: Error) {
-        self.note(|state| {
+        self.update(|state| {
             state.failure.get_or_insert(error);
         });
     }
 
-    /// Ends all notes, and tells whether the consumer has cancelled.
+    /// Ignores further requests, and returns whether the consumer has cancelled.
     pub fn close(&self) -> bool {
         let mut state = self.state.lock();
         state.closed = true;
@@ -116,23 +117,23 @@ impl Demand {
     }
 
     fn request(&self, n: i64) {
-        self.note(|state| {
+        self.update(|state| {
             if n > 0 {
                 state.credit = state.credit.saturating_add(n);
                 state.started = true;
             } else {
-                let text = format!("async stream: request({n}): the number of batches must be positive (R87)");
-                state.failure.get_or_insert(Error::Invalid(text));
+                let message = format!("async stream: request({n}): the number of batches must be positive (R87)");
+                state.failure.get_or_insert(Error::Invalid(message));
             }
         });
     }
 
     fn cancel(&self) {
-        self.note(|state| state.cancelled = true);
+        self.update(|state| state.cancelled = true);
     }
 
-    /// Changes the state and wakes the task, unless the stream is ending anyway (R88).
-    fn note(&self, change: impl FnOnce(&mut State)) {
+    /// Changes the state and wakes the future, unless the stream is ending anyway (R88).
+    fn update(&self, change: impl FnOnce(&mut DemandState)) {
         {
             let mut state = self.state.lock();
             if state.closed || state.cancelled {
@@ -145,9 +146,9 @@ impl Demand {
 }
 
 unsafe extern "C" fn request(producer: *mut FFI_ArrowAsyncProducer, n: i64) {
-    // What is asked for is noted before anything can panic: a waker.
+    // Only the waker can panic, after the request is recorded.
     let _ = guard("request", || {
-        // SAFETY: as the consumer must see to.
+        // SAFETY: valid, as the consumer guarantees.
         if let Some(demand) = unsafe { demand(producer) } {
             demand.request(n);
         }
@@ -158,7 +159,7 @@ unsafe extern "C" fn request(producer: *mut FFI_ArrowAsyncProducer, n: i64) {
 unsafe extern "C" fn cancel(producer: *mut FFI_ArrowAsyncProducer) {
     // As in `request`.
     let _ = guard("cancel", || {
-        // SAFETY: as the consumer must see to.
+        // SAFETY: valid, as the consumer guarantees.
         if let Some(demand) = unsafe { demand(producer) } {
             demand.cancel();
         }
@@ -166,14 +167,16 @@ unsafe extern "C" fn cancel(producer: *mut FFI_ArrowAsyncProducer) {
     });
 }
 
-/// The demand behind a producer, kept alive during a call: the task that it wakes may end meanwhile.
+/// The demand behind a producer, kept alive during a call, because the woken future may end
+/// meanwhile.
 ///
 /// # Safety
-/// `producer` is null, or one of `Demand::new` whose handler is not released or with a batch not extracted.
+/// `producer` is null, or one of `Demand::new` with a handler not released or a batch not
+/// extracted.
 unsafe fn demand(producer: *mut FFI_ArrowAsyncProducer) -> Option<Arc<Demand>> {
     // SAFETY: live, if not null.
     let private_data = unsafe { producer.as_ref() }?.private_data.cast::<Demand>();
-    // SAFETY: an `Arc` of `Demand::new`, of which a reference exists.
+    // SAFETY: an `Arc` of `Demand::new` with a live reference.
     unsafe {
         Arc::increment_strong_count(private_data);
         Some(Arc::from_raw(private_data))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The handler of a consumer on its way to a producer.
+//! The safe owner of a consumer's handler.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
@@ -9,11 +9,14 @@ use crate::{Error, Result};
 
 use arrow::ffi::FFI_ArrowSchema;
 
-/// The handler of a consumer, and with it the duty to call its `release` last and once.
+/// A consumer's handler, with the duty to call its `release` last and once.
 ///
-/// A consumer makes one ([`AsyncDeviceStream::new`](super::AsyncDeviceStream::new)) and gives it away: to a producer in C
-/// by [`into_raw`](Self::into_raw), to one of this crate as it is ([`produce`](super::produce)). One that is dropped calls
-/// `release` and nothing else, which the interface allows at any time (R94).
+/// A consumer makes one ([`AsyncDeviceStream::new`](super::AsyncDeviceStream::new)) and gives it to
+/// a producer:
+/// - in C, with [`into_raw`](Self::into_raw)
+/// - of this crate, with [`produce`](super::produce)
+///
+/// Dropping a handler calls `release` alone, which the interface allows at any time (R94).
 ///
 /// # Examples
 /// A function that C calls with a handler of its own:
@@ -41,13 +44,14 @@ pub struct AsyncHandler {
     raw: NonNull<FFI_ArrowAsyncDeviceStreamHandler>,
 }
 
-// SAFETY: callbacks may come from any thread, one at a time (R85), and only the one owner of this makes them.
+// SAFETY: callbacks may come from any thread, one at a time (R85); only the owner of this makes
+// them.
 unsafe impl Send for AsyncHandler {}
 
 impl Drop for AsyncHandler {
     fn drop(&mut self) {
         let raw = self.raw.as_ptr();
-        // SAFETY: `raw` is a live handler, as `from_raw` demands; this is its last call.
+        // SAFETY: `raw` is a live handler, by the contract of `from_raw`; this is its last call.
         unsafe {
             if let Some(release) = (*raw).release {
                 release(raw);
@@ -57,20 +61,20 @@ impl Drop for AsyncHandler {
 }
 
 impl AsyncHandler {
-    /// Takes over the handler of a consumer in C.
+    /// Imports the handler of a C consumer.
     ///
     /// # Errors
-    /// `Invalid` where `raw` is null, released, or lacks one of the callbacks, all of which are mandatory. What can be
-    /// released is released.
+    /// `Invalid` if `raw` is null, released, or lacks one of the mandatory callbacks. Its
+    /// `release`, if present, is called.
     ///
     /// # Safety
-    /// - `raw` is null or points to a handler that stays where it is until its `release` has been called, and that takes
+    /// - `raw` is null, or points to a handler that does not move before its `release`, and takes
     ///   callbacks from any thread (R63).
-    /// - Nobody else calls it.
+    /// - No other code calls it.
     pub unsafe fn from_raw(raw: *mut FFI_ArrowAsyncDeviceStreamHandler) -> Result<Self> {
         let missing = |what: &str| Error::Invalid(format!("async stream handler: {what} is null"));
         let handler = Self { raw: NonNull::new(raw).ok_or_else(|| missing("the pointer"))? };
-        // SAFETY: not null, and live as the caller says.
+        // SAFETY: not null, so live by this function's contract.
         let callbacks = unsafe {
             [
                 ("release", (*raw).release.is_none()),
@@ -85,10 +89,10 @@ impl AsyncHandler {
         }
     }
 
-    /// The pointer for a producer in C, which from now on has the duty to call `release`.
+    /// The pointer for a C producer, which takes over the duty to call `release`.
     ///
-    /// It points to memory of the consumer. That of this crate keeps it until `release` was called and the stream is
-    /// dropped, whichever is later.
+    /// It points to the consumer's memory. A consumer of this crate keeps it until `release` was
+    /// called and the stream is dropped.
     pub fn into_raw(self) -> *mut FFI_ArrowAsyncDeviceStreamHandler {
         let raw = self.raw.as_ptr();
         std::mem::forget(self);
@@ -98,37 +102,37 @@ impl AsyncHandler {
     /// Wraps a handler of this crate.
     ///
     /// # Safety
-    /// As for [`Self::from_raw`], and nothing is missing.
-    pub(super) unsafe fn of(raw: NonNull<FFI_ArrowAsyncDeviceStreamHandler>) -> Self {
+    /// As for [`Self::from_raw`]; no callback is missing.
+    pub(super) unsafe fn new(raw: NonNull<FFI_ArrowAsyncDeviceStreamHandler>) -> Self {
         Self { raw }
     }
 
-    /// Tells the consumer its producer, as must be done before any callback but `release` (R79).
+    /// Sets the producer object, which must precede any callback but `release` (R79).
     ///
     /// # Safety
-    /// `producer` stays valid until this is dropped.
+    /// `producer` stays valid until this drops.
     pub(super) unsafe fn set_producer(&mut self, producer: *mut FFI_ArrowAsyncProducer) {
-        // SAFETY: the handler is live; it is ours to write to until the first callback.
+        // SAFETY: the handler is live, and writable until the first callback.
         unsafe { (*self.raw.as_ptr()).producer = producer };
     }
 
     /// Calls `on_schema`, which moves the schema out.
     ///
     /// # Errors
-    /// What it returned, if not zero.
+    /// The returned code, if not zero.
     pub(super) fn on_schema(&mut self, schema: &mut FFI_ArrowSchema) -> Result<(), c_int> {
         let raw = self.raw.as_ptr();
-        // SAFETY: the handler is live, its producer set, and `&mut` makes the calls one at a time.
+        // SAFETY: the handler is live, its producer is set, and `&mut` makes calls one at a time.
         code(unsafe { (*raw).on_schema.map_or(0, |on_schema| on_schema(raw, schema)) })
     }
 
     /// Calls `on_next_task`.
     ///
     /// # Errors
-    /// What it returned, if not zero.
+    /// The returned code, if not zero.
     ///
     /// # Safety
-    /// `task` is null or a task not yet extracted, `metadata` null or encoded metadata.
+    /// `task` is null or a task not yet extracted, `metadata` is null or encoded metadata.
     pub(super) unsafe fn on_next_task(&mut self, task: *mut FFI_ArrowAsyncTask, metadata: *const c_char) -> Result<(), c_int> {
         let raw = self.raw.as_ptr();
         // SAFETY: as for `on_schema`.

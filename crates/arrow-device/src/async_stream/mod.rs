@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Async streams: a producer pushes batches at the pace that its consumer asks for.
+//! Async streams: a producer pushes batches at the rate that its consumer requests.
 //!
-//! The consumer allocates a handler and gives it to a producer ([`AsyncHandler`]). The producer calls it: the schema
-//! first, then a task per batch, of which each stands for one array until it is extracted, and `release` at the very end.
-//! Through the producer object the consumer asks for more batches, or for the end.
+//! The consumer allocates a handler and gives it to a producer ([`AsyncHandler`]). The producer
+//! calls it:
+//! 1. the schema
+//! 2. one task per batch, from which the consumer extracts an array
+//! 3. `release`
 //!
-//! [`AsyncDeviceStream`] is a consumer: a [`futures::Stream`] of arrays. [`produce`] is a producer: it serves any stream
-//! of arrays to a handler. Neither needs a runtime. `docs/conformance.md` lists the rules (R63–R97), which the names of the
-//! tests cite.
+//! Through the producer object the consumer requests more batches, or cancels.
+//!
+//! [`AsyncDeviceStream`] is a consumer: a [`futures::Stream`] of arrays. [`produce`] is a producer:
+//! it serves any stream of arrays to a handler. Neither needs a runtime. `docs/conformance.md`
+//! lists the rules (R63–R97), which test names cite.
 //!
 //! # Examples
-//! Both ends in one process; in real life one of them is another library.
+//! Both ends in one process; usually one of them is another library.
 //! ```
 //! use std::sync::Arc;
 //! use arrow::array::{ArrayRef, Int64Array, RecordBatch};
@@ -45,6 +49,7 @@ mod consumer;
 mod demand;
 mod handler;
 mod inbox;
+mod incoming;
 mod producer;
 mod task;
 #[cfg(test)]
@@ -59,10 +64,11 @@ pub use task::AsyncBatch;
 
 use crate::Error;
 
-/// Key-value pairs that go along with a stream, a batch or an error (R90), encoded as [`metadata`](crate::metadata) says.
+/// Key-value pairs of a stream, a batch or an error (R90), encoded as [`metadata`](crate::metadata)
+/// describes.
 pub type Metadata = Vec<(String, String)>;
 
-/// The number of a failure for C, where 0 would be success.
+/// The errno of a failure for C; never 0, which means success.
 fn failure_code(error: &Error) -> c_int {
     match error.errno() {
         0 => libc::EIO,

@@ -12,16 +12,17 @@ use arrow::datatypes::Field;
 use arrow::ffi::FFI_ArrowSchema;
 use futures::Stream;
 
-use super::demand::{Demand, Wish};
+use super::demand::{Action, Demand};
 use super::task::Delivery;
 use super::{AsyncBatch, AsyncHandler, Metadata, failure_code};
-use crate::callback::{c_text, guard};
+use crate::callback::{c_string, guard};
 use crate::ffi::ArrowDeviceType;
 use crate::metadata::encode;
 use crate::schema::export_field;
 use crate::{Error, Result};
 
-/// After so many batches in one poll the executor gets a turn, so that a source that is always ready starves nobody.
+/// Limit of batches in one poll. The executor then gets a turn, so an always-ready source starves
+/// no other task.
 const BATCHES_PER_POLL: usize = 32;
 
 type ErrorMetadata = Arc<dyn Fn(&Error) -> Metadata + Send + Sync>;
@@ -41,22 +42,22 @@ impl Default for ProduceOptions {
 }
 
 impl ProduceOptions {
-    /// What to tell the consumer about the whole stream, beside the schema's own metadata; by default nothing.
+    /// Sets metadata of the whole stream, beside the schema's own; by default none.
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = Some(metadata);
         self
     }
 
-    /// What to tell with an error, beside its number and text; by default nothing.
+    /// Sets a function for the metadata of errors, beside errno and message; by default none.
     pub fn with_error_metadata(mut self, metadata: impl Fn(&Error) -> Metadata + Send + Sync + 'static) -> Self {
         self.error_metadata = Some(Arc::new(metadata));
         self
     }
 
-    /// Whether to ask the source for one batch more than the consumer has requested; by default so.
+    /// Whether to poll the source for one batch more than requested; by default so.
     ///
-    /// Then the consumer learns of the end as soon as it has the last batch, also if it has requested no other; it might
-    /// wait for ever if not. It costs the memory of the batch that waits.
+    /// Then the consumer learns of the end with the last batch, even without another request.
+    /// Without it, such a consumer may wait forever. It costs the memory of one waiting batch.
     pub fn with_look_ahead(mut self, look_ahead: bool) -> Self {
         self.look_ahead = look_ahead;
         self
@@ -76,24 +77,25 @@ impl fmt::Debug for ProduceOptions {
 
 /// Serves the arrays of `source` to a handler.
 ///
-/// `field` is that of every array ([`schema::batch_field`](crate::schema::batch_field) for record batches), and each must be
-/// of `device_type` (R91).
+/// `field` describes every array ([`schema::batch_field`](crate::schema::batch_field) for record
+/// batches), and each array must be of `device_type` (R91).
 ///
-/// Nothing happens until the returned future is polled, by whatever executor. Then `on_schema` is called, and with every
-/// batch that the consumer has requested `on_next_task`; `source` is first polled after the first request. The future ends
-/// when it has called `release`, which it always does:
-/// - after the end of `source` and the end marker;
-/// - after an error of `source`, a batch on another device type, `request(n)` with `n <= 0`, a batch that could not be
-///   extracted, or a panic of `source` (`EIO`), each told by `on_error`;
-/// - without another word, once the consumer has cancelled or refused the schema or a batch (R81, R82, R89);
-/// - when the future is dropped before its end: with `on_error` and `ECANCELED`, as the data is not complete, or without,
-///   if the consumer has cancelled.
+/// The returned future calls `on_schema`, then `on_next_task` for every requested batch. It polls
+/// `source` only after the first request. It always ends with `release`:
+/// - After the end of `source`, with the end marker before.
+/// - After a failure, with `on_error` before. Failures are an error or panic (`EIO`) of `source`, a
+///   batch on another device type, `request(n)` with `n <= 0`, and a failed extraction.
+/// - Without a further call once the consumer has cancelled, or refused the schema or a batch (R81,
+///   R82, R89).
+/// - When the future drops early, with `on_error` and `ECANCELED` before, because data is missing;
+///   without it if the consumer has cancelled.
 ///
-/// `source` is dropped before `release`.
+/// `source` drops before `release`.
 ///
 /// # Threads
-/// The handler is called on the threads that poll or drop the future. An executor must not poll or drop it from inside
-/// its own waker: a consumer that requests would be called back from that very call (R86).
+/// The handler is called on the threads that poll or drop the future. An executor must not poll or
+/// drop it within its own waker. Otherwise a consumer that requests would be called back within
+/// that call (R86).
 ///
 /// # Examples
 /// Both ends on one thread:
@@ -131,12 +133,12 @@ where
         Err(error) => (None, Err(error)),
     };
     let demand = Demand::new(device_type, metadata);
-    // SAFETY: `AsyncProducer` holds the demand for longer than the handler.
+    // SAFETY: `AsyncProducer` holds the demand longer than the handler.
     unsafe { handler.set_producer(demand.raw()) };
     AsyncProducer {
         source: Some(Box::pin(source)),
         schema: Some(schema),
-        held: None,
+        buffered: None,
         handler: Some(handler),
         device_type,
         error_metadata: options.error_metadata,
@@ -145,12 +147,12 @@ where
     }
 }
 
-/// Runs [`produce`] on a thread of its own.
+/// Runs [`produce`] on a new thread.
 ///
-/// The thread ends after it has called `release`; joining it is not needed.
+/// The thread ends after `release`; joining it is optional.
 ///
 /// # Errors
-/// `Other` if the system has no thread; the handler has got `on_error` and `release` then.
+/// `Other` if the thread cannot be spawned; the handler has then got `on_error` and `release`.
 ///
 /// # Examples
 /// See [the module](super).
@@ -169,18 +171,18 @@ where
     Builder::new()
         .name("async-producer".into())
         .spawn(move || futures::executor::block_on(producer))
-        .map_err(|error| Error::Other(format!("async stream: no thread for its producer: {error}")))
+        .map_err(|error| Error::Other(format!("async stream: cannot spawn a thread for its producer: {error}")))
 }
 
 /// The future of [`produce`].
 #[must_use = "a producer does nothing unless it is polled"]
 pub struct AsyncProducer<S> {
     source: Option<Pin<Box<S>>>,
-    /// Until it was told.
+    /// `None` once passed to `on_schema`.
     schema: Option<Result<FFI_ArrowSchema>>,
-    /// A batch without a request.
-    held: Option<AsyncBatch>,
-    /// Until it was released.
+    /// A batch ahead of its request.
+    buffered: Option<AsyncBatch>,
+    /// `None` once released.
     handler: Option<AsyncHandler>,
     device_type: ArrowDeviceType,
     error_metadata: Option<ErrorMetadata>,
@@ -190,7 +192,7 @@ pub struct AsyncProducer<S> {
 
 impl<S> Drop for AsyncProducer<S> {
     fn drop(&mut self) {
-        self.finish(Some(Report::dropped()));
+        self.finish(Some(ErrorReport::dropped()));
     }
 }
 
@@ -204,7 +206,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         for _ in 0..BATCHES_PER_POLL {
-            // First, so that no wish is missed.
+            // Registered before the state is read, so that no request is missed.
             this.demand.waker.register(cx.waker());
             match this.step(cx) {
                 Step::Again => {}
@@ -223,17 +225,17 @@ where
 enum Step {
     Again,
     Wait,
-    End(Option<Report>),
+    End(Option<ErrorReport>),
 }
 
-/// What `on_error` is told.
-struct Report {
+/// The arguments of `on_error`.
+struct ErrorReport {
     code: c_int,
     message: CString,
     metadata: Option<Vec<u8>>,
 }
 
-impl Report {
+impl ErrorReport {
     fn dropped() -> Self {
         let message = c"async stream: its producer was dropped before its end".into();
         Self { code: libc::ECANCELED, message, metadata: None }
@@ -245,14 +247,14 @@ where
     S: Stream<Item = Result<B>>,
     B: Into<AsyncBatch>,
 {
-    /// Does what is to be done next, with one callback at most.
+    /// Does the next action, with one callback at most.
     fn step(&mut self, cx: &mut Context<'_>) -> Step {
         let Some(handler) = &mut self.handler else { return Step::End(None) };
-        let credit = match self.demand.wish() {
-            Wish::Cancel => return Step::End(None),
-            Wish::Fail(error) => return self.report(&error),
-            Wish::Idle => None,
-            Wish::Batches(credit) => Some(credit),
+        let credit = match self.demand.next_action() {
+            Action::Cancel => return Step::End(None),
+            Action::Fail(error) => return self.report(&error),
+            Action::Idle => None,
+            Action::Batches(credit) => Some(credit),
         };
         match self.schema.take() {
             Some(Err(error)) => return self.report(&error),
@@ -266,18 +268,18 @@ where
         }
         let Some(credit) = credit else { return Step::Wait };
         if credit > 0
-            && let Some(batch) = self.held.take()
+            && let Some(batch) = self.buffered.take()
         {
             return self.deliver(batch);
         }
-        if credit == 0 && (self.held.is_some() || !self.look_ahead) {
+        if credit == 0 && (self.buffered.is_some() || !self.look_ahead) {
             return Step::Wait;
         }
         match self.poll_source(cx) {
             Poll::Pending => Step::Wait,
-            // Asked again for the credit: the source may have taken long.
+            // The next step reads the credit again, which may have changed during the poll.
             Poll::Ready(Some(Ok(batch))) => {
-                self.held = Some(batch);
+                self.buffered = Some(batch);
                 Step::Again
             }
             Poll::Ready(Some(Err(error))) => self.report(&error),
@@ -306,7 +308,7 @@ where
         };
         let (delivery, mut task) = Delivery::new(batch, self.device_type, &self.demand);
         self.demand.spend();
-        // SAFETY: a new task, and metadata that lives until the call has returned (R90).
+        // SAFETY: a new task, and metadata that outlives the call (R90).
         match unsafe { handler.on_next_task(&mut task, pointer(&metadata)) } {
             Ok(()) => Step::Again,
             Err(_) => {
@@ -317,38 +319,39 @@ where
     }
 
     fn end(&mut self) -> Step {
-        // Whatever still computes for this stream ends before its consumer is told.
+        // Work for this stream ends before its consumer learns of the end.
         self.drop_source();
         if let Some(handler) = &mut self.handler {
-            // SAFETY: null is the end marker. That it is refused changes nothing: only `release` follows.
+            // SAFETY: null is the end marker. A refusal is ignored, because only `release` follows.
             unsafe { handler.on_next_task(std::ptr::null_mut(), std::ptr::null()) }.ok();
         }
         Step::End(None)
     }
 
     fn report(&self, error: &Error) -> Step {
-        // Metadata that fails must not hide the error.
-        let metadata = self.error_metadata.as_ref().and_then(|tell| guard("error metadata", || encode(tell(error))).ok());
-        Step::End(Some(Report { code: failure_code(error), message: c_text(&error.to_string()), metadata }))
+        // A failure of the metadata function must not hide the error.
+        let metadata = self.error_metadata.as_ref().and_then(|metadata| guard("error metadata", || encode(metadata(error))).ok());
+        Step::End(Some(ErrorReport { code: failure_code(error), message: c_string(&error.to_string()), metadata }))
     }
 }
 
 impl<S> AsyncProducer<S> {
-    /// Drops the source and releases the handler, once, with a report before if there is one and nobody has cancelled.
-    fn finish(&mut self, report: Option<Report>) {
+    /// Drops the source and releases the handler, once. Reports the error first, unless the
+    /// consumer has cancelled.
+    fn finish(&mut self, report: Option<ErrorReport>) {
         let Some(handler) = self.handler.take() else { return };
         self.drop_source();
         let cancelled = self.demand.close();
         match report {
-            // SAFETY: the metadata is encoded and lives until the call has returned.
+            // SAFETY: the metadata is encoded and outlives the call.
             Some(report) if !cancelled => unsafe { handler.fail(report.code, &report.message, pointer(&report.metadata)) },
             _ => drop(handler),
         }
     }
 
     fn drop_source(&mut self) {
-        let source = (self.source.take(), self.held.take());
-        // Whatever it was doing is over; its panic would only hide how the stream ended.
+        let source = (self.source.take(), self.buffered.take());
+        // A panic in the source's drop would only hide how the stream ended.
         let _ = guard("the source of an async stream", || {
             drop(source);
             Ok(())
@@ -360,7 +363,7 @@ impl<S> fmt::Debug for AsyncProducer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncProducer")
             .field("device_type", &self.device_type)
-            .field("held", &self.held)
+            .field("buffered", &self.buffered)
             .field("ended", &self.handler.is_none())
             .finish_non_exhaustive()
     }

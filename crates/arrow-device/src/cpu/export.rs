@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From arrow-rs arrays to device arrays of the device CPU.
+//! Export of arrow-rs arrays as CPU device arrays.
 
 use arrow::array::{Array, ArrayData, RecordBatch, StructArray};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
@@ -9,10 +9,10 @@ use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use crate::layout::{BufferKind, layout};
 use crate::{ArrayExport, Error, Result};
 
-/// Where the offsets of an array without elements may point: it has none, but C wants the first.
+/// The offsets of an empty array: it may have no buffer for them, but C requires the first offset.
 static NO_OFFSETS: [i64; 1] = [0];
 
-/// Gives away a host array, sharing its buffers.
+/// Exports a host array, sharing its buffers.
 ///
 /// # Errors
 /// `Unsupported` for types that the interface does not have.
@@ -31,8 +31,9 @@ pub fn export_array(array: &dyn Array) -> Result<FFI_ArrowDeviceArray> {
     export(&array.to_data())
 }
 
-/// Gives away a record batch as a struct array, sharing its buffers; its columns are sliced, the struct has neither offset
-/// nor validity (R33).
+/// Exports a record batch as a struct array, sharing its buffers.
+///
+/// Its columns are sliced; the struct has neither offset nor validity (R33).
 ///
 /// # Errors
 /// As [`export_array`].
@@ -40,7 +41,7 @@ pub fn export_batch(batch: &RecordBatch) -> Result<FFI_ArrowDeviceArray> {
     export(&StructArray::from(batch.clone()).to_data())
 }
 
-/// The nameless, nullable field of an array's type: what travels in the schema beside it.
+/// The unnamed, nullable field of an array's type, for the schema that accompanies it.
 pub fn field_of(array: &dyn Array) -> Field {
     Field::new("", array.data_type().clone(), true)
 }
@@ -53,8 +54,8 @@ fn node(data: &ArrayData) -> Result<ArrayExport> {
     let data_type = data.data_type();
     let layout = layout(data_type).map_err(|why| Error::Unsupported(format!("export of {data_type}: {why}")))?;
 
-    // What the pointers below point into. Each node owns only its own, so that a column which its consumer moved out keeps
-    // no other column.
+    // The buffers behind the pointers below. Each node owns only its own, so a column that its
+    // consumer moved out keeps no other column alive.
     let mut owner: Vec<Buffer> = data.buffers().to_vec();
     let mut pointers = Vec::with_capacity(layout.kinds().len());
     if layout.has_validity() {
@@ -76,16 +77,17 @@ fn node(data: &ArrayData) -> Result<ArrayExport> {
     }
 
     let null_count = if *data_type == DataType::Null { data.len() } else { data.null_count() };
-    let below = data.child_data().iter().map(node).collect::<Result<Vec<_>>>()?;
+    let children = data.child_data().iter().map(node).collect::<Result<Vec<_>>>()?;
     let export =
         ArrayExport::new(data.len()).offset(data.offset()).null_count(Some(null_count)).buffers(pointers).owner(Box::new(owner));
     Ok(match data_type {
-        DataType::Dictionary(_, _) => below.into_iter().fold(export, ArrayExport::dictionary),
-        _ => export.children(below),
+        DataType::Dictionary(_, _) => children.into_iter().fold(export, ArrayExport::dictionary),
+        _ => export.children(children),
     })
 }
 
-/// The validity's bits, element 0 of the buffers first: arrow-rs keeps an offset of its own for them, C has one for all.
+/// The validity bitmap from element 0 of the buffers on: arrow-rs keeps a separate offset for it, C
+/// has one offset for all buffers.
 fn validity(nulls: &NullBuffer, offset: usize) -> Buffer {
     if nulls.offset() == offset {
         return nulls.buffer().clone();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From foreign arrays in host memory to arrow-rs arrays.
+//! Import of foreign arrays in host memory as arrow-rs arrays.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,21 +11,24 @@ use arrow::datatypes::{DataType, Field, UnionMode};
 use crate::array::path::Path;
 use crate::callback::guard;
 use crate::ffi::ArrowDeviceType;
-use crate::layout::{BufferKind, MOST_BYTES, child_field};
+use crate::layout::{BufferKind, MAX_BYTES, child_field};
 use crate::{ArrayView, BufferView, Error, ImportedArray, Result};
 
-/// Whether memory of this device type is host memory: the CPU's, or pinned by CUDA or ROCm.
+/// Whether this device type is host memory: the CPU's, or pinned by CUDA or ROCm.
 pub fn is_host(device_type: ArrowDeviceType) -> bool {
     matches!(device_type, ArrowDeviceType::CPU | ArrowDeviceType::CUDA_HOST | ArrowDeviceType::ROCM_HOST)
 }
 
-/// Makes an arrow-rs array of a foreign one in host memory, sharing its buffers; those at odd addresses are copied.
+/// Builds an arrow-rs array from a foreign one in host memory, sharing its buffers; misaligned ones
+/// are copied.
 ///
-/// All values are checked against the type. The array is released when the last of the result's buffers drops.
+/// All values are validated. The foreign array is released when the last of the result's buffers
+/// drops.
 ///
 /// # Errors
-/// `Unsupported` if the array is not in host memory or has an event to wait on first (see
-/// [`ImportedArray::assume_complete`]); `Invalid` if values do not fit the type.
+/// - `Unsupported` if the array is not in host memory, or has an event (see
+///   [`ImportedArray::assume_complete`]).
+/// - `Invalid` if values do not fit the type.
 ///
 /// # Examples
 /// ```
@@ -44,15 +47,15 @@ pub fn import_array(array: ImportedArray) -> Result<ArrayRef> {
     guard("import of an array", || Ok(make_array(import(array)?)))
 }
 
-/// Makes a record batch of a foreign struct array in host memory, as [`import_array`] does.
+/// Builds a record batch from a foreign struct array in host memory, as [`import_array`] does.
 ///
 /// # Errors
-/// As [`import_array`]; also `Invalid` if the array is not a struct, if whole rows are null, or a column has nulls that its
-/// field does not allow.
+/// As [`import_array`]; also `Invalid` if the array is not a struct, has null rows, or a column has
+/// nulls against its field.
 pub fn import_batch(array: ImportedArray) -> Result<RecordBatch> {
     guard("import of a record batch", || {
         let Some(schema) = array.schema() else {
-            let what = Path::root(array.field()).invalid("expected a struct array, which record batches are");
+            let what = Path::root(array.field()).invalid("expected a struct array for a record batch");
             return Err(what);
         };
         let field = Arc::clone(array.field());
@@ -72,7 +75,7 @@ pub fn import_batch(array: ImportedArray) -> Result<RecordBatch> {
 fn import(array: ImportedArray) -> Result<ArrayData> {
     let path = Path::root(array.field());
     if !is_host(array.device_type()) {
-        return Err(path.unsupported(format_args!("its memory is that of {}, not the host's", array.device_type())));
+        return Err(path.unsupported(format_args!("it is in memory of {}, not of the host", array.device_type())));
     }
     if !array.sync_event().is_null() {
         return Err(path.unsupported(format_args!("it has an event of {} to wait on first", array.device_type())));
@@ -87,7 +90,7 @@ struct Importer<'a> {
 
 impl Importer<'_> {
     fn data(&self, view: &ArrayView<'_>, path: &Path<'_>) -> Result<ArrayData> {
-        // Nothing of it needs reading, and its buffers may be anything (R46).
+        // An empty array has no values to read, and its buffers may be anything (R46).
         if view.len() == 0 {
             return Ok(ArrayData::new_empty(view.data_type()));
         }
@@ -106,21 +109,21 @@ impl Importer<'_> {
             .buffers(buffers)
             .child_data(self.children(view, path)?)
             .align_buffers(true);
-        // SAFETY: not used before `validate` has accepted it.
+        // SAFETY: unused until `validate` accepts it.
         let data = unsafe { builder.build_unchecked() };
         validate(data, path).map(|data| slice(&data, 0, data.len()))
     }
 
-    /// A buffer of `len_bytes`, shared with the foreign array.
+    /// A buffer of `len_bytes`, which shares the foreign array's memory.
     fn buffer(&self, buffer: &BufferView<'_>, len_bytes: usize, path: &Path<'_>) -> Result<Buffer> {
-        // Empty ones may be null or dangle.
+        // Empty buffers may be null or dangling.
         if len_bytes == 0 {
             return Ok(Buffer::default());
         }
         let Some(ptr) = NonNull::new(buffer.ptr.cast_mut().cast::<u8>()) else {
             return Err(path.invalid(format_args!("a buffer is null, expected {len_bytes} bytes")));
         };
-        // SAFETY: the import's caller promised these bytes, and the owner keeps them until the last buffer drops.
+        // SAFETY: readable by the import's contract; the owner lives until the last buffer drops.
         Ok(unsafe { Buffer::from_custom_allocation(ptr, len_bytes, Arc::clone(self.owner) as _) })
     }
 
@@ -145,7 +148,7 @@ impl Importer<'_> {
         if let Some(dictionary) = view.dictionary() {
             children.push(self.data(&dictionary, &path.dictionary(dictionary.data_type()))?);
         }
-        // Values without a run are allowed; arrow-rs wants as many as there are runs.
+        // The format allows more values than runs; arrow-rs wants equal numbers.
         if let (DataType::RunEndEncoded(_, _), [ends, values]) = (view.data_type(), children.as_mut_slice()) {
             *values = values.slice(0, ends.len());
         }
@@ -153,10 +156,12 @@ impl Importer<'_> {
     }
 }
 
-/// A part of an array in which nothing that slices its children has an offset.
+/// A slice of an array, without offsets in the nodes that slice their children.
 ///
-/// arrow-rs takes such offsets twice where they are nested: `ArrayData::slice` moves the children of a struct as well as
-/// its own offset, and the constructors of structs, fixed-size lists and sparse unions slice their children by that.
+/// arrow-rs applies such nested offsets twice:
+/// - `ArrayData::slice` shifts the children of a struct as well as its own offset.
+/// - The constructors of structs, fixed-size lists and sparse unions slice their children by that
+///   offset.
 fn slice(data: &ArrayData, offset: usize, len: usize) -> ArrayData {
     let start = data.offset() + offset;
     let (buffers, size) = match data.data_type() {
@@ -170,16 +175,16 @@ fn slice(data: &ArrayData, offset: usize, len: usize) -> ArrayData {
     let children = data.child_data().iter().map(|child| slice(child, start * size, len * size)).collect();
     let nulls = data.nulls().map(|nulls| nulls.slice(offset, len));
     let builder = data.clone().into_builder().offset(0).len(len).nulls(nulls).buffers(buffers).child_data(children);
-    // SAFETY: the array has been validated, its children are as long as it needs, and this is a part of it.
+    // SAFETY: part of a validated array, whose children are long enough.
     unsafe { builder.build_unchecked() }
 }
 
-/// The bytes of a string array: its last offset.
+/// The size of a string array's bytes: its last offset.
 fn last_offset(view: &ArrayView<'_>, path: &Path<'_>) -> Result<usize> {
     let end = view.offset() + view.len();
     let last = match view.buffer(1) {
         Some(BufferView { kind: BufferKind::Offsets(4), ptr, .. }) => {
-            // SAFETY: the check saw a buffer for this many offsets; they may lie at any address.
+            // SAFETY: the check saw a buffer for this many offsets; the read may be unaligned.
             i64::from(unsafe { ptr.cast::<i32>().add(end).read_unaligned() })
         }
         Some(BufferView { kind: BufferKind::Offsets(8), ptr, .. }) => {
@@ -188,16 +193,16 @@ fn last_offset(view: &ArrayView<'_>, path: &Path<'_>) -> Result<usize> {
         }
         _ => 0,
     };
-    let bytes = usize::try_from(last).ok().filter(|bytes| *bytes <= MOST_BYTES);
+    let bytes = usize::try_from(last).ok().filter(|bytes| *bytes <= MAX_BYTES);
     bytes.ok_or_else(|| path.invalid(format_args!("its last offset cannot be {last}")))
 }
 
-/// Checks the values of one node; those below it have been checked.
+/// Validates the values of one node, whose children are already validated.
 fn validate(data: ArrayData, path: &Path<'_>) -> Result<ArrayData> {
     data.validate().map_err(|error| path.invalid(error))?;
     check_nulls(&data, path)?;
     let Err(error) = data.validate_values() else { return Ok(data) };
-    // What a view of a null is, the format leaves open; arrow-rs does not.
+    // The format leaves the views of nulls open; arrow-rs validates them.
     let cleared = match data.data_type() {
         DataType::Utf8View | DataType::BinaryView => clear_null_views(&data),
         _ => None,
@@ -207,7 +212,7 @@ fn validate(data: ArrayData, path: &Path<'_>) -> Result<ArrayData> {
     Ok(cleared)
 }
 
-/// A copy of an array of views whose nulls are empty strings; `None` if it has no nulls.
+/// A copy of an array of views with empty strings as nulls; `None` if it has no nulls.
 fn clear_null_views(data: &ArrayData) -> Option<ArrayData> {
     let nulls = data.nulls()?;
     let (views, rest) = data.buffers().split_first()?;
@@ -218,13 +223,14 @@ fn clear_null_views(data: &ArrayData) -> Option<ArrayData> {
         }
     }
     let buffers = std::iter::once(Buffer::from_vec(views)).chain(rest.iter().cloned()).collect();
-    // SAFETY: not used before its values are validated; all else is as before.
+    // SAFETY: unused until its values are validated; all else is unchanged.
     Some(unsafe { data.clone().into_builder().buffers(buffers).build_unchecked() })
 }
 
-/// Refuses nulls of children whose fields allow none, unless the parent is null there.
+/// Refuses nulls in non-nullable children, unless the parent is null there.
 ///
-/// arrow-rs has such a check, but it expands the parent's bits to the child's, and how many those are is foreign too.
+/// arrow-rs has the same check, but it expands the parent's bitmap to the child's length, which is
+/// foreign.
 fn check_nulls(data: &ArrayData, path: &Path<'_>) -> Result<()> {
     let per_parent = match data.data_type() {
         DataType::Struct(_) => Some(1),
@@ -235,7 +241,7 @@ fn check_nulls(data: &ArrayData, path: &Path<'_>) -> Result<()> {
     for (index, child) in data.child_data().iter().enumerate() {
         let Some(field) = child_field(data.data_type(), index) else { continue };
         let Some(nulls) = child.nulls().filter(|_| !field.is_nullable()) else { continue };
-        // Elements of the child outside of the parent's slice do not matter.
+        // Elements of the child outside of the parent's slice are ignored.
         let hidden = |element: usize| match per_parent {
             Some(size) => match (element / size.max(1)).checked_sub(data.offset()) {
                 Some(parent) => parent >= data.len() || data.is_null(parent),
@@ -243,14 +249,14 @@ fn check_nulls(data: &ArrayData, path: &Path<'_>) -> Result<()> {
             },
             None => false,
         };
-        let shown = nulls.iter().enumerate().find(|(element, valid)| !valid && !hidden(*element));
-        if let Some((element, _)) = shown {
-            return Err(child_path(path, index, field, element));
+        let visible = nulls.iter().enumerate().find(|(element, valid)| !valid && !hidden(*element));
+        if let Some((element, _)) = visible {
+            return Err(null_element(path, index, field, element));
         }
     }
     Ok(())
 }
 
-fn child_path(path: &Path<'_>, index: usize, field: &Field, element: usize) -> Error {
-    path.child(index, field).invalid(format_args!("element {element} is null, the field allows no nulls"))
+fn null_element(path: &Path<'_>, index: usize, field: &Field, element: usize) -> Error {
+    path.child(index, field).invalid(format_args!("element {element} is null, but the field is not nullable"))
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Host arrays on both sides of the interface: arrow-rs arrays and record batches as device arrays of the device CPU, and
-//! back, without copying.
+//! Host arrays on both sides of the interface: arrow-rs arrays and record batches as CPU device
+//! arrays, and back, without copying.
 //!
-//! Foreign values are checked, not trusted: offsets, views, dictionary keys, run ends, type ids and UTF-8. What is wrong is
-//! an error.
+//! Foreign values are validated: offsets, views, dictionary keys, run ends, type ids and UTF-8. A
+//! violation is an error.
 
 mod export;
 mod import;

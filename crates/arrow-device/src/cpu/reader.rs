@@ -12,7 +12,7 @@ use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArrayStream};
 use crate::stream::{ArrowDeviceArrayStreamReader, export_iterator};
 use crate::{Error, Result, schema};
 
-/// Gives away what a reader reads, as a device stream of the device CPU.
+/// Exports a reader as a CPU device stream.
 ///
 /// # Errors
 /// `Unsupported` if C cannot express the schema.
@@ -40,9 +40,10 @@ pub fn export_reader(reader: impl RecordBatchReader + Send + 'static) -> Result<
     export_iterator(&field, ArrowDeviceType::CPU, reader.map(|batch| export_batch(&batch?)))
 }
 
-/// Reads a device stream in host memory as record batches, whose buffers stay the producer's.
+/// Imports a device stream in host memory as record batches, which share the producer's buffers.
 ///
-/// Its errors are those of [`import_batch`](super::import_batch), as `ArrowError::ExternalError`.
+/// The reader's errors are those of [`import_batch`], as
+/// `ArrowError::ExternalError`.
 ///
 /// # Errors
 /// `Invalid` if the arrays of the stream are not record batches.

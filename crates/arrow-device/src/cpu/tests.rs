@@ -14,7 +14,7 @@ use crate::{Error, ImportedArray, Result, schema};
 
 /// Imports an array exported in this module, as the type of `field`.
 fn import_as(array: FFI_ArrowDeviceArray, field: &Field) -> Result<ArrayRef> {
-    // SAFETY: the tests give structs that were exported here, with buffers of the sizes that their types need.
+    // SAFETY: exported by these tests, with buffers of the sizes that their types need.
     import_array(unsafe { ImportedArray::import(array, field)? })
 }
 
@@ -26,7 +26,7 @@ fn round_trip(array: &ArrayRef) {
     assert_eq!(back.data_type(), array.data_type());
     assert_eq!(&back, array);
     back.to_data().validate_full().unwrap();
-    // The result shares the memory, unless there is none to share.
+    // The result shares the memory, unless it needs none.
     assert_eq!(releases.count(), usize::from(back.is_empty() || back.data_type() == &DataType::Null), "{back:?}");
     drop(back);
     assert_eq!(releases.count(), 1);
@@ -75,7 +75,7 @@ fn r33_a_batch_is_a_struct_without_offset_or_validity() {
     // SAFETY: exported here.
     let imported = unsafe { ImportedArray::import(exported, &schema::batch_field(&batch.schema())).unwrap() };
     assert!(imported.view().validity().is_none());
-    // R34: real counts, all the way down.
+    // R34: real counts, in all nodes.
     assert!(imported.view().children().all(|column| column.null_count().is_some() && column.len() == 2));
     assert_eq!(import_batch(imported).unwrap(), batch);
 }
@@ -105,7 +105,7 @@ fn null_rows_and_forbidden_nulls_are_refused_in_batches() {
     let error = batch_of(rows(vec![true, false]), true).unwrap_err();
     assert!(error.to_string().ends_with("rows of a record batch must not be null"), "{error}");
     let error = batch_of(rows(vec![true, true]), false).unwrap_err();
-    assert_eq!(error.to_string(), "column 0 \"a\" (Int32): element 1 is null, the field allows no nulls");
+    assert_eq!(error.to_string(), "column 0 \"a\" (Int32): element 1 is null, but the field is not nullable");
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn nulls_that_the_parent_hides_are_allowed() {
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, None, Some(4)]));
     let list = FixedSizeListArray::new(Field::new("item", DataType::Int32, true).into(), 2, numbers, None);
     let strict = DataType::FixedSizeList(Field::new("item", DataType::Int32, false).into(), 2);
-    // As an array whose lists 0 and 1 hold one null each; hidden where both lists are null, or sliced away.
-    let shown = import_as(export_array(&list).unwrap(), &Field::new("", strict.clone(), true)).unwrap_err();
-    assert!(shown.to_string().contains("element 1 is null"), "{shown}");
+    // Lists 0 and 1 hold one null each, hidden where the list is null or sliced away.
+    let error = import_as(export_array(&list).unwrap(), &Field::new("", strict.clone(), true)).unwrap_err();
+    assert!(error.to_string().contains("element 1 is null"), "{error}");
     let hidden = list.to_data().into_builder().nulls(Some(vec![false, false].into())).build().unwrap();
     import_as(export_array(&make_array(hidden)).unwrap(), &Field::new("", strict, true)).unwrap();
 }
@@ -152,7 +152,7 @@ fn a_wrong_null_count_is_refused() {
     assert_eq!(error.to_string(), "array (Int32): null_count is 2, but the validity has 1 nulls");
 }
 
-/// The error for an array of `data_type` with these buffers and children, whose values are wrong.
+/// The import's error for an array of `data_type` with these buffers and children.
 #[track_caller]
 fn refused(data_type: DataType, len: usize, buffers: Vec<Buffer>, children: Vec<ArrayRef>) -> String {
     let children = children.iter().map(|child| child.to_data()).collect();
@@ -174,22 +174,22 @@ fn int32s(numbers: &[i32]) -> Buffer {
 
 #[test]
 fn hostile_string_offsets_are_refused() {
-    let text = || Buffer::from(b"abc");
-    let says = |offsets: &[i32]| refused(DataType::Utf8, offsets.len() - 1, vec![int32s(offsets), text()], vec![]);
+    let bytes = || Buffer::from(b"abc");
+    let says = |offsets: &[i32]| refused(DataType::Utf8, offsets.len() - 1, vec![int32s(offsets), bytes()], vec![]);
     assert!(says(&[0, 2, -1]).contains("its last offset cannot be -1"));
     assert!(says(&[0, 3, 2, 3]).contains("non-monotonic"));
     assert!(says(&[-1, 3]).contains("offset"));
     assert!(says(&[0, i32::MAX, 3]).contains("out of bounds"));
     let wide = Buffer::from_slice_ref([0i64, i64::MIN]);
-    assert!(refused(DataType::LargeBinary, 1, vec![wide, text()], vec![]).contains("its last offset"));
+    assert!(refused(DataType::LargeBinary, 1, vec![wide, bytes()], vec![]).contains("its last offset"));
 }
 
 #[test]
 fn invalid_utf8_is_refused() {
-    let text = || Buffer::from(b"a\xff\xc3\xbc".as_slice());
-    assert!(refused(DataType::Utf8, 1, vec![int32s(&[0, 4]), text()], vec![]).contains("Invalid UTF8"));
+    let bytes = || Buffer::from(b"a\xff\xc3\xbc".as_slice());
+    assert!(refused(DataType::Utf8, 1, vec![int32s(&[0, 4]), bytes()], vec![]).contains("Invalid UTF8"));
     // Cut within a character.
-    let cut = refused(DataType::Utf8, 2, vec![int32s(&[2, 3, 4]), text()], vec![]);
+    let cut = refused(DataType::Utf8, 2, vec![int32s(&[2, 3, 4]), bytes()], vec![]);
     assert!(cut.contains("UTF8") || cut.contains("utf-8"), "{cut}");
 }
 
@@ -198,8 +198,8 @@ fn hostile_views_are_refused() {
     let view =
         |len: u32, buffer: u32, offset: u32| ByteView::new(len, b"abcd").with_buffer_index(buffer).with_offset(offset).as_u128();
     let says = |view: u128| {
-        let text = Buffer::from(b"abcdefghijklmnop\xff");
-        refused(DataType::Utf8View, 1, vec![Buffer::from_slice_ref([view]), text], vec![])
+        let bytes = Buffer::from(b"abcdefghijklmnop\xff");
+        refused(DataType::Utf8View, 1, vec![Buffer::from_slice_ref([view]), bytes], vec![])
     };
     assert!(says(view(16, 1, 0)).contains("Invalid buffer index"));
     assert!(says(view(16, 0, 2)).contains("Invalid buffer slice"));
@@ -209,7 +209,7 @@ fn hostile_views_are_refused() {
 }
 
 #[test]
-fn views_of_nulls_may_be_anything() {
+fn views_of_nulls_may_be_invalid() {
     let garbage = ByteView::new(99, b"abcd").with_buffer_index(9).as_u128();
     let builder = ArrayDataBuilder::new(DataType::Utf8View).len(2).nulls(Some(vec![true, false].into()));
     // SAFETY: only exported, never read here.
@@ -251,11 +251,11 @@ fn hostile_lists_unions_and_runs_are_refused() {
     views(&[-1], &[1]);
 
     let members = || [(3, item())].into_iter().collect();
-    let dense = |id: i8, place: i32| {
+    let dense = |id: i8, value_offset: i32| {
         refused(
             DataType::Union(members(), arrow::datatypes::UnionMode::Dense),
             1,
-            vec![Buffer::from_slice_ref([id]), int32s(&[place])],
+            vec![Buffer::from_slice_ref([id]), int32s(&[value_offset])],
             vec![values.clone()],
         )
     };
@@ -294,16 +294,16 @@ fn r37_memory_of_devices_and_unfinished_memory_is_refused() {
     let import_on = |device: ArrowDeviceType, event: *mut std::ffi::c_void| {
         let mut exported = export_array(&Int32Array::from(vec![1])).unwrap();
         (exported.device_type, exported.sync_event) = (device, event);
-        // SAFETY: the memory is the host's, whatever the struct says.
+        // SAFETY: the memory is host memory, despite the struct's device type.
         unsafe { ImportedArray::import(exported, &Field::new("", DataType::Int32, true)).unwrap() }
     };
     let none = std::ptr::null_mut();
     let error = import_array(import_on(ArrowDeviceType::CUDA, none)).unwrap_err();
-    assert_eq!(error.to_string(), "array (Int32): its memory is that of CUDA, not the host's");
+    assert_eq!(error.to_string(), "array (Int32): it is in memory of CUDA, not of the host");
     assert!(matches!(error, Error::Unsupported(_)));
     // R8
     let error = import_array(import_on(ArrowDeviceType(99), none)).unwrap_err();
-    assert_eq!(error.to_string(), "array (Int32): its memory is that of device type 99, not the host's");
+    assert_eq!(error.to_string(), "array (Int32): it is in memory of device type 99, not of the host");
 
     let mut event = 1u64;
     let event = (&raw mut event).cast();
@@ -314,7 +314,7 @@ fn r37_memory_of_devices_and_unfinished_memory_is_refused() {
     import_array(unsafe { import_on(ArrowDeviceType::CUDA_HOST, event).assume_complete() }).unwrap();
 }
 
-/// The same tree with other bytes in its buffers, as far as these are not sizes that an import must believe.
+/// The same tree with random bytes in its buffers, except for sizes that an import cannot check.
 fn scrambled(data: &ArrayData, random: &mut impl FnMut() -> u8) -> ArrayData {
     let offsets = match data.data_type() {
         DataType::Utf8 | DataType::Binary => 4,
@@ -323,10 +323,11 @@ fn scrambled(data: &ArrayData, random: &mut impl FnMut() -> u8) -> ArrayData {
     };
     let mut scramble = |(index, buffer): (usize, &Buffer)| {
         let mut bytes = buffer.to_vec();
-        // The last offset is the size of the buffer behind it.
+        // The last offset is the size of the next buffer.
         let kept = if index == 0 && offsets > 0 { (data.len() + data.offset()) * offsets } else { bytes.len() };
         for byte in &mut bytes[..kept] {
-            // Mostly as it was, or nothing would get past the first check; small numbers are more often nearly right.
+            // Mostly unchanged, so that some inputs pass the first check; small numbers are more
+            // often nearly valid.
             match random() {
                 0..32 => *byte = random(),
                 32..64 => *byte = random() % 4,
@@ -359,7 +360,7 @@ fn scrambled_values_of_every_type_are_arrays_or_errors() {
             match import_as(super::export::export(&data).unwrap(), &field_of(&array)) {
                 Ok(back) => {
                     back.to_data().validate_full().unwrap();
-                    // Reads all values: what the checks missed would panic here, or fault.
+                    // Reads all values; an unchecked one would panic or fault.
                     let _ = format!("{back:?}");
                     good += 1;
                 }
@@ -375,7 +376,7 @@ fn scrambled_values_of_every_type_are_arrays_or_errors() {
 
 #[test]
 fn huge_lengths_without_memory_do_no_harm() {
-    // A list of 2^40 lists of 2^20 nothings, whose parents' bits nobody should expand.
+    // A list of 2^40 lists of 2^20 nulls: the import must not expand the bitmaps of the parents.
     let none = NullArray::new(1 << 60);
     let data_type = DataType::FixedSizeList(Field::new("item", DataType::Null, false).into(), 1 << 20);
     let builder = ArrayDataBuilder::new(data_type.clone()).len(1 << 40).add_child_data(none.to_data());

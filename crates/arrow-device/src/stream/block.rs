@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A future stream as a blocking iterator, on whatever thread asks, without a runtime (R62).
+//! A [`futures::Stream`] as a blocking iterator, on the calling thread and without a runtime (R62).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 
 use futures::Stream;
 
-/// Each `next` polls the stream and parks its thread until the stream has something.
+/// Each `next` polls the stream and parks its thread until an item is ready.
 pub(super) struct Blocking<S> {
     stream: Pin<Box<S>>,
 }
@@ -24,7 +24,7 @@ impl<S: Stream> Iterator for Blocking<S> {
     type Item = S::Item;
 
     fn next(&mut self) -> Option<S::Item> {
-        // Each call has a waker of its own: the next may come from another thread (R59).
+        // Each call has its own waker: the next call may come from another thread (R59).
         let parked = Arc::new(Parked { thread: thread::current(), woken: AtomicBool::new(false) });
         let waker = Waker::from(Arc::clone(&parked));
         let mut context = Context::from_waker(&waker);
@@ -39,7 +39,7 @@ impl<S: Stream> Iterator for Blocking<S> {
 
 struct Parked {
     thread: Thread,
-    // Others may unpark the thread for reasons of their own.
+    // Tells a wake from a spurious unpark.
     woken: AtomicBool,
 }
 

@@ -8,15 +8,17 @@ use arrow::ffi::FFI_ArrowSchema;
 use futures::Stream;
 
 use super::block::Blocking;
-use crate::callback::{c_text, guard};
+use crate::callback::{c_string, guard};
 use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
 use crate::{Error, Result, schema};
 
-/// Gives away what an iterator yields as a device stream.
+/// Exports an iterator as a device stream.
 ///
-/// `field` is that of every array ([`schema::batch_field`] for record batches), and each must be of `device_type` (R49).
-/// After the iterator's end or first error it is dropped; asked again, the stream ends or fails in the same way (R60). A
-/// panic in it is an error of the stream.
+/// - `field` describes every array ([`schema::batch_field`] for record batches), and each array
+///   must be of `device_type` (R49).
+/// - The iterator is dropped after its end or first error. Later calls repeat that end or error
+///   (R60).
+/// - A panic in the iterator is an error of the stream.
 ///
 /// # Errors
 /// `Unsupported` if C cannot express the field.
@@ -28,22 +30,24 @@ where
     I: IntoIterator<Item = Result<FFI_ArrowDeviceArray>>,
     I::IntoIter: Send + 'static,
 {
-    // Fail here, where there is somebody to tell, rather than at the consumer's first call.
+    // Fails here, at the caller, rather than at the consumer's first call.
     drop(schema::export_field(field)?);
     let source = Source::Live(Box::new(arrays.into_iter()));
-    let private = Private { device_type, field: field.clone(), source, last_error: None };
+    let exported = ExportedStream { device_type, field: field.clone(), source, last_error: None };
     Ok(FFI_ArrowDeviceArrayStream {
         device_type,
         get_schema: Some(get_schema),
         get_next: Some(get_next),
         get_last_error: Some(get_last_error),
         release: Some(release),
-        private_data: Box::into_raw(Box::new(private)).cast(),
+        private_data: Box::into_raw(Box::new(exported)).cast(),
     })
 }
 
-/// Like [`export_iterator`], for a future stream: `get_next` polls it on the thread that calls, and parks that thread while
-/// the stream has nothing. No runtime is entered; a stream that needs one must bring it.
+/// Like [`export_iterator`], for a [`futures::Stream`].
+///
+/// `get_next` polls it on the calling thread, and parks that thread while the stream is pending. No
+/// runtime is entered; a stream that needs one must bring it.
 ///
 /// # Errors
 /// As [`export_iterator`].
@@ -72,12 +76,12 @@ where
     export_iterator(field, device_type, Blocking::new(arrays))
 }
 
-/// What an exported stream owns.
-struct Private {
+/// The private data of an exported stream.
+struct ExportedStream {
     device_type: ArrowDeviceType,
     field: Field,
     source: Source,
-    /// Of the last call; stays until the next (R56).
+    /// The message of the last call's error; valid until the next call (R56).
     last_error: Option<CString>,
 }
 
@@ -87,7 +91,7 @@ enum Source {
     Failed(Error),
 }
 
-impl Private {
+impl ExportedStream {
     /// The next array; a released one at the end.
     fn next(&mut self) -> Result<FFI_ArrowDeviceArray> {
         let mut arrays = match std::mem::replace(&mut self.source, Source::Ended) {
@@ -102,7 +106,7 @@ impl Private {
         if matches!(next, Ok(Some(_))) {
             self.source = Source::Live(arrays);
         } else {
-            // What else it holds is not needed for the same answer again; a panic in its drop changes nothing.
+            // Repeating the end or error needs no iterator; a panic in its drop changes nothing.
             let _ = guard("the end of the stream", || {
                 drop(arrays);
                 Ok(())
@@ -119,7 +123,7 @@ impl Private {
 
     fn check(&self, array: FFI_ArrowDeviceArray) -> Result<FFI_ArrowDeviceArray> {
         if array.is_released() {
-            // C would take it for the end.
+            // C would read it as the end.
             return Err(Error::Other("the stream's source gave a released array".into()));
         }
         if array.device_type != self.device_type {
@@ -130,92 +134,97 @@ impl Private {
     }
 }
 
-/// Runs a callback: its errno, with the text kept for `get_last_error`.
+/// Runs a callback and returns its errno; keeps the message for `get_last_error`.
 ///
 /// # Safety
-/// `stream` is null, or a stream of this module that nobody else uses during the call (R59).
-unsafe fn call(stream: *mut FFI_ArrowDeviceArrayStream, name: &str, body: impl FnOnce(&mut Private) -> Result<()>) -> c_int {
-    // SAFETY: as this function's own condition.
-    let Some(private) = (unsafe { private(stream) }) else { return libc::EINVAL };
-    private.last_error = None;
-    match guard(name, || body(private)) {
+/// `stream` is null, or a stream of this module without a concurrent call (R59).
+unsafe fn call(
+    stream: *mut FFI_ArrowDeviceArrayStream,
+    name: &str,
+    body: impl FnOnce(&mut ExportedStream) -> Result<()>,
+) -> c_int {
+    // SAFETY: the caller upholds the contract.
+    let Some(exported) = (unsafe { exported(stream) }) else { return libc::EINVAL };
+    exported.last_error = None;
+    match guard(name, || body(exported)) {
         Ok(()) => 0,
         Err(error) => {
-            private.last_error = Some(c_text(&error.to_string()));
+            exported.last_error = Some(c_string(&error.to_string()));
             error.errno()
         }
     }
 }
 
-/// What a stream owns; `None` if there is no stream, or it is released (R54).
+/// The stream's private data; `None` if the pointer is null or the stream is released (R54).
 ///
 /// # Safety
 /// As [`call`].
-unsafe fn private<'a>(stream: *mut FFI_ArrowDeviceArrayStream) -> Option<&'a mut Private> {
-    // SAFETY: null or a stream; the struct may have been moved, so only `private_data` counts.
+unsafe fn exported<'a>(stream: *mut FFI_ArrowDeviceArrayStream) -> Option<&'a mut ExportedStream> {
+    // SAFETY: null or a stream; only `private_data` is used, because the struct may have been
+    // moved.
     let stream = unsafe { stream.as_mut() }?;
     // SAFETY: boxed in `export_iterator`; null once released.
-    unsafe { stream.private_data.cast::<Private>().as_mut() }
+    unsafe { stream.private_data.cast::<ExportedStream>().as_mut() }
 }
 
-/// An output of C, cleared, so that it is a released struct whatever happens next (R36).
+/// Clears an output of C, so that it is a released struct even after an error (R36).
 ///
 /// # Safety
-/// `out` is null or can be written.
+/// `out` is null or writable.
 unsafe fn cleared<T>(out: *mut T, empty: T, name: &str) -> Result<*mut T> {
     if out.is_null() {
         return Err(Error::Invalid(format!("{name}: the output is null")));
     }
-    // SAFETY: not null, so writable by this function's own condition; what was there is not ours to drop.
+    // SAFETY: not null, so writable by this function's contract; the old content is not dropped.
     unsafe { out.write(empty) };
     Ok(out)
 }
 
 unsafe extern "C" fn get_schema(stream: *mut FFI_ArrowDeviceArrayStream, out: *mut FFI_ArrowSchema) -> c_int {
-    let body = |private: &mut Private| {
-        // SAFETY: C gives null or an output.
+    let body = |exported: &mut ExportedStream| {
+        // SAFETY: C passes null or an output.
         let out = unsafe { cleared(out, FFI_ArrowSchema::empty(), "get_schema")? };
-        let schema = schema::export_field(&private.field)?;
-        // SAFETY: `cleared` has written there; that struct owned nothing.
+        let schema = schema::export_field(&exported.field)?;
+        // SAFETY: `cleared` wrote there, and that struct owns nothing.
         unsafe { out.write(schema) };
         Ok(())
     };
-    // SAFETY: C gives null or a stream, one call at a time (R59).
+    // SAFETY: C passes null or a stream, one call at a time (R59).
     unsafe { call(stream, "get_schema", body) }
 }
 
 unsafe extern "C" fn get_next(stream: *mut FFI_ArrowDeviceArrayStream, out: *mut FFI_ArrowDeviceArray) -> c_int {
-    let body = |private: &mut Private| {
-        // SAFETY: C gives null or an output.
+    let body = |exported: &mut ExportedStream| {
+        // SAFETY: C passes null or an output.
         let out = unsafe { cleared(out, FFI_ArrowDeviceArray::empty(), "get_next")? };
-        let array = private.next()?;
-        // SAFETY: `cleared` has written there; that struct owned nothing.
+        let array = exported.next()?;
+        // SAFETY: `cleared` wrote there, and that struct owns nothing.
         unsafe { out.write(array) };
         Ok(())
     };
-    // SAFETY: C gives null or a stream, one call at a time (R59).
+    // SAFETY: C passes null or a stream, one call at a time (R59).
     unsafe { call(stream, "get_next", body) }
 }
 
 unsafe extern "C" fn get_last_error(stream: *mut FFI_ArrowDeviceArrayStream) -> *const c_char {
-    // SAFETY: C gives null or a stream, one call at a time (R59).
-    let private = unsafe { private(stream) };
-    private.and_then(|private| private.last_error.as_ref()).map_or(std::ptr::null(), |text| text.as_ptr())
+    // SAFETY: C passes null or a stream, one call at a time (R59).
+    let exported = unsafe { exported(stream) };
+    exported.and_then(|exported| exported.last_error.as_ref()).map_or(std::ptr::null(), |message| message.as_ptr())
 }
 
-/// Frees the stream; arrays and schemas it gave are their own (R57).
+/// Frees the stream; its arrays and schemas outlive it (R57).
 unsafe extern "C" fn release(stream: *mut FFI_ArrowDeviceArrayStream) {
-    // SAFETY: C gives null or a stream, one call at a time (R59).
+    // SAFETY: C passes null or a stream, one call at a time (R59).
     let Some(stream) = (unsafe { stream.as_mut() }) else { return };
     stream.release = None;
-    let private: *mut c_void = std::mem::replace(&mut stream.private_data, std::ptr::null_mut());
-    if private.is_null() {
+    let exported: *mut c_void = std::mem::replace(&mut stream.private_data, std::ptr::null_mut());
+    if exported.is_null() {
         return;
     }
-    // There is nobody to tell of a panic in the source's drop (R30).
+    // C takes no error from a release: a panic in the source's drop is swallowed (R30).
     let _ = guard("release", || {
         // SAFETY: boxed in `export_iterator`; only the first release finds it.
-        drop(unsafe { Box::from_raw(private.cast::<Private>()) });
+        drop(unsafe { Box::from_raw(exported.cast::<ExportedStream>()) });
         Ok(())
     });
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device streams: arrays of one schema, pulled one by one through a C callback that may block (R62).
+//! Device streams: arrays of one schema, pulled one by one through a C callback that may block
+//! (R62).
 //!
-//! Reading somebody's stream: [`ArrowDeviceArrayStreamReader`] is an iterator, and gives a [`futures::Stream`] whose polls
-//! never block ([`ArrowDeviceArrayStreamReader::into_stream`]). Giving one away: [`export_iterator`] and [`export_stream`].
+//! - Import: [`ArrowDeviceArrayStreamReader`] is an iterator.
+//!   [`ArrowDeviceArrayStreamReader::into_stream`] turns it into a [`futures::Stream`], whose polls
+//!   never block.
+//! - Export: [`export_iterator`] and [`export_stream`].
 //!
 //! ```
 //! use std::sync::Arc;

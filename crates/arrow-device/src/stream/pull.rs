@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A reader, whose calls block, as a future stream, whose polls do not: somebody else's thread pulls.
+//! A blocking reader as a non-blocking [`futures::Stream`]: another thread pulls.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use crate::callback::guard;
 use crate::ffi::ArrowDeviceType;
 use crate::{Error, ImportedArray, Result};
 
-/// Arrays of a device stream that another thread pulls.
+/// The arrays of a device stream, pulled by another thread.
 ///
-/// Made by [`ArrowDeviceArrayStreamReader::into_stream`]. Dropping it never waits: the thread ends, and releases the
-/// stream, once the call of the producer that it is in returns.
+/// Made by [`ArrowDeviceArrayStreamReader::into_stream`]. Dropping it never waits. The thread ends,
+/// and releases the stream, once its current call of the producer returns.
 pub struct DeviceArrayStream {
     shared: Arc<Shared>,
     field: FieldRef,
@@ -32,17 +32,19 @@ impl Drop for DeviceArrayStream {
         let unread = (std::mem::take(&mut state.queue), state.waker.take());
         drop(state);
         self.shared.changed.notify_one();
-        // Releases arrays, which calls their producer: not under the lock.
+        // Releasing arrays calls their producer, so this happens outside of the lock.
         drop(unread);
     }
 }
 
 impl ArrowDeviceArrayStreamReader {
-    /// Pulls on a thread of its own, at most `read_ahead` arrays before they are asked for; 0 pulls only while somebody
-    /// polls. More hides more of the producer's time, and holds more device memory.
+    /// Pulls on a new thread, at most `read_ahead` arrays before a poll asks for them; with 0 only
+    /// while a poll waits.
+    ///
+    /// A larger `read_ahead` hides more of the producer's latency, and holds more device memory.
     ///
     /// # Errors
-    /// `Other` if the system gives no thread; the stream is then released.
+    /// `Other` if the thread cannot be spawned; the stream is then released.
     ///
     /// # Examples
     /// ```
@@ -68,12 +70,14 @@ impl ArrowDeviceArrayStreamReader {
         let stream = self.into_stream_on(read_ahead, |pull| {
             spawned = thread::Builder::new().name("device-stream".into()).spawn(pull).map(|_| ());
         });
-        spawned.map_err(|error| Error::Other(format!("a thread to pull a device stream: {error}")))?;
+        spawned.map_err(|error| Error::Other(format!("cannot spawn a thread to pull a device stream: {error}")))?;
         Ok(stream)
     }
 
-    /// Like [`into_stream`](Self::into_stream), on a thread that `spawn` provides: it is given what to run, once, which
-    /// blocks until the stream ends or is dropped. With tokio: `|pull| { tokio::task::spawn_blocking(pull); }`.
+    /// Like [`into_stream`](Self::into_stream), on a thread that `spawn` provides.
+    ///
+    /// `spawn` gets a closure to run once, which blocks until the stream ends or is dropped. With
+    /// tokio: `|pull| { tokio::task::spawn_blocking(pull); }`.
     pub fn into_stream_on(self, read_ahead: usize, spawn: impl FnOnce(Box<dyn FnOnce() + Send>)) -> DeviceArrayStream {
         let shared = Arc::new(Shared::default());
         let stream =
@@ -85,12 +89,12 @@ impl ArrowDeviceArrayStreamReader {
 }
 
 impl DeviceArrayStream {
-    /// The field of every array.
+    /// The field of all arrays.
     pub fn field(&self) -> &FieldRef {
         &self.field
     }
 
-    /// The device type of every array.
+    /// The device type of all arrays.
     pub fn device_type(&self) -> ArrowDeviceType {
         self.device_type
     }
@@ -100,7 +104,7 @@ impl Stream for DeviceArrayStream {
     type Item = Result<ImportedArray>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Wakers are foreign code: cloned and dropped outside of the lock.
+        // Wakers are foreign code, so they are cloned and dropped outside of the lock.
         let mut waker = Some(context.waker().clone());
         let mut state = self.shared.lock();
         let next = match state.queue.pop_front() {
@@ -125,42 +129,42 @@ impl std::fmt::Debug for DeviceArrayStream {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
-    /// Tells the pulling thread of room, of demand, and of the drop.
+    state: Mutex<PullState>,
+    /// Signals room, demand or the drop to the pulling thread.
     changed: Condvar,
 }
 
 impl Shared {
-    /// Nothing panics under the lock, so what it guards is whole.
-    // The standard library's lock rather than parking_lot's, whose waiting Miri cannot follow.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Locks the state, ignoring poison: nothing panics under the lock.
+    // The standard library's lock, because Miri cannot follow parking_lot's waiting.
+    fn lock(&self) -> MutexGuard<'_, PullState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Default)]
-struct State {
+struct PullState {
     queue: VecDeque<Result<ImportedArray>>,
-    /// Set while somebody waits for an array.
+    /// Set while a poll waits for an array.
     waker: Option<Waker>,
-    /// Nothing will be added to the queue.
+    /// No more arrays will be queued.
     ended: bool,
     cancelled: bool,
 }
 
-/// The side of the pulling thread.
+/// The pulling thread's half.
 struct Puller {
     shared: Arc<Shared>,
     reader: Option<ArrowDeviceArrayStreamReader>,
 }
 
 impl Drop for Puller {
-    /// However the pulling ended, whoever polls must learn of it.
+    /// Ends the stream for its reader, however the pulling ended.
     fn drop(&mut self) {
         let never_ran = self.reader.is_some();
         let mut state = self.shared.lock();
         if never_ran && !state.ended {
-            state.queue.push_back(Err(Error::Other("the device stream's thread ended before the stream did".into())));
+            state.queue.push_back(Err(Error::Other("the device stream's thread ended before the stream".into())));
         }
         state.ended = true;
         let waker = state.waker.take();
@@ -175,11 +179,11 @@ impl Puller {
     fn run(&mut self, read_ahead: usize) {
         while self.wait_for_room(read_ahead) {
             let Some(reader) = &mut self.reader else { break };
-            // Nothing in there should panic, but if it did, nobody would be told of the end.
+            // A panic here would leave the reader waiting forever.
             let Some(next) = guard("get_next", || Ok(reader.next())).unwrap_or_else(|panic| Some(Err(panic))) else { break };
             let mut state = self.shared.lock();
             if state.cancelled {
-                // `next` is released after the lock is.
+                // `next` is released outside of the lock.
                 drop(state);
                 break;
             }
@@ -190,11 +194,11 @@ impl Puller {
                 waker.wake();
             }
         }
-        // Released here rather than with the job, so that the end is not told before.
+        // Releases the stream before `drop` signals the end.
         self.reader = None;
     }
 
-    /// Waits until another array may be pulled; false once nobody wants any.
+    /// Waits until another array may be pulled; returns false once the stream is dropped.
     fn wait_for_room(&self, read_ahead: usize) -> bool {
         let mut state = self.shared.lock();
         loop {

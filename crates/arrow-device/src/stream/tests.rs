@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Streams as C sees them, readers of hostile ones, and future streams over both.
+//! Exported streams through C, readers of hostile streams, and `futures::Stream`s on both sides.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::*;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
-use crate::testing::Releases;
+use crate::testing::{PanicOnDrop, Releases};
 use crate::{Error, Result, cpu, schema};
 
 fn field() -> Field {
@@ -45,19 +45,19 @@ fn numbers(arrays: impl Iterator<Item = Result<crate::ImportedArray>>) -> Result
     arrays.map(|array| Ok(cpu::import_array(array?)?.as_any().downcast_ref::<Int32Array>().unwrap().value(0))).collect()
 }
 
-/// The calls of a C consumer: outputs hold garbage before each call.
+/// The calls of a C consumer; outputs hold garbage before each call.
 struct Consumer(FFI_ArrowDeviceArrayStream);
 
 impl Consumer {
     fn next(&mut self) -> (c_int, FFI_ArrowDeviceArray) {
         let mut out = MaybeUninit::uninit();
         let code = self.next_into(&mut out);
-        // SAFETY: an export writes its output in every case, also where that is not asked for.
+        // SAFETY: an export writes its output in every case, even on errors.
         (code, unsafe { out.assume_init() })
     }
 
     fn next_into(&mut self, out: &mut MaybeUninit<FFI_ArrowDeviceArray>) -> c_int {
-        // SAFETY: the memory is ours; all its bytes are set.
+        // SAFETY: a local output; all its bytes are set.
         unsafe { out.as_mut_ptr().cast::<u8>().write_bytes(0xab, size_of::<FFI_ArrowDeviceArray>()) };
         // SAFETY: a live stream and an output.
         unsafe { self.0.get_next.unwrap()(&mut self.0, out.as_mut_ptr()) }
@@ -73,9 +73,9 @@ impl Consumer {
 
     fn last_error(&mut self) -> Option<String> {
         // SAFETY: a live stream.
-        let text = unsafe { self.0.get_last_error.unwrap()(&mut self.0) };
-        // SAFETY: null or a text.
-        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_string())
+        let message = unsafe { self.0.get_last_error.unwrap()(&mut self.0) };
+        // SAFETY: null or a C string.
+        (!message.is_null()).then(|| unsafe { CStr::from_ptr(message) }.to_str().unwrap().to_string())
     }
 }
 
@@ -90,7 +90,7 @@ fn r49_r52_arrays_come_in_order_then_the_end() {
 }
 
 #[test]
-fn r36_r60_the_end_is_a_full_struct_and_stays_the_end() {
+fn r36_r60_the_end_is_a_full_struct_and_repeats() {
     let mut consumer = Consumer(exported([array(1)]));
     assert_eq!(consumer.next().1.array.length, 1);
     for _ in 0..2 {
@@ -101,7 +101,7 @@ fn r36_r60_the_end_is_a_full_struct_and_stays_the_end() {
 }
 
 #[test]
-fn r51_r60_the_schema_can_be_asked_for_at_any_time() {
+fn r51_r60_get_schema_works_at_any_time() {
     let mut consumer = Consumer(exported([array(1)]));
     assert_eq!(consumer.schema(), field());
     assert_eq!(consumer.schema(), field());
@@ -110,7 +110,7 @@ fn r51_r60_the_schema_can_be_asked_for_at_any_time() {
 }
 
 #[test]
-fn r55_r60_an_error_is_told_again() {
+fn r55_r60_an_error_repeats() {
     let failure = Error::OutOfMemory("pool \"cuda:0\" is full\0".into());
     let mut consumer = Consumer(exported([array(1), Err(failure), array(2)]));
     assert_eq!((consumer.next().0, consumer.last_error()), (0, None));
@@ -118,10 +118,10 @@ fn r55_r60_an_error_is_told_again() {
         let (code, out) = consumer.next();
         assert_eq!((code, out.is_released()), (libc::ENOMEM, true));
         assert_eq!(consumer.last_error().unwrap(), "pool \"cuda:0\" is full\u{fffd}");
-        // R56: asking again changes nothing.
+        // R56: a second call changes nothing.
         assert_eq!(consumer.last_error().unwrap(), "pool \"cuda:0\" is full\u{fffd}");
     }
-    // A call that succeeds leaves no text.
+    // A successful call clears the message.
     consumer.schema();
     assert_eq!(consumer.last_error(), None);
 }
@@ -146,7 +146,7 @@ fn r61_errors_have_their_codes() {
 fn null_outputs_and_streams_are_einval() {
     let mut consumer = Consumer(exported([array(1)]));
     let (get_schema, get_next) = (consumer.0.get_schema.unwrap(), consumer.0.get_next.unwrap());
-    // SAFETY: nulls are taken.
+    // SAFETY: null is allowed.
     unsafe {
         assert_eq!(get_next(&mut consumer.0, null_mut()), libc::EINVAL);
         assert_eq!(consumer.last_error().unwrap(), "get_next: the output is null");
@@ -157,7 +157,7 @@ fn null_outputs_and_streams_are_einval() {
         assert!(consumer.0.get_last_error.unwrap()(null_mut()).is_null());
         consumer.0.release.unwrap()(null_mut());
     }
-    // The stream has lost nothing.
+    // No array was lost.
     assert_eq!(consumer.next().1.array.length, 1);
 }
 
@@ -165,7 +165,7 @@ fn null_outputs_and_streams_are_einval() {
 fn r54_a_released_stream_is_einval() {
     let mut consumer = Consumer(exported([array(1)]));
     let release = consumer.0.release.unwrap();
-    // SAFETY: the second call finds nothing.
+    // SAFETY: a repeated release does nothing.
     unsafe {
         release(&mut consumer.0);
         release(&mut consumer.0);
@@ -176,9 +176,9 @@ fn r54_a_released_stream_is_einval() {
 }
 
 #[test]
-fn r57_release_frees_the_source_and_leaves_what_was_given() {
-    let (source, given) = (Releases::default(), Releases::default());
-    let (token, array) = (source.token(), given.counted(array(1).unwrap()));
+fn r57_release_frees_the_source_and_leaves_the_arrays() {
+    let (source, released) = (Releases::default(), Releases::default());
+    let (token, array) = (source.token(), released.counted(array(1).unwrap()));
     let mut arrays = vec![array].into_iter();
     let mut consumer = Consumer(exported(std::iter::from_fn(move || {
         let _held = &token;
@@ -187,14 +187,14 @@ fn r57_release_frees_the_source_and_leaves_what_was_given() {
     let (_, out) = consumer.next();
     let schema = consumer.schema();
     drop(consumer);
-    assert_eq!((source.count(), given.count()), (1, 0));
+    assert_eq!((source.count(), released.count()), (1, 0));
     assert_eq!(schema, field());
     drop(out);
-    assert_eq!(given.count(), 1);
+    assert_eq!(released.count(), 1);
 }
 
 #[test]
-fn r30_a_panicking_source_is_an_error_for_good() {
+fn r30_a_panic_of_the_source_is_a_lasting_error() {
     let mut calls = 0;
     let mut consumer = Consumer(exported(std::iter::from_fn(move || -> Option<Result<FFI_ArrowDeviceArray>> {
         calls += 1;
@@ -207,22 +207,16 @@ fn r30_a_panicking_source_is_an_error_for_good() {
 }
 
 #[test]
-fn r30_a_source_that_panics_as_it_drops_stays_inside() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("source dropped");
-        }
-    }
-    let bomb = || {
-        let bomb = Bomb;
+fn r30_a_source_that_panics_on_drop_does_not_unwind_into_c() {
+    let panicking = || {
+        let guard = PanicOnDrop;
         exported(std::iter::from_fn(move || {
-            let _held = &bomb;
+            let _held = &guard;
             None
         }))
     };
-    drop(bomb());
-    let mut consumer = Consumer(bomb());
+    drop(panicking());
+    let mut consumer = Consumer(panicking());
     assert_eq!(consumer.next().0, 0);
 }
 
@@ -255,25 +249,25 @@ fn a_released_array_of_the_source_is_an_error_rather_than_the_end() {
 }
 
 #[test]
-fn a_field_that_c_cannot_express_is_refused_at_once() {
+fn a_field_that_c_cannot_express_is_refused_at_the_export() {
     let field = Field::new("a\0b", DataType::Int32, true);
     assert!(matches!(export_iterator(&field, ArrowDeviceType::CPU, []), Err(Error::Unsupported(_))));
 }
 
-/// A producer by hand, as C would write one.
-struct Hostile {
+/// A hand-written C producer.
+struct HostileProducer {
     code: c_int,
-    text: Option<CString>,
+    message: Option<CString>,
     schema_code: c_int,
-    /// What `get_next` writes, if anything.
+    /// The array that `get_next` writes, if any.
     array: Option<FFI_ArrowDeviceArray>,
     log: Vec<&'static str>,
     released: Releases,
 }
 
-impl Hostile {
+impl HostileProducer {
     fn new() -> Self {
-        Self { code: 0, text: None, schema_code: 0, array: None, log: vec![], released: Releases::default() }
+        Self { code: 0, message: None, schema_code: 0, array: None, log: vec![], released: Releases::default() }
     }
 
     fn stream(self) -> FFI_ArrowDeviceArrayStream {
@@ -294,8 +288,8 @@ impl Hostile {
 }
 
 unsafe extern "C" fn hostile_schema(stream: *mut FFI_ArrowDeviceArrayStream, out: *mut FFI_ArrowSchema) -> c_int {
-    // SAFETY: called with a stream of `Hostile`.
-    let this = unsafe { Hostile::of(stream) };
+    // SAFETY: called with a stream of `HostileProducer`.
+    let this = unsafe { HostileProducer::of(stream) };
     this.log.push("schema");
     if this.schema_code == 0 {
         // SAFETY: an output.
@@ -305,12 +299,12 @@ unsafe extern "C" fn hostile_schema(stream: *mut FFI_ArrowDeviceArrayStream, out
 }
 
 unsafe extern "C" fn hostile_next(stream: *mut FFI_ArrowDeviceArrayStream, out: *mut FFI_ArrowDeviceArray) -> c_int {
-    // SAFETY: called with a stream of `Hostile`.
-    let this = unsafe { Hostile::of(stream) };
+    // SAFETY: called with a stream of `HostileProducer`.
+    let this = unsafe { HostileProducer::of(stream) };
     this.log.push("next");
     // SAFETY: an output.
     let out = unsafe { &mut *out };
-    // R44: what an end leaves unwritten must not be garbage of an earlier call.
+    // R44: fields that an end leaves unwritten must not be garbage of an earlier call.
     assert_eq!((out.device_type.0, out.array.length, out.is_released()), (0, 0, true));
     if let Some(array) = this.array.take() {
         *out = array;
@@ -319,24 +313,24 @@ unsafe extern "C" fn hostile_next(stream: *mut FFI_ArrowDeviceArrayStream, out: 
 }
 
 unsafe extern "C" fn hostile_error(stream: *mut FFI_ArrowDeviceArrayStream) -> *const c_char {
-    // SAFETY: called with a stream of `Hostile`.
-    let this = unsafe { Hostile::of(stream) };
+    // SAFETY: called with a stream of `HostileProducer`.
+    let this = unsafe { HostileProducer::of(stream) };
     this.log.push("error");
-    this.text.as_ref().map_or(null(), |text| text.as_ptr())
+    this.message.as_ref().map_or(null(), |message| message.as_ptr())
 }
 
 unsafe extern "C" fn hostile_release(stream: *mut FFI_ArrowDeviceArrayStream) {
-    // SAFETY: called with a stream of `Hostile`, once.
+    // SAFETY: called with a stream of `HostileProducer`, once.
     let this = unsafe {
         (*stream).release = None;
-        Box::from_raw((*stream).private_data.cast::<Hostile>())
+        Box::from_raw((*stream).private_data.cast::<HostileProducer>())
     };
     drop(this.released.token());
 }
 
 #[test]
-fn r44_an_end_that_fills_nothing_is_the_end() {
-    let hostile = Hostile::new();
+fn r44_an_end_that_sets_only_release_is_the_end() {
+    let hostile = HostileProducer::new();
     let released = hostile.released.clone();
     let mut reader = reader(hostile.stream()).unwrap();
     assert!(reader.next().is_none() && reader.next().is_none());
@@ -346,11 +340,11 @@ fn r44_an_end_that_fills_nothing_is_the_end() {
 }
 
 #[test]
-fn r55_r60_the_text_is_asked_for_once_and_nothing_after() {
-    let hostile = Hostile { code: 7, text: Some(c"no \xff left".into()), ..Hostile::new() };
+fn r55_r60_get_last_error_is_the_only_and_last_call_after_a_failure() {
+    let hostile = HostileProducer { code: 7, message: Some(c"no \xff left".into()), ..HostileProducer::new() };
     let mut stream = hostile.stream();
-    let private = stream.private_data.cast::<Hostile>();
-    // The reader's release would free what is looked at below.
+    let private = stream.private_data.cast::<HostileProducer>();
+    // The reader's release would free the state that the test inspects.
     let release = stream.release.replace(keep);
     let mut reader = reader(stream).unwrap();
     let error = reader.next().unwrap().unwrap_err();
@@ -370,8 +364,8 @@ unsafe extern "C" fn keep(stream: *mut FFI_ArrowDeviceArrayStream) {
 }
 
 #[test]
-fn r55_no_text_is_fine() {
-    let hostile = Hostile { code: -3, ..Hostile::new() };
+fn r55_a_missing_message_is_allowed() {
+    let hostile = HostileProducer { code: -3, ..HostileProducer::new() };
     let error = reader(hostile.stream()).unwrap().next().unwrap().unwrap_err();
     assert_eq!(error.to_string(), "get_next failed with -3");
 }
@@ -381,9 +375,9 @@ fn the_output_of_a_failed_call_is_not_released() {
     // It may be anything, even an array that its producer still holds.
     let releases = Releases::default();
     let array = releases.counted(array(1).unwrap());
-    // SAFETY: the copy is never released by the reader, which is what this checks.
+    // SAFETY: the reader must never release the copy, which this test checks.
     let copy = unsafe { std::ptr::read(&array) };
-    let hostile = Hostile { code: 5, array: Some(copy), ..Hostile::new() };
+    let hostile = HostileProducer { code: 5, array: Some(copy), ..HostileProducer::new() };
     reader(hostile.stream()).unwrap().next().unwrap().unwrap_err();
     assert_eq!(releases.count(), 0);
     drop(array);
@@ -395,7 +389,7 @@ fn r45_r47_an_array_that_does_not_fit_ends_the_reader() {
     let releases = Releases::default();
     let mut array = releases.counted(array(1).unwrap());
     array.array.n_buffers = 1;
-    let mut reader = reader(Hostile { array: Some(array), ..Hostile::new() }.stream()).unwrap();
+    let mut reader = reader(HostileProducer { array: Some(array), ..HostileProducer::new() }.stream()).unwrap();
     assert_eq!(reader.next().unwrap().unwrap_err().to_string(), "array \"x\" (Int32): expected 2 buffers, got 1");
     assert!(reader.next().is_none());
     assert_eq!(releases.count(), 1);
@@ -404,7 +398,7 @@ fn r45_r47_an_array_that_does_not_fit_ends_the_reader() {
 #[test]
 fn broken_streams_are_refused_and_released() {
     let refused = |break_it: fn(&mut FFI_ArrowDeviceArrayStream)| {
-        let hostile = Hostile::new();
+        let hostile = HostileProducer::new();
         let released = hostile.released.clone();
         let mut stream = hostile.stream();
         break_it(&mut stream);
@@ -421,8 +415,8 @@ fn broken_streams_are_refused_and_released() {
 }
 
 #[test]
-fn r51_a_schema_that_cannot_be_told_is_foreign() {
-    let hostile = Hostile { schema_code: 12, text: Some(c"later".into()), ..Hostile::new() };
+fn r51_a_failed_get_schema_is_a_foreign_error() {
+    let hostile = HostileProducer { schema_code: 12, message: Some(c"later".into()), ..HostileProducer::new() };
     let released = hostile.released.clone();
     assert_eq!(reader(hostile.stream()).unwrap_err().to_string(), "get_schema failed with 12: later");
     assert_eq!(released.count(), 1);
@@ -431,7 +425,7 @@ fn r51_a_schema_that_cannot_be_told_is_foreign() {
 #[test]
 fn a_stream_moves_out_of_c() {
     let mut source = exported([array(1)]);
-    // SAFETY: the struct is live and ours.
+    // SAFETY: the struct is live and local.
     let reader = unsafe { ArrowDeviceArrayStreamReader::from_raw(&mut source) }.unwrap();
     assert!(source.release.is_none());
     drop(source);
@@ -447,7 +441,7 @@ fn r59_a_reader_moves_between_threads() {
 
 #[test]
 fn r62_a_future_stream_is_pulled_without_a_runtime() {
-    // Wakes from another thread, now and then more than once, and not at once.
+    // Wakes from another thread, late and sometimes twice.
     let (send, receive) = futures::channel::mpsc::channel(0);
     let feeder = thread::spawn(move || {
         let mut send = send;
@@ -457,7 +451,7 @@ fn r62_a_future_stream_is_pulled_without_a_runtime() {
         }
     });
     let exported = export_stream(&field(), ArrowDeviceType::CPU, receive).unwrap();
-    // Within somebody's executor, where a nested one would panic.
+    // Within another executor, where a nested one would panic.
     let pulled = futures::executor::block_on(async { numbers(reader(exported).unwrap()) });
     assert_eq!(pulled.unwrap(), (0..20).collect::<Vec<_>>());
     feeder.join().unwrap();
@@ -502,9 +496,9 @@ fn into_stream_polls_do_not_block_and_read_ahead_is_bounded() {
     let_go.send(()).unwrap();
     assert_eq!(pulled.recv_timeout(wait), Ok(1));
     let_go.send(()).unwrap();
-    // Two wait; the third is asked for once one of them is taken.
+    // Two wait; the third is pulled once one of them is taken.
     assert!(pulled.recv_timeout(Duration::from_millis(50)).is_err());
-    let Poll::Ready(first) = poll() else { panic!("array 0 was ready before 1 was asked for") };
+    let Poll::Ready(first) = poll() else { panic!("array 0 must be ready before array 1 is pulled") };
     assert_eq!(numbers(first.into_iter()).unwrap(), [0]);
     assert_eq!(pulled.recv_timeout(wait), Ok(2));
     drop(let_go);
@@ -527,11 +521,11 @@ fn dropping_into_stream_releases_everything_without_waiting() {
     });
     let stream = reader(exported(source_iter)).unwrap().into_stream(4).unwrap();
     assert_eq!((pulled.recv(), pulled.recv()), (Ok(0), Ok(1)));
-    // The producer blocks in its second call meanwhile.
+    // The producer is blocked in its second call meanwhile.
     drop(stream);
     assert_eq!(source.count(), 0);
     let_go.send(()).unwrap();
-    // The source, and with it `tell`, drops on the other thread.
+    // The source, with its sender, drops on the other thread.
     assert!(pulled.recv().is_err());
     while source.count() == 0 {
         thread::yield_now();
@@ -540,7 +534,7 @@ fn dropping_into_stream_releases_everything_without_waiting() {
 }
 
 #[test]
-fn into_stream_on_a_spawner_that_runs_nothing_is_an_error() {
+fn into_stream_with_a_spawner_that_runs_nothing_is_an_error() {
     let source = Releases::default();
     let token = source.token();
     let arrays = std::iter::from_fn(move || {
@@ -550,7 +544,7 @@ fn into_stream_on_a_spawner_that_runs_nothing_is_an_error() {
     let stream = reader(exported(arrays)).unwrap().into_stream_on(1, drop);
     assert_eq!((stream.device_type(), stream.field().as_ref()), (ArrowDeviceType::CPU, &field()));
     let error = futures::executor::block_on(stream.try_collect::<Vec<_>>()).unwrap_err();
-    assert_eq!(error.to_string(), "the device stream's thread ended before the stream did");
+    assert_eq!(error.to_string(), "the device stream's thread ended before the stream");
     assert_eq!(source.count(), 1);
 }
 

@@ -32,7 +32,8 @@ namespace {
 thread_local std::string last_error;
 thread_local int last_detail = 0;
 
-/// A text of two parts is what JSON alone cannot say: `indices|dictionary` and `run ends|values`.
+/// JSON alone cannot express two types, so a string of two parts does: `indices|dictionary` and
+/// `run ends|values`.
 Result<std::shared_ptr<Array>> Build(const std::shared_ptr<arrow::DataType>& type, std::string_view json) {
   if (type->id() == arrow::Type::EXTENSION) {
     const auto& storage = static_cast<const arrow::ExtensionType&>(*type).storage_type();
@@ -46,7 +47,7 @@ Result<std::shared_ptr<Array>> Build(const std::shared_ptr<arrow::DataType>& typ
   if (type->id() == arrow::Type::DICTIONARY) {
     return arrow::json::DictArrayFromJSONString(type, first, second);
   }
-  if (type->id() != arrow::Type::RUN_END_ENCODED) return Status::Invalid("two parts for ", type->ToString());
+  if (type->id() != arrow::Type::RUN_END_ENCODED) return Status::Invalid("JSON of two parts for ", type->ToString());
   const auto& encoded = static_cast<const arrow::RunEndEncodedType&>(*type);
   ARROW_ASSIGN_OR_RAISE(auto ends, arrow::json::ArrayFromJSONString(encoded.run_end_type(), first));
   ARROW_ASSIGN_OR_RAISE(auto values, arrow::json::ArrayFromJSONString(encoded.value_type(), second));
@@ -69,7 +70,7 @@ bool InHost(const arrow::ArrayData& data) {
   return !data.dictionary || InHost(*data.dictionary);
 }
 
-/// What an import promises, tested where Arrow C++ can look: in host memory.
+/// Validates an import where Arrow C++ can read it: in host memory.
 Status Validate(const Array& array) { return InHost(*array.data()) ? array.ValidateFull() : Status::OK(); }
 
 Status Validate(const RecordBatch& batch) {
@@ -91,7 +92,7 @@ Result<std::shared_ptr<RecordBatch>> ImportBatch(ArrowDeviceArray* array, ArrowS
   return imported;
 }
 
-/// Gives its batches, then an error or the end.
+/// Returns its batches, then an error or the end.
 class Batches : public arrow::RecordBatchReader {
  public:
   Batches(std::shared_ptr<arrow::Schema> schema, std::vector<std::shared_ptr<RecordBatch>> batches, Status end,
@@ -103,7 +104,7 @@ class Batches : public arrow::RecordBatchReader {
   Status ReadNext(std::shared_ptr<RecordBatch>* batch) override {
     batch->reset();
     if (next_ == batches_.size()) return end_;
-    // Not kept: a batch is freed once its consumer has released it.
+    // Moved out, so that a batch is freed once its consumer has released it.
     *batch = std::move(batches_[next_++]);
     return Status::OK();
   }
@@ -124,7 +125,7 @@ struct PeerReader {
 
 }  // namespace
 
-int Told(const Status& status) {
+int Report(const Status& status) {
   last_error = status.ToString();
   last_detail = 0;
   if (auto* detail = dynamic_cast<const arrow::AsyncErrorDetail*>(status.detail().get())) {
@@ -163,21 +164,21 @@ int peer_array_slice(PeerArray* array, int64_t offset, int64_t length, PeerArray
 }
 
 int peer_array_export(PeerArray* array, ArrowDeviceArray* out, ArrowSchema* schema) {
-  return Told(arrow::ExportDeviceArray(*array->array, array->sync, out, schema));
+  return Report(arrow::ExportDeviceArray(*array->array, array->sync, out, schema));
 }
 
 int peer_array_import(ArrowDeviceArray* array, ArrowSchema* schema, PeerArray** out) {
   return Give(Import(array, schema), out);
 }
 
-/// 0 if the arrays have one type and the same values.
+/// Returns 0 if the arrays have the same type and values.
 int peer_array_equals(PeerArray* left, PeerArray* right) {
   const auto options = arrow::EqualOptions::Defaults().nans_equal(true);
   if (!left->array->type()->Equals(*right->array->type(), /*check_metadata=*/true)) {
-    return Told(Status::Invalid(left->array->type()->ToString(true), " is not ", right->array->type()->ToString(true)));
+    return Report(Status::Invalid(left->array->type()->ToString(true), " is not ", right->array->type()->ToString(true)));
   }
   if (left->array->Equals(*right->array, options)) return 0;
-  return Told(Status::Invalid(left->array->ToString(), " is not ", right->array->ToString()));
+  return Report(Status::Invalid(left->array->ToString(), " is not ", right->array->ToString()));
 }
 
 void peer_array_free(PeerArray* array) { delete array; }
@@ -212,7 +213,7 @@ int peer_batch_slice(PeerBatch* batch, int64_t offset, int64_t length, PeerBatch
 }
 
 int peer_batch_export(PeerBatch* batch, ArrowDeviceArray* out, ArrowSchema* schema) {
-  return Told(arrow::ExportDeviceRecordBatch(*batch->batch, batch->batch->GetSyncEvent(), out, schema));
+  return Report(arrow::ExportDeviceRecordBatch(*batch->batch, batch->batch->GetSyncEvent(), out, schema));
 }
 
 int peer_batch_import(ArrowDeviceArray* array, ArrowSchema* schema, PeerBatch** out) {
@@ -221,7 +222,7 @@ int peer_batch_import(ArrowDeviceArray* array, ArrowSchema* schema, PeerBatch** 
 
 int peer_batch_equals(PeerBatch* left, PeerBatch* right) {
   if (left->batch->Equals(*right->batch, /*check_metadata=*/true)) return 0;
-  return Told(Status::Invalid(left->batch->schema()->ToString(true), "\n", left->batch->ToString(), " is not ",
+  return Report(Status::Invalid(left->batch->schema()->ToString(true), "\n", left->batch->ToString(), " is not ",
                               right->batch->schema()->ToString(true), "\n", right->batch->ToString()));
 }
 
@@ -229,7 +230,7 @@ int64_t peer_batch_rows(PeerBatch* batch) { return batch->batch->num_rows(); }
 
 int peer_batch_has_event(PeerBatch* batch) { return batch->batch->GetSyncEvent() != nullptr; }
 
-/// Two columns of which each lies elsewhere, so that the export fails.
+/// A batch of one host column and one device column, whose export fails.
 int peer_batch_mix(PeerBatch* host, PeerBatch* device, PeerBatch** out) {
   auto schema = arrow::schema({host->batch->schema()->field(0), device->batch->schema()->field(0)});
   *out = new PeerBatch{RecordBatch::Make(schema, host->batch->num_rows(),
@@ -242,7 +243,7 @@ void peer_batch_free(PeerBatch* batch) { delete batch; }
 
 // ---- Pull streams
 
-/// A reader of these batches, which are moved; then it fails with `code`, or ends if that is 0.
+/// A reader of these batches, which are moved; then it fails with `code`, or ends if `code` is 0.
 int peer_reader_new(ArrowSchema* schema, PeerBatch** batches, int64_t count, int32_t device_type, int code,
                     const char* message, PeerReader** out) {
   const auto make = [&]() -> Result<std::shared_ptr<arrow::RecordBatchReader>> {
@@ -257,7 +258,7 @@ int peer_reader_new(ArrowSchema* schema, PeerBatch** batches, int64_t count, int
 }
 
 int peer_reader_export(PeerReader* reader, ArrowDeviceArrayStream* out) {
-  return Told(arrow::ExportDeviceRecordBatchReader(std::move(reader->reader), out));
+  return Report(arrow::ExportDeviceRecordBatchReader(std::move(reader->reader), out));
 }
 
 int peer_reader_import(ArrowDeviceArrayStream* stream, PeerReader** out) {
@@ -265,7 +266,7 @@ int peer_reader_import(ArrowDeviceArrayStream* stream, PeerReader** out) {
 }
 
 int peer_reader_schema(PeerReader* reader, ArrowSchema* out) {
-  return Told(arrow::ExportSchema(*reader->reader->schema(), out));
+  return Report(arrow::ExportSchema(*reader->reader->schema(), out));
 }
 
 /// The next batch, null at the end.
@@ -284,15 +285,15 @@ int peer_reader_next(PeerReader* reader, PeerBatch** out) {
 
 void peer_reader_free(PeerReader* reader) { delete reader; }
 
-/// The halves of an array as a stream of arrays that are no record batches.
+/// The halves of an array as a stream of arrays other than record batches.
 int peer_chunks_export(PeerArray* array, ArrowDeviceArrayStream* out) {
   const int64_t half = array->array->length() / 2;
   arrow::ArrayVector chunks = {array->array->Slice(0, half), array->array->Slice(half)};
   auto chunked = std::make_shared<arrow::ChunkedArray>(std::move(chunks));
-  return Told(arrow::ExportDeviceChunkedArray(chunked, arrow::DeviceAllocationType::kCPU, out));
+  return Report(arrow::ExportDeviceChunkedArray(chunked, arrow::DeviceAllocationType::kCPU, out));
 }
 
-/// All arrays of a stream, one after the other.
+/// The arrays of a stream, concatenated.
 int peer_chunks_import(ArrowDeviceArrayStream* stream, PeerArray** out) {
   const auto read = [&]() -> Result<std::shared_ptr<Array>> {
     ARROW_ASSIGN_OR_RAISE(auto chunked, arrow::ImportDeviceChunkedArray(stream));

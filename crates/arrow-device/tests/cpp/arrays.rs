@@ -11,12 +11,12 @@ use crate::peer::{CppArray, CppBatch, status};
 use crate::samples::{self, Sample, samples};
 use crate::session::{Session, counted};
 
-/// Offsets and lengths of parts of `len` elements.
+/// Offsets and lengths of slices of `len` elements.
 fn slices(len: usize) -> Vec<(usize, usize)> {
     vec![(0, len), (0, 0), (1, len - 1), (2, 2), (len - 1, 1), (len, 0)]
 }
 
-/// The samples with those of no elements.
+/// The samples, and their empty versions.
 fn all() -> impl Iterator<Item = Sample> {
     samples().into_iter().flat_map(|sample| [sample.empty(), sample])
 }
@@ -67,9 +67,9 @@ fn our_arrays_are_valid_in_arrow_cpp() {
     });
 }
 
-/// R34: what we do not tell, it counts.
+/// R34: Arrow C++ counts the nulls that an export leaves out.
 #[test]
-fn null_counts_that_were_not_made_are_accepted() {
+fn missing_null_counts_are_accepted() {
     Session::run(|_session| {
         for Sample { array, json } in samples() {
             let field = cpu::field_of(&array);
@@ -84,9 +84,9 @@ fn null_counts_that_were_not_made_are_accepted() {
     });
 }
 
-/// There and back again: what we import from them, they import from us.
+/// Round trips: Arrow C++ imports what this crate imported from it.
 #[test]
-fn arrays_come_back_to_arrow_cpp_as_they_left() {
+fn arrays_survive_a_round_trip_from_arrow_cpp() {
     Session::run(|_session| {
         for Sample { array, json } in samples() {
             let field = cpu::field_of(&array);
@@ -94,7 +94,7 @@ fn arrays_come_back_to_arrow_cpp_as_they_left() {
             let (array, schema) = built.export().unwrap();
             // SAFETY: both were written by Arrow C++.
             let array = unsafe { ImportedArray::import(array, &schema::import_field(schema).unwrap()).unwrap() };
-            // As it is, and by way of arrow-rs.
+            // Unchanged, and through arrow-rs.
             let schema = schema::export_field(array.field()).unwrap();
             let back = CppArray::import(counted(array.into_ffi()), schema).unwrap();
             back.assert_equals(&built);
@@ -108,7 +108,7 @@ fn arrays_come_back_to_arrow_cpp_as_they_left() {
     });
 }
 
-/// Imports a batch that Arrow C++ exports.
+/// Imports a batch of Arrow C++.
 fn take(batch: &CppBatch) -> RecordBatch {
     let (array, schema) = batch.export().unwrap();
     // SAFETY: both were written by Arrow C++.
@@ -163,7 +163,7 @@ fn rows_without_columns_are_counted() {
     });
 }
 
-/// Arrow C++ knows this extension type; we keep its name and storage.
+/// Arrow C++ knows this extension type; this crate keeps its name and storage.
 #[test]
 fn extension_types_pass_as_metadata() {
     Session::run(|_session| {
@@ -181,11 +181,11 @@ fn extension_types_pass_as_metadata() {
 }
 
 #[test]
-fn what_arrow_cpp_refuses_it_releases() {
+fn arrow_cpp_releases_refused_arrays() {
     Session::run(|_session| {
         let rows: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]));
         let batch = RecordBatch::try_from_iter([("a", rows)]).unwrap();
-        // A struct with an offset, which our own export of batches never makes (R33).
+        // A struct with an offset, which the export of batches never makes (R33).
         let with_offset = arrow_device::ArrayExport::new(2).offset(1).buffers(vec![std::ptr::null()]);
         let exported = with_offset.children(vec![
             arrow_device::ArrayExport::new(3)
@@ -195,10 +195,10 @@ fn what_arrow_cpp_refuses_it_releases() {
             exported.owner(Box::new(batch.clone())).export(arrow_device::ffi::ArrowDeviceType::CPU, -1, std::ptr::null_mut());
         let refused = CppBatch::import(counted(exported.unwrap()), schema::export_schema(&batch.schema()).unwrap()).unwrap_err();
         assert_eq!(refused.code, status::INVALID);
-        assert!(refused.text.contains("non-zero offset"), "{refused}");
-        // Of another type than the schema says.
+        assert!(refused.message.contains("non-zero offset"), "{refused}");
+        // The schema of another type.
         let other = schema::export_schema(&samples::schema()).unwrap();
         let refused = CppBatch::import(counted(cpu::export_batch(&batch).unwrap()), other).unwrap_err();
-        assert!(refused.text.contains("children"), "{refused}");
+        assert!(refused.message.contains("children"), "{refused}");
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Async streams of Arrow C++: its producer on a thread of its own, and its consumer.
+// Async streams of Arrow C++: its producer on a separate thread, and its consumer.
 
 #include <atomic>
 #include <chrono>
@@ -29,7 +29,7 @@ struct Producer {
   Status outcome;
   std::thread thread;
 
-  /// Batches, then the failure or the end.
+  /// Yields the batches, then the failure or the end.
   arrow::AsyncGenerator<BatchPtr> Generator(int64_t delay_us) {
     return [this, delay_us]() -> arrow::Future<BatchPtr> {
       if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
@@ -55,11 +55,12 @@ struct Consumer {
 
 extern "C" {
 
-/// Pushes these batches, which are moved, into `handler`; then fails with `code`, or ends if that is 0.
+/// Pushes these batches, which are moved, into `handler`; then fails with `code`, or ends if `code`
+/// is 0.
 int peer_producer_new(ArrowSchema* schema, PeerBatch** batches, int64_t count, int32_t device_type, int code,
                       const char* message, int64_t delay_us, ArrowAsyncDeviceStreamHandler* handler, Producer** out) {
   auto imported = arrow::ImportSchema(schema);
-  if (!imported.ok()) return Told(imported.status());
+  if (!imported.ok()) return Report(imported.status());
   auto producer = new Producer();
   producer->schema = *imported;
   for (int64_t i = 0; i < count; ++i) producer->batches.push_back(std::move(batches[i]->batch));
@@ -73,13 +74,13 @@ int peer_producer_new(ArrowSchema* schema, PeerBatch** batches, int64_t count, i
   return 0;
 }
 
-/// How many batches it has taken from its source.
+/// The number of batches pulled from its source.
 int64_t peer_producer_pulled(Producer* producer) { return producer->pulled; }
 
-/// Waits for its end, tells how it ended, and frees it.
+/// Waits for its end, returns how it ended, and frees it.
 int peer_producer_join(Producer* producer) {
   producer->thread.join();
-  const int code = Told(producer->outcome);
+  const int code = Report(producer->outcome);
   delete producer;
   return code;
 }
@@ -87,7 +88,7 @@ int peer_producer_join(Producer* producer) {
 int peer_consumer_new(uint64_t queue_size, Consumer** out) {
   auto consumer = new Consumer();
   auto pool = arrow::internal::ThreadPool::Make(1);
-  if (!pool.ok()) return Told(pool.status());
+  if (!pool.ok()) return Report(pool.status());
   consumer->pool = *pool;
   consumer->opening = arrow::CreateAsyncDeviceStreamHandler(&consumer->handler, consumer->pool.get(), queue_size);
   *out = consumer;
@@ -99,37 +100,37 @@ ArrowAsyncDeviceStreamHandler* peer_consumer_handler(Consumer* consumer) { retur
 /// Waits for the schema.
 int peer_consumer_schema(Consumer* consumer, ArrowSchema* out, int32_t* device_type) {
   auto opening = consumer->opening.result();
-  if (!opening.ok()) return Told(opening.status());
+  if (!opening.ok()) return Report(opening.status());
   consumer->generator = opening->generator;
   *device_type = static_cast<int32_t>(opening->device_type);
-  return Told(arrow::ExportSchema(*opening->schema, out));
+  return Report(arrow::ExportSchema(*opening->schema, out));
 }
 
-/// Waits for the next batch, null at the end. `metadata` gets what came with it, as text.
+/// Waits for the next batch, null at the end. Writes the batch's metadata as a string.
 int peer_consumer_next(Consumer* consumer, PeerBatch** out, char* metadata, size_t size) {
   *out = nullptr;
   auto next = consumer->generator().result();
-  if (!next.ok()) return Told(next.status());
+  if (!next.ok()) return Report(next.status());
   const std::string text = next->custom_metadata ? next->custom_metadata->ToString() : "";
   snprintf(metadata, size, "%s", text.c_str());
   if (next->batch) *out = new PeerBatch{next->batch};
   return 0;
 }
 
-/// How many bytes of the error's metadata have arrived.
+/// The number of bytes of the error's metadata that arrived.
 int64_t peer_consumer_error_metadata(Consumer* consumer) {
   auto next = consumer->generator ? consumer->generator().status() : consumer->opening.status();
   auto* detail = dynamic_cast<const arrow::AsyncErrorDetail*>(next.detail().get());
   return detail ? static_cast<int64_t>(detail->ErrorMetadataString().size()) : -1;
 }
 
-/// Drops the reader's side; the handler stays, as its producer may still call it.
+/// Drops the reader; the handler stays, because its producer may still call it.
 void peer_consumer_drop_reader(Consumer* consumer) {
   consumer->generator = nullptr;
   consumer->opening = {};
 }
 
-/// Only after the handler was released.
+/// Call it only after the release of the handler.
 void peer_consumer_free(Consumer* consumer) { delete consumer; }
 
 }  // extern "C"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds the peer from its C++ and the headers of the wheel.
+//! Builds the peer from its C++ sources and the wheel's headers.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +14,7 @@ const REQUIRED: &str = "DEVICEFUSION_REQUIRE_PYTHON";
 const SOURCES: [&str; 3] = ["arrays.cc", "async.cc", "device.cc"];
 const FLAGS: [&str; 6] = ["-std=c++20", "-O0", "-fPIC", "-Wall", "-Wextra", "-Werror"];
 
-/// The peer, built and loaded once; `None`, with a message, where a tool is missing.
+/// The peer, built and loaded once; `None`, with a message, if a tool is missing.
 pub fn library() -> Option<&'static Library> {
     static PEER: OnceLock<Result<Library, String>> = OnceLock::new();
     match PEER.get_or_init(load) {
@@ -34,32 +34,32 @@ fn folder() -> PathBuf {
 
 fn load() -> Result<Library, String> {
     let compiler = env::var_os("CXX").unwrap_or_else(|| OsString::from("c++"));
-    let version = printed(Command::new(&compiler).arg("--version"))?;
+    let version = run(Command::new(&compiler).arg("--version"))?;
     let wheel = Wheel::find()?;
-    // A broken peer is no missing tool.
+    // A broken peer is an error, unlike a missing tool.
     let path = build(&compiler, &version, &wheel).unwrap_or_else(|error| panic!("the peer does not build: {error}"));
     // SAFETY: its initialisers are those of Arrow C++ and of the C++ library.
     Ok(unsafe { Library::new(&path) }.unwrap())
 }
 
-/// Where pyarrow has its headers and libraries.
+/// The folders of pyarrow's headers and libraries.
 struct Wheel {
     include: PathBuf,
     libraries: PathBuf,
-    /// The name of libarrow, with its version: the wheel has no plain one.
+    /// The file name of libarrow with its version: the wheel has no plain one.
     arrow: String,
 }
 
 impl Wheel {
     fn find() -> Result<Self, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/python-peers.sh");
-        let python = printed(&mut Command::new(script))?;
+        let python = run(&mut Command::new(script))?;
         let python = python.lines().last().unwrap_or_default();
         let ask = "import pyarrow; print(pyarrow.get_include()); print(pyarrow.get_library_dirs()[0])";
-        let told = printed(Command::new(python).args(["-c", ask]))?;
-        let mut lines = told.lines().map(PathBuf::from);
+        let printed = run(Command::new(python).args(["-c", ask]))?;
+        let mut lines = printed.lines().map(PathBuf::from);
         let (Some(include), Some(libraries)) = (lines.next(), lines.next()) else {
-            return Err(format!("pyarrow of {python} names no folders: {told}"));
+            return Err(format!("pyarrow of {python} prints no folders: {printed}"));
         };
         let names = fs::read_dir(&libraries).map_err(|error| format!("{}: {error}", libraries.display()))?;
         let mut names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -69,7 +69,7 @@ impl Wheel {
     }
 }
 
-fn printed(command: &mut Command) -> Result<String, String> {
+fn run(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output();
     let program = command.get_program().to_string_lossy();
     let output = output.map_err(|error| format!("{program} does not run: {error}"))?;
@@ -79,7 +79,7 @@ fn printed(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// Compiles all files, at once; what an earlier run has built of the same is taken.
+/// Compiles all files in parallel; reuses an earlier build of the same sources.
 fn build(compiler: &OsString, version: &str, wheel: &Wheel) -> Result<PathBuf, String> {
     let mut hasher = DefaultHasher::new();
     (version, &wheel.libraries, &wheel.arrow, FLAGS).hash(&mut hasher);
@@ -91,7 +91,7 @@ fn build(compiler: &OsString, version: &str, wheel: &Wheel) -> Result<PathBuf, S
     if library.is_file() {
         return Ok(library);
     }
-    // Others may be building too: nothing is seen before it is whole.
+    // Other processes may build too, so outputs are renamed once complete.
     let own = |name: &str| tmp.join(format!("{}-{name}", std::process::id()));
     let compiling = SOURCES.map(|name| {
         let object = own(&format!("{name}.o"));
@@ -112,7 +112,7 @@ fn build(compiler: &OsString, version: &str, wheel: &Wheel) -> Result<PathBuf, S
     rpath.push(&wheel.libraries);
     let mut command = Command::new(compiler);
     command.arg("-shared").args(&objects).arg(wheel.libraries.join(&wheel.arrow)).arg(rpath).arg("-pthread");
-    printed(command.arg("-o").arg(&linked))?;
+    run(command.arg("-o").arg(&linked))?;
     for object in objects {
         fs::remove_file(object).unwrap();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device of the type OPENCL without a driver. Its memory is reached through handles that are no addresses: following
-// one ends the process. What is written behind an event comes into being when somebody waits for that event; until
-// then reads are counted, and find 0xAB.
+// A simulated device of the type OPENCL. Its buffers are handles rather than addresses, so
+// dereferencing one crashes. Data behind an event appears when a consumer waits for that event;
+// earlier reads are counted, and return 0xAB.
 
 #include <cstring>
 #include <map>
@@ -22,7 +22,8 @@ using arrow::Status;
 
 namespace {
 
-/// Where no address is: user addresses of x86-64 and AArch64 end below 2^56. The bits below count memories, then bytes.
+/// Outside of the address space: user addresses of x86-64 and AArch64 end below 2^56. The bits
+/// below hold the index of the memory and the byte offset.
 constexpr uint64_t kTag = uint64_t{0x4D} << 56;
 constexpr int kOffsetBits = 32;
 constexpr uint64_t kOffsetMask = (uint64_t{1} << kOffsetBits) - 1;
@@ -31,7 +32,7 @@ enum Count { kLive, kEvents, kEarly, kBreaches, kWraps, kWaits, kReads, kCounts 
 
 struct Memory {
   std::vector<uint8_t> bytes;
-  /// What the bytes will be once the event is over.
+  /// The content after the event.
   std::vector<uint8_t> pending;
   void* event;
 };
@@ -144,7 +145,7 @@ Table& table() {
   return *table;
 }
 
-/// The event that uploads of this thread are behind.
+/// The event of this thread's uploads.
 thread_local void* upload_event = nullptr;
 
 class Sync : public Device::SyncEvent {
@@ -242,7 +243,7 @@ std::shared_ptr<Device::SyncEvent> NewSync() {
   return std::make_shared<Sync>(table().NewEvent(), [](void* event) { table().FreeEvent(event); });
 }
 
-/// Waits for what an import found, which only the buffers of an array know.
+/// Waits for the event of an import, which only the array's buffers hold.
 Status WaitForBuffers(const arrow::ArrayData& data) {
   for (const auto& buffer : data.buffers) {
     const auto event = buffer ? buffer->device_sync_event() : nullptr;
@@ -256,9 +257,9 @@ Status WaitForBuffers(const arrow::ArrayData& data) {
 
 extern "C" {
 
-/// Lets imports know the device; once per process.
+/// Registers the device for imports; once per process.
 int peer_device_register() {
-  return Told(arrow::RegisterDeviceMapper(
+  return Report(arrow::RegisterDeviceMapper(
       arrow::DeviceAllocationType::kOPENCL,
       [](int64_t id) -> Result<std::shared_ptr<MemoryManager>> { return ManagerOf(id); }));
 }
@@ -277,12 +278,12 @@ int peer_array_to_device(PeerArray* array, int64_t id, int with_event, PeerArray
   upload_event = sync ? sync->get_raw() : nullptr;
   auto copy = array->array->CopyTo(ManagerOf(id));
   upload_event = nullptr;
-  if (!copy.ok()) return Told(copy.status());
+  if (!copy.ok()) return Report(copy.status());
   *out = new PeerArray{*copy, sync};
   return 0;
 }
 
-/// Waits if there is something to wait for, then copies.
+/// Waits for the event, if any, then copies.
 int peer_array_to_host(PeerArray* array, PeerArray** out) {
   const auto copy = [&]() -> Result<std::shared_ptr<arrow::Array>> {
     RETURN_NOT_OK(WaitForBuffers(*array->array->data()));
@@ -298,7 +299,7 @@ int peer_batch_to_device(PeerBatch* batch, int64_t id, int with_event, PeerBatch
   upload_event = sync ? sync->get_raw() : nullptr;
   auto copy = batch->batch->CopyTo(ManagerOf(id));
   upload_event = nullptr;
-  if (!copy.ok()) return Told(copy.status());
+  if (!copy.ok()) return Report(copy.status());
   arrow::ArrayDataVector columns;
   for (const auto& column : (*copy)->columns()) columns.push_back(column->data());
   *out = new PeerBatch{arrow::RecordBatch::Make(batch->batch->schema(), batch->batch->num_rows(), std::move(columns),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device of the type OPENCL whose buffers are handles, no addresses, and are written only once their event was waited
-//! for (device.cc). Whoever followed a handle would end the process; whoever read too early is counted.
+//! A simulated device of the type OPENCL, whose buffers are handles that are written after the wait
+//! for their event (device.cc). Dereferencing a handle crashes; early reads are counted.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -16,9 +16,9 @@ use arrow_device::{ArrayExport, ArrayView, BufferKind, BufferView, ImportedArray
 use futures::{StreamExt, executor::block_on, stream};
 
 use crate::peer::{CppArray, CppBatch, CppReader, End, peer};
-use crate::pushed::{Consuming, Pushing, our_consumer};
+use crate::pushed::{CppPull, CppPush, our_consumer};
 use crate::samples::{Sample, samples};
-use crate::session::{Count, Session, count, counted};
+use crate::session::{DeviceCount, Session, count, counted};
 
 const OPENCL: ArrowDeviceType = ArrowDeviceType::OPENCL;
 const ID: i64 = 3;
@@ -27,7 +27,7 @@ const ID: i64 = 3;
 
 type Owner = Box<dyn Any + Send + Sync>;
 
-/// An event of the device, not over yet.
+/// An event of the device, not yet complete.
 pub struct Event(*mut c_void);
 
 // SAFETY: the device locks itself.
@@ -48,32 +48,32 @@ impl Event {
         Self(unsafe { (peer().peer_event_new)() })
     }
 
-    /// The cell for `sync_event`.
+    /// The event's cell for `sync_event`.
     pub fn cell(&self) -> *mut c_void {
         self.0
     }
 }
 
-/// Waits for an event, whoever's.
+/// Waits for an event of any producer.
 pub fn wait(event: *mut c_void) {
-    // SAFETY: any pointer is taken; an unknown one is counted as a breach.
+    // SAFETY: any pointer is accepted; an unknown one is counted as a violation.
     assert_eq!(unsafe { (peer().peer_event_wait)(event) }, 0);
 }
 
-/// Memory of the device.
-struct Memory(u64);
+/// DeviceMemory of the device.
+struct DeviceMemory(u64);
 
-impl Drop for Memory {
+impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: any handle is taken; an unknown one is counted as a breach.
+        // SAFETY: any handle is accepted; an unknown one is counted as a violation.
         unsafe { (peer().peer_device_free)(self.0) }
     }
 }
 
 /// Copies an array, buffer by buffer, from one memory to another.
-struct Copying<'a> {
+struct ArrayCopier<'a> {
     read: &'a dyn Fn(*const c_void, usize) -> Vec<u8>,
-    /// Gives the pointer for C, and what keeps it good.
+    /// Returns the pointer for C, and the owner that keeps it valid.
     write: &'a dyn Fn(Vec<u8>) -> (*const c_void, Owner),
 }
 
@@ -88,21 +88,21 @@ fn write_host(bytes: Vec<u8>) -> (*const c_void, Owner) {
 
 fn read_device(ptr: *const c_void, len: usize) -> Vec<u8> {
     let mut bytes = vec![0u8; len];
-    // SAFETY: any handle is taken, and the bytes have room for as many.
+    // SAFETY: any handle is accepted, and the output has `len` bytes.
     let code = unsafe { (peer().peer_device_get)(ptr.addr() as u64, bytes.as_mut_ptr().cast(), len) };
     assert_eq!(code, 0, "no such device memory");
     bytes
 }
 
-impl Copying<'_> {
-    /// A copy of one node and those below it, which owns `owners` too.
+impl ArrayCopier<'_> {
+    /// A copy of one node and its descendants, which owns `owners` too.
     fn node(&self, view: &ArrayView<'_>, mut owners: Vec<Owner>) -> ArrayExport {
         let mut pointers = Vec::new();
         for buffer in view.buffers() {
             let len = buffer.len_bytes.unwrap_or_else(|| self.last_offset(view));
             let (ptr, owner) = match buffer.kind {
                 _ if buffer.ptr.is_null() => (std::ptr::null(), Box::new(()) as Owner),
-                // In host memory, on all devices (R35).
+                // In host memory on every device (R35).
                 BufferKind::VariadicLengths => write_host(read_host(buffer.ptr, len)),
                 _ => (self.write)((self.read)(buffer.ptr, len)),
             };
@@ -132,17 +132,17 @@ impl Copying<'_> {
     }
 }
 
-/// Copies an array to the device; with an event, its data is there once somebody has waited.
+/// Copies an array to the device; with an event, its data appears after a wait for the event.
 pub fn upload(array: &dyn Array, event: Option<Event>) -> FFI_ArrowDeviceArray {
     let cell = event.as_ref().map_or(std::ptr::null_mut(), |event| event.0);
     let write = |bytes: Vec<u8>| {
-        // SAFETY: the bytes are there, and the event lives.
+        // SAFETY: the bytes are readable, and the event is live.
         let handle = unsafe { (peer().peer_device_put)(bytes.as_ptr().cast(), bytes.len(), cell) };
-        (std::ptr::without_provenance(handle as usize), Box::new(Memory(handle)) as Owner)
+        (std::ptr::without_provenance(handle as usize), Box::new(DeviceMemory(handle)) as Owner)
     };
     // SAFETY: exported here.
     let host = unsafe { ImportedArray::import(cpu::export_array(array).unwrap(), &cpu::field_of(array)).unwrap() };
-    let export = Copying { read: &read_host, write: &write }.node(&host.view(), vec![Box::new(event)]);
+    let export = ArrayCopier { read: &read_host, write: &write }.node(&host.view(), vec![Box::new(event)]);
     counted(export.export(OPENCL, ID, cell).unwrap())
 }
 
@@ -152,19 +152,19 @@ fn download(array: ImportedArray) -> ArrayRef {
     if !array.sync_event().is_null() {
         wait(array.sync_event());
     }
-    let export = Copying { read: &read_device, write: &write_host }.node(&array.view(), vec![]);
+    let export = ArrayCopier { read: &read_device, write: &write_host }.node(&array.view(), vec![]);
     let host = export.export(ArrowDeviceType::CPU, -1, std::ptr::null_mut()).unwrap();
-    // SAFETY: made of what was read.
+    // SAFETY: built from the bytes read above.
     cpu::import_array(unsafe { ImportedArray::import(host, array.field()).unwrap() }).unwrap()
 }
 
-/// Nothing was read before its event.
+/// Asserts that no read came before its event.
 #[track_caller]
 fn none_early() {
-    assert_eq!(count(Count::Early), 0, "reads before the event");
+    assert_eq!(count(DeviceCount::Early), 0, "reads before the event");
 }
 
-/// Whether Arrow C++ reads such an array as it imports it (Y6).
+/// Whether Arrow C++ reads such an array during its import (Y6).
 pub fn has_offsets_of_bytes(data_type: &DataType) -> bool {
     use DataType::*;
     match data_type {
@@ -180,7 +180,7 @@ pub fn has_offsets_of_bytes(data_type: &DataType) -> bool {
     }
 }
 
-/// Columns that Arrow C++ does not read as it imports them.
+/// Columns that Arrow C++ does not read during their import.
 fn device_schema() -> Schema {
     let item = Arc::new(Field::new("item", DataType::Int32, true));
     Schema::new(vec![
@@ -230,14 +230,14 @@ fn our_arrays_on_a_device_arrive_in_arrow_cpp() {
                 let event = Event::new();
                 let cell = event.cell();
                 let exported = upload(&sliced, Some(event));
-                let (wraps, reads) = (count(Count::Wraps), count(Count::Reads));
+                let (wraps, reads) = (count(DeviceCount::Wraps), count(DeviceCount::Reads));
                 if early {
-                    // What its import reads has to be complete.
+                    // The import reads these offsets, so they must be complete.
                     wait(cell);
                 }
                 let imported = CppArray::import(exported, schema::export_field(&field).unwrap()).unwrap();
-                assert_eq!(count(Count::Wraps), wraps + 1);
-                assert!(early || count(Count::Reads) == reads, "{} was read", field.data_type());
+                assert_eq!(count(DeviceCount::Wraps), wraps + 1);
+                assert!(early || count(DeviceCount::Reads) == reads, "{} was read", field.data_type());
                 imported.to_host().unwrap().assert_equals(&expected.slice(part.0, part.1));
                 none_early();
             }
@@ -252,18 +252,18 @@ fn arrays_of_arrow_cpp_on_a_device_arrive_here() {
             let built = CppArray::build(&cpu::field_of(&expected), &json).unwrap();
             for with_event in [true, false] {
                 let (exported, schema) = built.to_device(ID, with_event).export().unwrap();
-                let reads = count(Count::Reads);
+                let reads = count(DeviceCount::Reads);
                 // SAFETY: both were written by Arrow C++.
                 let array = unsafe { ImportedArray::import(exported, &schema::import_field(schema).unwrap()).unwrap() };
                 let no_buffers = array.view().num_buffers() == 0 && array.view().num_children() == 0;
                 if no_buffers {
-                    // Nothing tells Arrow C++ where nothing lies.
+                    // Without buffers, Arrow C++ cannot infer the device.
                     assert_eq!(array.device_type(), ArrowDeviceType::CPU);
                     continue;
                 }
                 assert_eq!(!array.sync_event().is_null(), with_event);
-                // In host memory is what this refuses, without looking at it.
-                assert_eq!(count(Count::Reads), reads);
+                // The import refuses device memory without reading it.
+                assert_eq!(count(DeviceCount::Reads), reads);
                 assert_eq!(&download(array), &expected, "{}", expected.data_type());
                 none_early();
             }
@@ -272,7 +272,7 @@ fn arrays_of_arrow_cpp_on_a_device_arrive_here() {
 }
 
 #[test]
-fn host_import_refuses_what_is_on_a_device() {
+fn host_import_refuses_device_memory() {
     Session::run(|_session| {
         let (exported, schema) = cpp_device_batch(1).to_device(ID, true).export().unwrap();
         // SAFETY: both were written by Arrow C++.
@@ -281,8 +281,8 @@ fn host_import_refuses_what_is_on_a_device() {
             ImportedArray::import(exported, &schema::batch_field(&schema)).unwrap()
         };
         let error = cpu::import_batch(array).unwrap_err().to_string();
-        assert!(error.contains("its memory is that of OPENCL"), "{error}");
-        assert_eq!(count(Count::Reads), 0);
+        assert!(error.contains("it is in memory of OPENCL"), "{error}");
+        assert_eq!(count(DeviceCount::Reads), 0);
     });
 }
 
@@ -296,11 +296,11 @@ fn record_batches_keep_device_and_event_both_ways() {
             let schema = schema::import_schema(schema).unwrap();
             ImportedArray::import(exported, &schema::batch_field(&schema)).unwrap()
         };
-        // Straight back, as it came: one more owner, no read.
+        // Returned unchanged: one more owner, no read.
         let field = array.field().as_ref().clone();
         let back = CppBatch::import(counted(array.into_ffi()), schema::export_field(&field).unwrap()).unwrap();
         assert!(back.has_event());
-        assert_eq!(count(Count::Reads), 0);
+        assert_eq!(count(DeviceCount::Reads), 0);
         back.to_host().unwrap().assert_equals(&theirs);
 
         let ours = CppBatch::import(upload_batch(7), schema::export_schema(&device_schema()).unwrap()).unwrap();
@@ -310,16 +310,16 @@ fn record_batches_keep_device_and_event_both_ways() {
     });
 }
 
-/// Once somebody has waited, the next one need not.
+/// After a wait, the next consumer need not wait.
 #[test]
-fn a_batch_that_is_complete_goes_on_without_its_event() {
+fn a_complete_batch_is_exported_without_its_event() {
     Session::run(|_session| {
         let (exported, _schema) = cpp_device_batch(7).to_device(ID, true).export().unwrap();
         let field = schema::batch_field(&device_schema());
         // SAFETY: written by Arrow C++.
         let array = unsafe { ImportedArray::import(exported, &field).unwrap() };
         wait(array.sync_event());
-        // SAFETY: waited for.
+        // SAFETY: `wait` has returned.
         let array = unsafe { array.assume_complete() };
         let back = CppBatch::import(counted(array.into_ffi()), schema::export_field(&field).unwrap()).unwrap();
         assert!(!back.has_event());
@@ -337,7 +337,7 @@ fn pull_streams_carry_events_both_ways() {
         let reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream).unwrap() };
         assert_eq!(reader.device_type(), OPENCL);
         let arrays: Vec<_> = reader.map(Result::unwrap).collect();
-        assert_eq!(count(Count::Reads), 0);
+        assert_eq!(count(DeviceCount::Reads), 0);
         for (start, array) in (0..).zip(arrays) {
             assert!(!array.sync_event().is_null());
             assert_eq!(download_batch(array), device_batch(start));
@@ -346,9 +346,9 @@ fn pull_streams_carry_events_both_ways() {
         let field = schema::batch_field(&device_schema());
         let stream = export_iterator(&field, OPENCL, (0..5).map(|start| Ok(upload_batch(start)))).unwrap();
         let mut reader = CppReader::import(stream).unwrap();
-        let reads = count(Count::Reads);
+        let reads = count(DeviceCount::Reads);
         let batches: Vec<_> = std::iter::from_fn(|| reader.read().unwrap()).collect();
-        assert_eq!(count(Count::Reads), reads);
+        assert_eq!(count(DeviceCount::Reads), reads);
         for (start, batch) in (0..5).zip(batches) {
             assert!(batch.has_event());
             batch.to_host().unwrap().assert_equals(&cpp_device_batch(start));
@@ -363,22 +363,22 @@ fn async_streams_carry_events_to_us() {
         for in_flight in [1, 4] {
             let (handler, stream) = our_consumer(in_flight);
             let batches = (0..10).map(|start| cpp_device_batch(start).to_device(ID, true)).collect();
-            let pushing = Pushing::start_with(handler, &device_schema(), batches, OPENCL, End::PLAIN, 0);
+            let push = CppPush::start_with(handler, &device_schema(), batches, OPENCL, End::PLAIN, 0);
             let arrays: Vec<_> = block_on(stream.map(Result::unwrap).collect());
             assert_eq!(arrays.len(), 10);
             for (start, array) in (0..).zip(arrays) {
                 assert!(!array.sync_event().is_null());
                 assert_eq!(download_batch(array), device_batch(start));
             }
-            pushing.join().0.unwrap();
+            push.join().0.unwrap();
             none_early();
-            // Some of them dropped, some never extracted.
+            // Some tasks are dropped, some never extracted.
             let (handler, mut stream) = our_consumer(in_flight);
             let batches = (0..10).map(|start| cpp_device_batch(start).to_device(ID, true)).collect();
-            let pushing = Pushing::start_with(handler, &device_schema(), batches, OPENCL, End::PLAIN, 0);
+            let push = CppPush::start_with(handler, &device_schema(), batches, OPENCL, End::PLAIN, 0);
             drop(block_on(stream.next()).unwrap().unwrap());
             drop(stream);
-            pushing.join().0.unwrap_err();
+            push.join().0.unwrap_err();
         }
     });
 }
@@ -387,26 +387,26 @@ fn async_streams_carry_events_to_us() {
 fn async_streams_carry_events_to_arrow_cpp() {
     Session::run(|_session| {
         for queue in [1, 4] {
-            let mut consuming = Consuming::new(queue);
+            let mut pull = CppPull::new(queue);
             let field = schema::batch_field(&device_schema());
             let source = stream::iter((0..10).map(|start| Ok(AsyncBatch::from(upload_batch(start)))));
             let options = ProduceOptions::default();
-            let thread = produce_on_thread(source, &field, OPENCL, consuming.handler(), options).unwrap();
-            assert_eq!(consuming.consumer.schema().unwrap(), (device_schema(), OPENCL));
-            let reads = count(Count::Reads);
-            let batches: Vec<_> = std::iter::from_fn(|| consuming.consumer.read().unwrap()).collect();
-            assert_eq!((batches.len(), count(Count::Reads)), (10, reads));
+            let thread = produce_on_thread(source, &field, OPENCL, pull.handler(), options).unwrap();
+            assert_eq!(pull.consumer.schema().unwrap(), (device_schema(), OPENCL));
+            let reads = count(DeviceCount::Reads);
+            let batches: Vec<_> = std::iter::from_fn(|| pull.consumer.read().unwrap()).collect();
+            assert_eq!((batches.len(), count(DeviceCount::Reads)), (10, reads));
             for (start, (batch, _)) in (0..10).zip(batches) {
                 assert!(batch.has_event());
                 batch.to_host().unwrap().assert_equals(&cpp_device_batch(start));
             }
-            consuming.end(thread);
+            pull.end(thread);
             none_early();
         }
     });
 }
 
-/// That the device sees those who do not wait.
+/// Shows that the device detects a missing wait.
 #[test]
 fn a_read_before_the_event_is_counted() {
     Session::run(|_session| {
@@ -415,9 +415,9 @@ fn a_read_before_the_event_is_counted() {
         let array = unsafe { ImportedArray::import(upload_batch(1), &field).unwrap() };
         let values = array.view().child(0).unwrap().buffer(1).unwrap();
         assert_eq!(read_device(values.ptr, 8), [0xAB; 8]);
-        assert_eq!(count(Count::Early), 1);
+        assert_eq!(count(DeviceCount::Early), 1);
         wait(array.sync_event());
         assert_eq!(read_device(values.ptr, 8), 1i64.to_ne_bytes());
-        assert_eq!((count(Count::Early), count(Count::Waits)), (1, 1));
+        assert_eq!((count(DeviceCount::Early), count(DeviceCount::Waits)), (1, 1));
     });
 }

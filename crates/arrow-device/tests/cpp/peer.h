@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the peer share. The functions that Rust calls are extern "C" and listed in peer.rs.
+// Shared by the files of the peer. The functions that Rust calls are extern "C" and listed in
+// peer.rs.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@
 #include "arrow/result.h"
 #include "arrow/status.h"
 
-/// An array, and the event to export it with: arrays of Arrow C++ carry none of their own.
+/// An array, and the event to export with it: arrays of Arrow C++ have no event of their own.
 struct PeerArray {
   std::shared_ptr<arrow::Array> array;
   std::shared_ptr<arrow::Device::SyncEvent> sync = nullptr;
@@ -21,13 +22,13 @@ struct PeerBatch {
   std::shared_ptr<arrow::RecordBatch> batch;
 };
 
-/// Keeps a failure for `peer_error`; gives its StatusCode, which is 0 for success.
-int Told(const arrow::Status& status);
+/// Keeps a failure for `peer_error`; returns its StatusCode, which is 0 for success.
+int Report(const arrow::Status& status);
 
-/// Hands `value` to Rust, which frees it.
+/// Passes `value` to Rust, which frees it.
 template <typename Holder, typename T>
 int Give(arrow::Result<T> value, Holder** out) {
-  if (!value.ok()) return Told(value.status());
+  if (!value.ok()) return Report(value.status());
   *out = new Holder(std::move(value).ValueUnsafe());
   return 0;
 }

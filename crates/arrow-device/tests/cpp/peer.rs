@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Arrow C++ holds, as Rust values.
+//! Objects of Arrow C++ as Rust values.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
@@ -87,14 +87,14 @@ functions! {
     peer_consumer_free(Raw);
 }
 
-/// The functions, if there is a peer.
+/// The functions; `None` without a peer.
 pub fn try_peer() -> Option<&'static Functions> {
     static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
     let functions = FUNCTIONS.get_or_init(|| {
         let functions = Functions::load()?;
         // SAFETY: called once, before everything else.
         assert_eq!(unsafe { (functions.peer_device_register)() }, 0);
-        // SAFETY: a static text.
+        // SAFETY: a static string.
         eprintln!("peer: Arrow C++ {}", unsafe { CStr::from_ptr((functions.peer_version)()) }.to_string_lossy());
         Some(functions)
     });
@@ -105,12 +105,12 @@ pub fn try_peer() -> Option<&'static Functions> {
     functions.as_ref()
 }
 
-/// The functions. A test that has a session has a peer.
+/// The functions. A test with a session has a peer.
 pub fn peer() -> &'static Functions {
     try_peer().unwrap()
 }
 
-/// The numbers of Arrow C++ for failures.
+/// Status codes of Arrow C++.
 pub mod status {
     pub const OUT_OF_MEMORY: i32 = 1;
     pub const INVALID: i32 = 4;
@@ -120,38 +120,38 @@ pub mod status {
     pub const CANCELLED: i32 = 8;
 }
 
-/// A `Status` of Arrow C++ that is not OK.
+/// A `Status` of Arrow C++ other than OK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub code: c_int,
     /// The errno, if it came through an async stream.
     pub errno: c_int,
-    pub text: String,
+    pub message: String,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): {}", self.code, self.errno, self.text)
+        write!(f, "{} ({}): {}", self.code, self.errno, self.message)
     }
 }
 
-pub type Told<T = ()> = Result<T, Failure>;
+pub type CppResult<T = ()> = Result<T, Failure>;
 
-/// The outcome of the call before, on this thread.
-fn told(code: c_int) -> Told {
+/// The outcome of the last call on this thread.
+fn outcome(code: c_int) -> CppResult {
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: the text of this thread, which the next call replaces.
-    let text = unsafe { CStr::from_ptr((peer().peer_error)()) }.to_string_lossy().into_owned();
+    // SAFETY: the string of this thread, which the next call replaces.
+    let message = unsafe { CStr::from_ptr((peer().peer_error)()) }.to_string_lossy().into_owned();
     // SAFETY: no conditions.
-    Err(Failure { code, errno: unsafe { (peer().peer_detail)() }, text })
+    Err(Failure { code, errno: unsafe { (peer().peer_detail)() }, message })
 }
 
 /// Runs a function that writes a new object.
-fn made(make: impl FnOnce(*mut Raw) -> c_int) -> Told<Raw> {
+fn create(make: impl FnOnce(*mut Raw) -> c_int) -> CppResult<Raw> {
     let mut raw = null_mut();
-    told(make(&mut raw)).map(|()| raw)
+    outcome(make(&mut raw)).map(|()| raw)
 }
 
 macro_rules! owner {
@@ -159,7 +159,8 @@ macro_rules! owner {
         $(#[$doc])*
         pub struct $name(Raw);
 
-        // SAFETY: a shared pointer of C++ to what nobody changes, or a reader that one thread uses at a time.
+        // SAFETY: a shared pointer of C++ to an immutable object, or a reader that one thread uses
+        // at a time.
         unsafe impl Send for $name {}
 
         impl Drop for $name {
@@ -182,91 +183,91 @@ owner!(/** A record batch of Arrow C++. */ CppBatch, peer_batch_free);
 owner!(/** A reader of record batches of Arrow C++. */ CppReader, peer_reader_free);
 
 impl CppArray {
-    /// An array as Arrow C++ reads it from JSON; see `Build` in arrays.cc for what JSON cannot say.
-    pub fn build(field: &Field, json: &str) -> Told<Self> {
+    /// An array that Arrow C++ parses from JSON; see `Build` in arrays.cc for types beyond JSON.
+    pub fn build(field: &Field, json: &str) -> CppResult<Self> {
         let (mut schema, json) = (schema::export_field(field).unwrap(), CString::new(json).unwrap());
-        // SAFETY: a live schema, a text and an output.
-        made(|out| unsafe { (peer().peer_array_build)(&mut schema, json.as_ptr(), out) }).map(Self)
+        // SAFETY: a live schema, a string and an output.
+        create(|out| unsafe { (peer().peer_array_build)(&mut schema, json.as_ptr(), out) }).map(Self)
     }
 
     pub fn slice(&self, offset: usize, len: usize) -> Self {
         // SAFETY: a live array and an output.
-        made(|out| unsafe { (peer().peer_array_slice)(self.0, offset as i64, len as i64, out) }).map(Self).unwrap()
+        create(|out| unsafe { (peer().peer_array_slice)(self.0, offset as i64, len as i64, out) }).map(Self).unwrap()
     }
 
-    pub fn export(&self) -> Told<(FFI_ArrowDeviceArray, FFI_ArrowSchema)> {
+    pub fn export(&self) -> CppResult<(FFI_ArrowDeviceArray, FFI_ArrowSchema)> {
         let (mut array, mut schema) = (FFI_ArrowDeviceArray::empty(), FFI_ArrowSchema::empty());
         // SAFETY: a live array and outputs.
-        told(unsafe { (peer().peer_array_export)(self.0, &mut array, &mut schema) }).map(|()| (array, schema))
+        outcome(unsafe { (peer().peer_array_export)(self.0, &mut array, &mut schema) }).map(|()| (array, schema))
     }
 
-    pub fn import(mut array: FFI_ArrowDeviceArray, mut schema: FFI_ArrowSchema) -> Told<Self> {
+    pub fn import(mut array: FFI_ArrowDeviceArray, mut schema: FFI_ArrowSchema) -> CppResult<Self> {
         // SAFETY: live structs, which are moved out.
-        made(|out| unsafe { (peer().peer_array_import)(&mut array, &mut schema, out) }).map(Self)
+        create(|out| unsafe { (peer().peer_array_import)(&mut array, &mut schema, out) }).map(Self)
     }
 
     #[track_caller]
     pub fn assert_equals(&self, other: &Self) {
         // SAFETY: live arrays.
-        told(unsafe { (peer().peer_array_equals)(self.0, other.0) }).unwrap();
+        outcome(unsafe { (peer().peer_array_equals)(self.0, other.0) }).unwrap();
     }
 
     pub fn to_device(&self, id: i64, with_event: bool) -> Self {
         // SAFETY: a live array and an output.
-        made(|out| unsafe { (peer().peer_array_to_device)(self.0, id, with_event.into(), out) }).map(Self).unwrap()
+        create(|out| unsafe { (peer().peer_array_to_device)(self.0, id, with_event.into(), out) }).map(Self).unwrap()
     }
 
-    pub fn to_host(&self) -> Told<Self> {
+    pub fn to_host(&self) -> CppResult<Self> {
         // SAFETY: a live array and an output.
-        made(|out| unsafe { (peer().peer_array_to_host)(self.0, out) }).map(Self)
+        create(|out| unsafe { (peer().peer_array_to_host)(self.0, out) }).map(Self)
     }
 
-    /// Halves of it, as a pull stream.
-    pub fn export_chunks(&self) -> Told<FFI_ArrowDeviceArrayStream> {
+    /// The array's halves, as a pull stream.
+    pub fn export_chunks(&self) -> CppResult<FFI_ArrowDeviceArrayStream> {
         let mut stream = FFI_ArrowDeviceArrayStream::empty();
         // SAFETY: a live array and an output.
-        told(unsafe { (peer().peer_chunks_export)(self.0, &mut stream) }).map(|()| stream)
+        outcome(unsafe { (peer().peer_chunks_export)(self.0, &mut stream) }).map(|()| stream)
     }
 
-    pub fn import_chunks(mut stream: FFI_ArrowDeviceArrayStream) -> Told<Self> {
+    pub fn import_chunks(mut stream: FFI_ArrowDeviceArrayStream) -> CppResult<Self> {
         // SAFETY: a live stream, which is moved out.
-        made(|out| unsafe { (peer().peer_chunks_import)(&mut stream, out) }).map(Self)
+        create(|out| unsafe { (peer().peer_chunks_import)(&mut stream, out) }).map(Self)
     }
 }
 
 impl CppBatch {
     /// A batch of rows in JSON: an array of objects.
-    pub fn build(schema: &Schema, json: &str) -> Told<Self> {
+    pub fn build(schema: &Schema, json: &str) -> CppResult<Self> {
         let (mut schema, json) = (schema::export_schema(schema).unwrap(), CString::new(json).unwrap());
-        // SAFETY: a live schema, a text and an output.
-        made(|out| unsafe { (peer().peer_batch_build)(&mut schema, json.as_ptr(), out) }).map(Self)
+        // SAFETY: a live schema, a string and an output.
+        create(|out| unsafe { (peer().peer_batch_build)(&mut schema, json.as_ptr(), out) }).map(Self)
     }
 
     pub fn slice(&self, offset: usize, len: usize) -> Self {
         // SAFETY: a live batch and an output.
-        made(|out| unsafe { (peer().peer_batch_slice)(self.0, offset as i64, len as i64, out) }).map(Self).unwrap()
+        create(|out| unsafe { (peer().peer_batch_slice)(self.0, offset as i64, len as i64, out) }).map(Self).unwrap()
     }
 
-    pub fn export(&self) -> Told<(FFI_ArrowDeviceArray, FFI_ArrowSchema)> {
+    pub fn export(&self) -> CppResult<(FFI_ArrowDeviceArray, FFI_ArrowSchema)> {
         let (mut array, mut schema) = (FFI_ArrowDeviceArray::empty(), FFI_ArrowSchema::empty());
         self.export_to(&mut array, &mut schema).map(|()| (array, schema))
     }
 
-    /// Into structs that hold anything.
-    pub fn export_to(&self, array: &mut FFI_ArrowDeviceArray, schema: &mut FFI_ArrowSchema) -> Told {
+    /// Exports into structs with arbitrary content.
+    pub fn export_to(&self, array: &mut FFI_ArrowDeviceArray, schema: &mut FFI_ArrowSchema) -> CppResult {
         // SAFETY: a live batch and outputs.
-        told(unsafe { (peer().peer_batch_export)(self.0, array, schema) })
+        outcome(unsafe { (peer().peer_batch_export)(self.0, array, schema) })
     }
 
-    pub fn import(mut array: FFI_ArrowDeviceArray, mut schema: FFI_ArrowSchema) -> Told<Self> {
+    pub fn import(mut array: FFI_ArrowDeviceArray, mut schema: FFI_ArrowSchema) -> CppResult<Self> {
         // SAFETY: live structs, which are moved out.
-        made(|out| unsafe { (peer().peer_batch_import)(&mut array, &mut schema, out) }).map(Self)
+        create(|out| unsafe { (peer().peer_batch_import)(&mut array, &mut schema, out) }).map(Self)
     }
 
     #[track_caller]
     pub fn assert_equals(&self, other: &Self) {
         // SAFETY: live batches.
-        told(unsafe { (peer().peer_batch_equals)(self.0, other.0) }).unwrap();
+        outcome(unsafe { (peer().peer_batch_equals)(self.0, other.0) }).unwrap();
     }
 
     pub fn num_rows(&self) -> i64 {
@@ -279,24 +280,24 @@ impl CppBatch {
         unsafe { (peer().peer_batch_has_event)(self.0) != 0 }
     }
 
-    /// A batch of the first columns of both, of which each lies elsewhere.
+    /// A batch of the first columns of both, in different memories.
     pub fn mix(&self, device: &Self) -> Self {
         // SAFETY: live batches and an output.
-        made(|out| unsafe { (peer().peer_batch_mix)(self.0, device.0, out) }).map(Self).unwrap()
+        create(|out| unsafe { (peer().peer_batch_mix)(self.0, device.0, out) }).map(Self).unwrap()
     }
 
     pub fn to_device(&self, id: i64, with_event: bool) -> Self {
         // SAFETY: a live batch and an output.
-        made(|out| unsafe { (peer().peer_batch_to_device)(self.0, id, with_event.into(), out) }).map(Self).unwrap()
+        create(|out| unsafe { (peer().peer_batch_to_device)(self.0, id, with_event.into(), out) }).map(Self).unwrap()
     }
 
-    pub fn to_host(&self) -> Told<Self> {
+    pub fn to_host(&self) -> CppResult<Self> {
         // SAFETY: a live batch and an output.
-        made(|out| unsafe { (peer().peer_batch_to_host)(self.0, out) }).map(Self)
+        create(|out| unsafe { (peer().peer_batch_to_host)(self.0, out) }).map(Self)
     }
 }
 
-/// How a producer of Arrow C++ ends: its code is a number of [`status`], 0 for the plain end.
+/// The end of a producer of Arrow C++: a code of [`status`] (0 for the plain end) and a message.
 #[derive(Clone, Copy)]
 pub struct End(pub c_int, pub &'static CStr);
 
@@ -310,38 +311,38 @@ impl CppReader {
         let mut raw: Vec<Raw> = batches.iter().map(|batch| batch.0).collect();
         let (count, table) = (raw.len() as i64, raw.as_mut_ptr());
         let new = peer().peer_reader_new;
-        // SAFETY: a live schema, live batches, a text and an output.
-        made(|out| unsafe { new(&mut schema, table, count, device_type.0, end.0, end.1.as_ptr(), out) }).map(Self).unwrap()
+        // SAFETY: a live schema, live batches, a string and an output.
+        create(|out| unsafe { new(&mut schema, table, count, device_type.0, end.0, end.1.as_ptr(), out) }).map(Self).unwrap()
     }
 
-    pub fn export(self) -> Told<FFI_ArrowDeviceArrayStream> {
+    pub fn export(self) -> CppResult<FFI_ArrowDeviceArrayStream> {
         let mut stream = FFI_ArrowDeviceArrayStream::empty();
         // SAFETY: a live reader and an output.
-        told(unsafe { (peer().peer_reader_export)(self.0, &mut stream) }).map(|()| stream)
+        outcome(unsafe { (peer().peer_reader_export)(self.0, &mut stream) }).map(|()| stream)
     }
 
-    pub fn import(mut stream: FFI_ArrowDeviceArrayStream) -> Told<Self> {
+    pub fn import(mut stream: FFI_ArrowDeviceArrayStream) -> CppResult<Self> {
         // SAFETY: a live stream, which is moved out.
-        made(|out| unsafe { (peer().peer_reader_import)(&mut stream, out) }).map(Self)
+        create(|out| unsafe { (peer().peer_reader_import)(&mut stream, out) }).map(Self)
     }
 
     pub fn schema(&self) -> Schema {
         let mut schema = FFI_ArrowSchema::empty();
         // SAFETY: a live reader and an output.
-        told(unsafe { (peer().peer_reader_schema)(self.0, &mut schema) }).unwrap();
+        outcome(unsafe { (peer().peer_reader_schema)(self.0, &mut schema) }).unwrap();
         // SAFETY: written by Arrow C++.
         unsafe { schema::import_schema(schema) }.unwrap()
     }
 
     /// Calls `ReadNext` in C++; `None` at the end.
-    pub fn read(&mut self) -> Told<Option<CppBatch>> {
+    pub fn read(&mut self) -> CppResult<Option<CppBatch>> {
         // SAFETY: a live reader and an output.
-        let batch = made(|out| unsafe { (peer().peer_reader_next)(self.0, out) })?;
+        let batch = create(|out| unsafe { (peer().peer_reader_next)(self.0, out) })?;
         Ok((!batch.is_null()).then(|| CppBatch(batch)))
     }
 }
 
-/// An async producer of Arrow C++, on a thread of its own. It ends with [`Self::join`].
+/// An async producer of Arrow C++ on its own thread. [`Self::join`] frees it.
 pub struct CppProducer(Raw);
 
 impl CppProducer {
@@ -361,64 +362,65 @@ impl CppProducer {
         let mut raw: Vec<Raw> = batches.iter().map(|batch| batch.0).collect();
         let (count, table) = (raw.len() as i64, raw.as_mut_ptr());
         let new = peer().peer_producer_new;
-        let (code, text) = (end.0, end.1.as_ptr());
-        // SAFETY: a live schema, live batches, a text and an output; the handler as this function's own condition.
-        let raw = made(|out| unsafe { new(&mut schema, table, count, device_type.0, code, text, delay_us, handler, out) });
+        let (code, message) = (end.0, end.1.as_ptr());
+        // SAFETY: a live schema, live batches, a string and an output; the handler by this
+        // function's contract.
+        let raw = create(|out| unsafe { new(&mut schema, table, count, device_type.0, code, message, delay_us, handler, out) });
         Self(raw.unwrap())
     }
 
-    /// How many batches it has taken from its source.
+    /// The number of batches pulled from its source.
     pub fn pulled(&self) -> i64 {
         // SAFETY: a live producer.
         unsafe { (peer().peer_producer_pulled)(self.0) }
     }
 
-    /// Waits until it has released its handler, and tells how it saw the stream end.
-    pub fn join(self) -> Told {
+    /// Waits for the release of its handler, and returns the producer's view of the end.
+    pub fn join(self) -> CppResult {
         // SAFETY: a live producer, which is freed.
-        told(unsafe { (peer().peer_producer_join)(self.0) })
+        outcome(unsafe { (peer().peer_producer_join)(self.0) })
     }
 }
 
 /// An async consumer of Arrow C++.
 pub struct CppConsumer(Raw);
 
-// SAFETY: the handler takes calls on any thread; the reader is used by one at a time.
+// SAFETY: the handler accepts calls on any thread; the reader is used by one thread at a time.
 unsafe impl Send for CppConsumer {}
 
 impl CppConsumer {
-    /// One that requests `queue_size` batches first.
+    /// A consumer that requests `queue_size` batches first.
     pub fn new(queue_size: u64) -> Self {
         // SAFETY: an output.
-        made(|out| unsafe { (peer().peer_consumer_new)(queue_size, out) }).map(Self).unwrap()
+        create(|out| unsafe { (peer().peer_consumer_new)(queue_size, out) }).map(Self).unwrap()
     }
 
-    /// Live until [`Self::free`].
+    /// The handler; live until [`Self::free`].
     pub fn handler(&self) -> *mut FFI_ArrowAsyncDeviceStreamHandler {
         // SAFETY: a live consumer.
         unsafe { (peer().peer_consumer_handler)(self.0) }
     }
 
     /// Waits for the schema.
-    pub fn schema(&mut self) -> Told<(Schema, ArrowDeviceType)> {
+    pub fn schema(&mut self) -> CppResult<(Schema, ArrowDeviceType)> {
         let (mut schema, mut device_type) = (FFI_ArrowSchema::empty(), 0);
         // SAFETY: a live consumer and outputs.
-        told(unsafe { (peer().peer_consumer_schema)(self.0, &mut schema, &mut device_type) })?;
+        outcome(unsafe { (peer().peer_consumer_schema)(self.0, &mut schema, &mut device_type) })?;
         // SAFETY: written by Arrow C++.
         Ok((unsafe { schema::import_schema(schema) }.unwrap(), ArrowDeviceType(device_type)))
     }
 
     /// Waits for the next batch, after the schema; `None` at the end.
-    pub fn read(&mut self) -> Told<Option<(CppBatch, String)>> {
-        let mut text = vec![0u8; 1024];
-        let (to, size) = (text.as_mut_ptr().cast(), text.len());
-        // SAFETY: a live consumer with a schema, an output, and room for as many bytes as told.
-        let batch = made(|out| unsafe { (peer().peer_consumer_next)(self.0, out, to, size) })?;
-        let text = CStr::from_bytes_until_nul(&text).unwrap().to_string_lossy().into_owned();
-        Ok((!batch.is_null()).then(|| (CppBatch(batch), text)))
+    pub fn read(&mut self) -> CppResult<Option<(CppBatch, String)>> {
+        let mut metadata = vec![0u8; 1024];
+        let (to, size) = (metadata.as_mut_ptr().cast(), metadata.len());
+        // SAFETY: a live consumer with a schema, an output, and a buffer of that size.
+        let batch = create(|out| unsafe { (peer().peer_consumer_next)(self.0, out, to, size) })?;
+        let metadata = CStr::from_bytes_until_nul(&metadata).unwrap().to_string_lossy().into_owned();
+        Ok((!batch.is_null()).then(|| (CppBatch(batch), metadata)))
     }
 
-    /// How many bytes of an error's metadata it got.
+    /// The number of bytes of an error's metadata that arrived.
     pub fn error_metadata_len(&mut self) -> i64 {
         // SAFETY: a live consumer.
         unsafe { (peer().peer_consumer_error_metadata)(self.0) }
@@ -430,12 +432,12 @@ impl CppConsumer {
         unsafe { (peer().peer_consumer_drop_reader)(self.0) }
     }
 
-    /// Frees it.
+    /// Frees the consumer.
     ///
     /// # Safety
     /// Its handler was released.
     pub unsafe fn free(self) {
-        // SAFETY: a live consumer, which nobody calls any more.
+        // SAFETY: a live consumer without further calls.
         unsafe { (peer().peer_consumer_free)(self.0) }
     }
 }

@@ -20,7 +20,7 @@ pub fn cpp_batches(count: i64) -> Vec<CppBatch> {
     (0..count).map(cpp_batch).collect()
 }
 
-/// What [`samples::batch`] is in Arrow C++.
+/// The batch of [`samples::batch`] in Arrow C++.
 pub fn cpp_batch(start: i64) -> CppBatch {
     CppBatch::build(&samples::schema(), &samples::batch_json(start)).unwrap()
 }
@@ -72,7 +72,7 @@ fn streams_of_arrow_cpp_are_read_on_another_thread() {
 }
 
 #[test]
-fn errors_of_arrow_cpp_have_their_code_and_text_here() {
+fn errors_of_arrow_cpp_keep_their_code_and_message_here() {
     Session::run(|_session| {
         let cases: [(i32, &CStr, i32); 4] = [
             (status::INVALID, c"a bad page", libc::EINVAL),
@@ -80,13 +80,13 @@ fn errors_of_arrow_cpp_have_their_code_and_text_here() {
             (status::OUT_OF_MEMORY, c"a full house", libc::ENOMEM),
             (status::NOT_IMPLEMENTED, c"a new codec", libc::ENOSYS),
         ];
-        for (code, text, errno) in cases {
-            let mut reader = reader(their_stream(2, End(code, text)));
+        for (code, message, errno) in cases {
+            let mut reader = reader(their_stream(2, End(code, message)));
             assert_eq!(reader.by_ref().take(2).filter(Result::is_ok).count(), 2);
             let error = reader.next().unwrap().unwrap_err();
             assert_eq!(error.errno(), errno);
             assert!(matches!(&error, Error::Foreign { call: "get_next", .. }), "{error:?}");
-            assert!(error.to_string().ends_with(text.to_str().unwrap()), "{error}");
+            assert!(error.to_string().ends_with(message.to_str().unwrap()), "{error}");
             assert!(reader.next().is_none());
         }
     });
@@ -100,7 +100,7 @@ fn streams_of_arrow_cpp_can_be_released_early() {
         let mut reader = reader(their_stream(3, End::PLAIN));
         let kept = reader.next().unwrap().unwrap();
         drop(reader);
-        // An array lives on by itself (R57).
+        // An array outlives its stream (R57).
         assert_eq!(cpu::import_batch(kept).unwrap(), samples::batch(0));
     });
 }
@@ -119,7 +119,7 @@ fn our_streams_are_read_in_arrow_cpp() {
                     reader.read().unwrap().unwrap().assert_equals(expected);
                 }
                 assert!(reader.read().unwrap().is_none());
-                // The end stays the end (R60).
+                // The end repeats (R60).
                 assert!(reader.read().unwrap().is_none());
             }
         }
@@ -128,7 +128,7 @@ fn our_streams_are_read_in_arrow_cpp() {
 }
 
 #[test]
-fn our_errors_have_their_code_and_text_in_arrow_cpp() {
+fn our_errors_keep_their_code_and_message_in_arrow_cpp() {
     Session::run(|_session| {
         let cases = [
             (Error::Invalid("a bad page".into()), status::INVALID, "a bad page"),
@@ -136,19 +136,19 @@ fn our_errors_have_their_code_and_text_in_arrow_cpp() {
             (Error::OutOfMemory("a full device".into()), status::OUT_OF_MEMORY, "a full device"),
             (Error::Other("a lost disk".into()), status::IO_ERROR, "a lost disk"),
         ];
-        for (error, code, text) in cases {
+        for (error, code, message) in cases {
             let mut reader = CppReader::import(our_stream(ours(1).chain([Err(error)]))).unwrap();
             drop(reader.read().unwrap().unwrap());
-            // The error stays the error (R60).
+            // The error repeats (R60).
             for _ in 0..2 {
                 let failure = reader.read().unwrap_err();
                 assert_eq!(failure.code, code);
-                assert!(failure.text.ends_with(text), "{failure}");
+                assert!(failure.message.ends_with(message), "{failure}");
             }
         }
         let panicking = std::iter::once_with(|| panic!("page {}", 7));
         let failure = CppReader::import(our_stream(panicking)).unwrap().read().unwrap_err();
-        assert!(failure.text.ends_with("get_next panicked: page 7"), "{failure}");
+        assert!(failure.message.ends_with("get_next panicked: page 7"), "{failure}");
     });
 }
 
@@ -166,7 +166,7 @@ fn our_streams_can_be_released_early() {
 }
 
 #[test]
-fn arrays_that_are_no_record_batches_are_streamed_both_ways() {
+fn arrays_other_than_record_batches_are_streamed_both_ways() {
     Session::run(|_session| {
         for sample in samples::samples() {
             let field = cpu::field_of(&sample.array);
@@ -183,7 +183,8 @@ fn arrays_that_are_no_record_batches_are_streamed_both_ways() {
     });
 }
 
-/// A stream through both: theirs, read by us, given to them.
+/// A stream through both: exported by Arrow C++, imported and exported by this crate, imported by
+/// Arrow C++.
 #[test]
 fn a_stream_passes_through_both_sides() {
     Session::run(|_session| {

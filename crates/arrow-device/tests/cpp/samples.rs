@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays of every type that both sides know, each beside the JSON from which Arrow C++ builds the same.
+//! Arrays of every type that both sides know, with the JSON of the same array for Arrow C++.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ fn new(array: impl Array + 'static, json: &str) -> Sample {
     Sample { array: Arc::new(array), json: json.into() }
 }
 
-const TEXTS: [Option<&str>; 5] = [Some("a"), None, Some(""), Some("more than twelve bytes of text"), Some("ü")];
-const TEXTS_JSON: &str = r#"["a", null, "", "more than twelve bytes of text", "ü"]"#;
+const STRINGS: [Option<&str>; 5] = [Some("a"), None, Some(""), Some("more than twelve bytes of message"), Some("ü")];
+const STRINGS_JSON: &str = r#"["a", null, "", "more than twelve bytes of message", "ü"]"#;
 
 fn integers() -> ArrayRef {
     Arc::new(Int64Array::from(vec![Some(1), None, Some(3), Some(86_399), Some(5)]))
@@ -47,7 +47,7 @@ pub fn samples() -> Vec<Sample> {
 
 fn flat() -> Vec<Sample> {
     use TimeUnit::*;
-    let bytes: Vec<Option<&[u8]>> = TEXTS.iter().map(|text| text.map(str::as_bytes)).collect();
+    let bytes: Vec<Option<&[u8]>> = STRINGS.iter().map(|message| message.map(str::as_bytes)).collect();
     let cents = r#"["0.01", null, "-0.03", "12345.67", "0.00"]"#;
     let hundredths = [Some(1), None, Some(-3), Some(1_234_567), Some(0)];
     let wide = |number: Option<i32>| number.map(i64::from);
@@ -101,13 +101,13 @@ fn flat() -> Vec<Sample> {
             .unwrap(),
             r#"["abc", null, "def", "ghi", "jkl"]"#,
         ),
-        new(StringArray::from(TEXTS.to_vec()), TEXTS_JSON),
-        new(LargeStringArray::from(TEXTS.to_vec()), TEXTS_JSON),
-        new(StringViewArray::from(TEXTS.to_vec()), TEXTS_JSON),
-        new(BinaryArray::from(bytes.clone()), TEXTS_JSON),
-        new(LargeBinaryArray::from(bytes.clone()), TEXTS_JSON),
-        new(BinaryViewArray::from(bytes), TEXTS_JSON),
-        // Views without a buffer behind them.
+        new(StringArray::from(STRINGS.to_vec()), STRINGS_JSON),
+        new(LargeStringArray::from(STRINGS.to_vec()), STRINGS_JSON),
+        new(StringViewArray::from(STRINGS.to_vec()), STRINGS_JSON),
+        new(BinaryArray::from(bytes.clone()), STRINGS_JSON),
+        new(LargeBinaryArray::from(bytes.clone()), STRINGS_JSON),
+        new(BinaryViewArray::from(bytes), STRINGS_JSON),
+        // Views without variadic buffers.
         new(StringViewArray::from(vec!["a", "b", "c", "d", "e"]), r#"["a", "b", "c", "d", "e"]"#),
     ];
     let small: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3), Some(4), Some(5)]));
@@ -146,23 +146,23 @@ fn flat() -> Vec<Sample> {
 
 fn nested() -> Vec<Sample> {
     let item = |data_type: DataType| Arc::new(Field::new("item", data_type, true));
-    let texts: ArrayRef = Arc::new(StringArray::from(TEXTS.to_vec()));
+    let strings: ArrayRef = Arc::new(StringArray::from(STRINGS.to_vec()));
     let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), Some(-4), Some(5)]));
     let lengths = || OffsetBuffer::from_lengths([2, 0, 1, 2, 0]);
-    let lists_json = r#"[["a", null], null, [""], ["more than twelve bytes of text", "ü"], []]"#;
-    let lists = ListArray::new(item(DataType::Utf8), lengths(), texts.clone(), five_nulls());
-    // In another order than that of the elements, and overlapping.
+    let lists_json = r#"[["a", null], null, [""], ["more than twelve bytes of message", "ü"], []]"#;
+    let lists = ListArray::new(item(DataType::Utf8), lengths(), strings.clone(), five_nulls());
+    // Out of order and overlapping.
     let (offsets, sizes) = (ScalarBuffer::from(vec![3, 0, 1, 0, 4]), ScalarBuffer::from(vec![2, 0, 1, 2, 0]));
     let wide = |numbers: &ScalarBuffer<i32>| numbers.iter().map(|number| i64::from(*number)).collect::<ScalarBuffer<i64>>();
-    let views_json = r#"[["more than twelve bytes of text", "ü"], null, [null], ["a", null], []]"#;
-    // Arrow C++ calls them so, whatever their names are elsewhere.
+    let views_json = r#"[["more than twelve bytes of message", "ü"], null, [null], ["a", null], []]"#;
+    // The fixed names of Arrow C++.
     let names = || Some(MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() });
     let fixed = Int32Array::from((0..10).map(|n| (n != 1).then_some(n)).collect::<Vec<_>>());
 
     let fields = vec![Field::new("i", DataType::Int32, true), Field::new("s", DataType::Utf8, true)];
-    let rows = StructArray::new(fields.into(), vec![numbers.clone(), texts.clone()], five_nulls());
+    let rows = StructArray::new(fields.into(), vec![numbers.clone(), strings.clone()], five_nulls());
     let rows_json = r#"[{"i": 1, "s": "a"}, null, {"i": 3, "s": ""},
-        {"i": -4, "s": "more than twelve bytes of text"}, {"i": 5, "s": "ü"}]"#;
+        {"i": -4, "s": "more than twelve bytes of message"}, {"i": 5, "s": "ü"}]"#;
 
     let mut map = MapBuilder::new(names(), StringBuilder::new(), Int32Builder::new());
     for entries in [&[("a", Some(1)), ("b", None)][..], &[], &[("c", Some(3))], &[], &[("d", Some(4))]] {
@@ -198,11 +198,11 @@ fn nested() -> Vec<Sample> {
 
     vec![
         new(
-            LargeListArray::new(item(DataType::Utf8), OffsetBuffer::from_lengths([2, 0, 1, 2, 0]), texts.clone(), five_nulls()),
+            LargeListArray::new(item(DataType::Utf8), OffsetBuffer::from_lengths([2, 0, 1, 2, 0]), strings.clone(), five_nulls()),
             lists_json,
         ),
-        new(ListViewArray::new(item(DataType::Utf8), offsets.clone(), sizes.clone(), texts.clone(), five_nulls()), views_json),
-        new(LargeListViewArray::new(item(DataType::Utf8), wide(&offsets), wide(&sizes), texts, five_nulls()), views_json),
+        new(ListViewArray::new(item(DataType::Utf8), offsets.clone(), sizes.clone(), strings.clone(), five_nulls()), views_json),
+        new(LargeListViewArray::new(item(DataType::Utf8), wide(&offsets), wide(&sizes), strings, five_nulls()), views_json),
         new(
             FixedSizeListArray::new(item(DataType::Int32), 2, Arc::new(fixed), five_nulls()),
             "[[0, null], null, [4, 5], [6, 7], [8, 9]]",
@@ -214,7 +214,7 @@ fn nested() -> Vec<Sample> {
                 Arc::new(lists.clone()),
                 None,
             ),
-            r#"[[["a", null]], [null, [""]], [], [["more than twelve bytes of text", "ü"]], [[]]]"#,
+            r#"[[["a", null]], [null, [""]], [], [["more than twelve bytes of message", "ü"]], [[]]]"#,
         ),
         new(lists, lists_json),
         new(sorted, map_json),
@@ -232,11 +232,11 @@ fn encoded() -> Vec<Sample> {
     let fields = vec![Field::new("i", DataType::Int32, true), Field::new("s", DataType::Utf8View, true)];
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int32Array::from(vec![Some(1), None, Some(3)])),
-        Arc::new(StringViewArray::from(vec![Some("more than twelve bytes of text"), None, Some("")])),
+        Arc::new(StringViewArray::from(vec![Some("more than twelve bytes of message"), None, Some("")])),
     ];
     let rows = StructArray::new(fields.into(), columns, None);
     let rows_json =
-        r#"[0, null, 2, 1, 0]|[{"i": 1, "s": "more than twelve bytes of text"}, {"i": null, "s": null}, {"i": 3, "s": ""}]"#;
+        r#"[0, null, 2, 1, 0]|[{"i": 1, "s": "more than twelve bytes of message"}, {"i": null, "s": null}, {"i": 3, "s": ""}]"#;
     vec![
         new(
             DictionaryArray::<Int8Type>::from_iter([Some("a"), None, Some("b"), Some("a"), Some("c")]),
@@ -253,7 +253,7 @@ fn encoded() -> Vec<Sample> {
     ]
 }
 
-/// A schema with metadata on two levels, and one batch of it for each start, with its JSON.
+/// A schema with metadata on two levels, for the batches of [`batch`].
 pub fn schema() -> Schema {
     let key = Field::new("key", DataType::Int64, false).with_metadata([("unit".into(), "rows".into())].into());
     let metadata = [("origin".into(), "tests".into()), ("empty".into(), String::new())];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One test at a time, and its bookkeeping: whatever either side gives away must have been released at its end.
+//! Runs one test at a time, and checks that each side has released all structs at its end.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,32 +11,32 @@ use arrow_device::ffi::FFI_ArrowDeviceArray;
 
 use crate::peer::{peer, try_peer};
 
-/// Arrays of ours that Arrow C++ holds.
+/// Arrays of this crate that Arrow C++ holds.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 static GIVEN: AtomicI64 = AtomicI64::new(0);
 
-/// What the device counts, as in device.cc.
+/// The device's counters, as in device.cc.
 #[derive(Debug, Clone, Copy)]
-pub enum Count {
-    /// Memories.
+pub enum DeviceCount {
+    /// Live memories.
     Live = 0,
     Events = 1,
-    /// Reads of what is not written yet.
+    /// Reads before the event.
     Early = 2,
-    /// Handles and events that are none, and reads out of bounds.
+    /// Unknown handles and events, and reads out of bounds.
     Breaches = 3,
-    /// Events that Arrow C++ took over.
+    /// Events that Arrow C++ has wrapped.
     Wraps = 4,
     Waits = 5,
     Reads = 6,
 }
 
-pub fn count(which: Count) -> i64 {
+pub fn count(which: DeviceCount) -> i64 {
     // SAFETY: no conditions.
     unsafe { (peer().peer_device_count)(which as c_int) }
 }
 
-/// A test's turn.
+/// The run of one test.
 pub struct Session {
     _turn: MutexGuard<'static, ()>,
     before: [i64; 4],
@@ -44,7 +44,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Runs a test in its turn, and looks for what it left behind. Does nothing where there is no peer.
+    /// Runs a test, and checks for leaks. Does nothing without a peer.
     #[track_caller]
     pub fn run(test: impl FnOnce(&mut Self)) {
         let Some(mut session) = Self::start() else { return };
@@ -60,26 +60,26 @@ impl Session {
         GIVEN.store(0, Ordering::SeqCst);
         // SAFETY: no conditions.
         unsafe { (functions.peer_device_reset)() };
-        // A test that failed may have left something, which is not this one's.
+        // A failed test may have leaked, which is not this test's leak.
         Some(Self { _turn: turn, before: held(), leaks: 0 })
     }
 
-    /// How many arrays of ours were given away.
+    /// The number of exported arrays.
     pub fn given(&self) -> i64 {
         GIVEN.load(Ordering::SeqCst)
     }
 
-    /// How many of these are not released.
+    /// The number of exported arrays not yet released.
     pub fn live(&self) -> i64 {
         LIVE.load(Ordering::SeqCst)
     }
 
-    /// Arrow C++ loses so many of our arrays in this test.
+    /// Expects Arrow C++ to leak this many arrays in this test.
     pub fn leaks(&mut self, arrays: i64) {
         self.leaks = arrays;
     }
 
-    /// All is released on both sides, or will be soon: other threads may be at it.
+    /// Waits until both sides have released everything, perhaps on other threads.
     #[track_caller]
     fn end(self) {
         let left = || (self.live() - self.leaks, held());
@@ -89,14 +89,14 @@ impl Session {
     }
 }
 
-/// What Arrow C++ and the device hold.
+/// The allocations of Arrow C++ and the device.
 fn held() -> [i64; 4] {
     // SAFETY: no conditions.
     let bytes = unsafe { (peer().peer_bytes_allocated)() };
-    [bytes, count(Count::Live), count(Count::Events), count(Count::Breaches)]
+    [bytes, count(DeviceCount::Live), count(DeviceCount::Events), count(DeviceCount::Breaches)]
 }
 
-/// Whether it becomes true, within ten seconds.
+/// Whether the condition becomes true within ten seconds.
 pub fn eventually(condition: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     while !condition() {
@@ -108,7 +108,7 @@ pub fn eventually(condition: impl Fn() -> bool) -> bool {
     true
 }
 
-/// The same array behind a release callback that counts.
+/// The same array, with a counting release callback.
 pub fn counted(array: FFI_ArrowDeviceArray) -> FFI_ArrowDeviceArray {
     let FFI_ArrowArray { length, null_count, offset, n_buffers, n_children, buffers, children, dictionary, .. } = array.array;
     let FFI_ArrowDeviceArray { device_id, device_type, sync_event, reserved, .. } = array;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stands between the producer and the consumer of an async stream, passes all calls on, and writes them down.
+//! A proxy between the producer and the consumer of an async stream, which forwards and records all
+//! calls.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null_mut;
@@ -11,7 +12,7 @@ use arrow_device::ffi::{
     FFI_ArrowAsyncTask as Task, FFI_ArrowDeviceArray,
 };
 
-/// A call between both sides, with what it returned.
+/// A recorded call, with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     Schema(c_int),
@@ -21,32 +22,32 @@ pub enum Call {
     Release,
     Request(i64),
     Cancel,
-    /// Whether there was an output, and what was returned.
+    /// Whether there was an output, and the returned code.
     Extract(bool, c_int),
 }
 
-/// Those of the producer, without what the consumer calls at any time.
+/// The calls of the handler, without those that may come at any time.
 pub fn of_the_handler(calls: &[Call]) -> Vec<&Call> {
     calls.iter().filter(|call| !matches!(call, Call::Request(_) | Call::Cancel | Call::Extract(..))).collect()
 }
 
-/// The handler between a producer and the handler of a consumer. Lives longer than both.
+/// A proxy handler between a producer and a consumer's handler. It outlives both.
 pub struct Tap {
     // Raw, because C writes through it.
-    inner: *mut Inner,
+    inner: *mut TapInner,
 }
 
-struct Inner {
+struct TapInner {
     outer: Handler,
     target: *mut Handler,
-    /// The producer that the consumer gets, and the one behind it.
+    /// The proxy producer for the consumer, and the real one behind it.
     tapped: Producer,
     producer: *mut Producer,
-    state: Mutex<State>,
+    state: Mutex<TapState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TapState {
     calls: Vec<Call>,
     requested: i64,
     delivered: i64,
@@ -56,23 +57,23 @@ struct State {
     refuse_tasks: c_int,
 }
 
-// SAFETY: the calls are those of the interface, which come from any thread; what changes is behind a lock.
+// SAFETY: the interface allows its calls on any thread; mutable state is behind a lock.
 unsafe impl Send for Tap {}
 // SAFETY: as above.
 unsafe impl Sync for Tap {}
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // A test that fails leaves both sides running.
+        // A failed test leaves both sides running.
         if !std::thread::panicking() {
-            // SAFETY: boxed in `new`; whoever made it sees to it that nobody calls it any more.
+            // SAFETY: boxed in `new`; the owner guarantees that no call follows.
             drop(unsafe { Box::from_raw(self.inner) });
         }
     }
 }
 
 impl Tap {
-    /// A tap before the handler `target`.
+    /// A tap in front of the handler `target`.
     pub fn new(target: *mut Handler) -> Self {
         let outer = Handler {
             on_schema: Some(on_schema),
@@ -89,7 +90,7 @@ impl Tap {
             additional_metadata: std::ptr::null(),
             private_data: null_mut(),
         };
-        let inner = Box::into_raw(Box::new(Inner { outer, target, tapped, producer: null_mut(), state: Mutex::default() }));
+        let inner = Box::into_raw(Box::new(TapInner { outer, target, tapped, producer: null_mut(), state: Mutex::default() }));
         // SAFETY: just boxed.
         unsafe {
             (*inner).outer.private_data = inner.cast();
@@ -98,15 +99,15 @@ impl Tap {
         Self { inner }
     }
 
-    /// What the producer gets.
+    /// The handler for the producer.
     pub fn handler(&self) -> *mut Handler {
         // SAFETY: live.
         unsafe { &raw mut (*self.inner).outer }
     }
 
-    /// Calls a method of the producer, as the consumer might.
+    /// Cancels at the producer, as the consumer might.
     pub fn cancel(&self) {
-        // SAFETY: live; the test knows that the producer is.
+        // SAFETY: the tap is live, and the test guarantees that the producer is.
         unsafe { cancel(&raw mut (*self.inner).tapped) }
     }
 
@@ -116,7 +117,7 @@ impl Tap {
         unsafe { request(&raw mut (*self.inner).tapped, n) }
     }
 
-    /// Tells the consumer of the end before `release`: one of Arrow C++ would wait for it for ever.
+    /// Sends the end marker before `release`, without which a consumer of Arrow C++ waits forever.
     pub fn end_before_release(&self) {
         self.state(|state| state.end_before_release = true);
     }
@@ -126,7 +127,7 @@ impl Tap {
         self.state(|state| state.refuse_tasks = code);
     }
 
-    fn state<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    fn state<T>(&self, f: impl FnOnce(&mut TapState) -> T) -> T {
         // SAFETY: live.
         f(&mut unsafe { &*self.inner }.state.lock().unwrap())
     }
@@ -143,7 +144,7 @@ impl Tap {
         self.state(|state| state.delivered)
     }
 
-    /// The most batches that were requested and not delivered.
+    /// The maximum of batches that were requested and not delivered.
     pub fn most_outstanding(&self) -> i64 {
         self.state(|state| state.most)
     }
@@ -152,7 +153,7 @@ impl Tap {
         self.state(|state| state.calls.contains(&Call::Release))
     }
 
-    /// The order of all calls was right: the rules that both sides of Arrow C++ keep, too.
+    /// Checks the order of all calls, by the rules that Arrow C++ keeps too.
     #[track_caller]
     pub fn check(&self) {
         let calls = self.calls();
@@ -167,21 +168,21 @@ impl Tap {
     }
 }
 
-impl Inner {
-    fn note(&self, call: Call) {
+impl TapInner {
+    fn record(&self, call: Call) {
         self.state.lock().unwrap().calls.push(call);
     }
 }
 
 /// # Safety
 /// `handler` is that of a live tap.
-unsafe fn inner(handler: *mut Handler) -> *mut Inner {
-    // SAFETY: as this function's own condition.
+unsafe fn inner(handler: *mut Handler) -> *mut TapInner {
+    // SAFETY: the caller upholds the contract.
     unsafe { (*handler).private_data.cast() }
 }
 
 unsafe extern "C" fn on_schema(handler: *mut Handler, schema: *mut FFI_ArrowSchema) -> c_int {
-    // SAFETY: the tap and its target live until they are released; the producer has set itself.
+    // SAFETY: the tap and its target live until they are released; the producer is set.
     unsafe {
         let tap = inner(handler);
         (*tap).producer = (*handler).producer;
@@ -190,14 +191,14 @@ unsafe extern "C" fn on_schema(handler: *mut Handler, schema: *mut FFI_ArrowSche
         let target = (*tap).target;
         (*target).producer = &raw mut (*tap).tapped;
         let code = (*target).on_schema.unwrap()(target, schema);
-        (*tap).note(Call::Schema(code));
+        (*tap).record(Call::Schema(code));
         code
     }
 }
 
 struct TappedTask {
     task: Task,
-    tap: *mut Inner,
+    tap: *mut TapInner,
 }
 
 unsafe extern "C" fn on_next_task(handler: *mut Handler, task: *mut Task, metadata: *const c_char) -> c_int {
@@ -207,11 +208,11 @@ unsafe extern "C" fn on_next_task(handler: *mut Handler, task: *mut Task, metada
         // SAFETY: as above.
         return unsafe {
             let code = (*target).on_next_task.unwrap()(target, task, metadata);
-            (*tap).note(Call::End(code));
+            (*tap).record(Call::End(code));
             code
         };
     }
-    // SAFETY: as above; the task is the producer's to give.
+    // SAFETY: as above; the producer passes the task.
     unsafe {
         {
             let mut state = (*tap).state.lock().unwrap();
@@ -226,7 +227,7 @@ unsafe extern "C" fn on_next_task(handler: *mut Handler, task: *mut Task, metada
         let private = Box::into_raw(Box::new(TappedTask { task: *task, tap }));
         let mut tapped = Task { extract_data: Some(extract_data), private_data: private.cast() };
         let code = (*target).on_next_task.unwrap()(target, &mut tapped, metadata);
-        (*tap).note(Call::Task(code));
+        (*tap).record(Call::Task(code));
         if code != 0 {
             drop(Box::from_raw(private));
         }
@@ -239,7 +240,7 @@ unsafe extern "C" fn extract_data(task: *mut Task, out: *mut FFI_ArrowDeviceArra
     unsafe {
         let mut tapped = Box::from_raw((*task).private_data.cast::<TappedTask>());
         let code = tapped.task.extract_data.unwrap()(&mut tapped.task, out);
-        (*tapped.tap).note(Call::Extract(!out.is_null(), code));
+        (*tapped.tap).record(Call::Extract(!out.is_null(), code));
         code
     }
 }
@@ -248,8 +249,8 @@ unsafe extern "C" fn on_error(handler: *mut Handler, code: c_int, message: *cons
     // SAFETY: as in `on_schema`.
     unsafe {
         let tap = inner(handler);
-        let text = if message.is_null() { String::new() } else { CStr::from_ptr(message).to_string_lossy().into_owned() };
-        (*tap).note(Call::Error(code, text));
+        let copy = if message.is_null() { String::new() } else { CStr::from_ptr(message).to_string_lossy().into_owned() };
+        (*tap).record(Call::Error(code, copy));
         let target = (*tap).target;
         (*target).on_error.unwrap()(target, code, message, metadata);
     }
@@ -263,15 +264,15 @@ unsafe extern "C" fn release(handler: *mut Handler) {
         if (*tap).state.lock().unwrap().end_before_release {
             (*target).on_next_task.unwrap()(target, null_mut(), std::ptr::null());
         }
-        (*tap).note(Call::Release);
+        (*tap).record(Call::Release);
         (*target).release.unwrap()(target);
     }
 }
 
 unsafe extern "C" fn request(producer: *mut Producer, n: i64) {
-    // SAFETY: the producer of a live tap, which has one behind it since `on_schema`.
+    // SAFETY: the producer of a live tap, with a real one behind it since `on_schema`.
     unsafe {
-        let tap = (*producer).private_data.cast::<Inner>();
+        let tap = (*producer).private_data.cast::<TapInner>();
         {
             let mut state = (*tap).state.lock().unwrap();
             state.calls.push(Call::Request(n));
@@ -285,8 +286,8 @@ unsafe extern "C" fn request(producer: *mut Producer, n: i64) {
 unsafe extern "C" fn cancel(producer: *mut Producer) {
     // SAFETY: as in `request`.
     unsafe {
-        let tap = (*producer).private_data.cast::<Inner>();
-        (*tap).note(Call::Cancel);
+        let tap = (*producer).private_data.cast::<TapInner>();
+        (*tap).record(Call::Cancel);
         (*(*tap).producer).cancel.unwrap()((*tap).producer);
     }
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! These tests under valgrind, where there is one.
+//! These tests under valgrind, if it exists.
 
 use std::process::Command;
 
 use crate::peer::try_peer;
 
-/// Those in which threads and lifetimes meet: whoever reads what the other side has freed, or loses it, is told.
+/// Tests of threads and lifetimes: valgrind detects use after free and leaks.
 #[test]
 fn streams_are_clean_under_valgrind() {
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("skipped: no valgrind");
         return;
     }
-    // Built before, not under valgrind.
+    // Built before valgrind runs.
     if try_peer().is_none() {
         return;
     }
@@ -23,7 +23,7 @@ fn streams_are_clean_under_valgrind() {
         .args(leaks)
         .arg(concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/tests/cpp/valgrind.supp"))
         .arg(std::env::current_exe().unwrap())
-        // What loses memory on purpose, and what takes long and tells nothing more.
+        // Skips tests with deliberate leaks, and slow ones without new coverage.
         .args(skipped.iter().flat_map(|name| ["--skip", name]))
         .env("RUST_BACKTRACE", "0")
         .output()

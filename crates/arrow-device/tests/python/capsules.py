@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyCapsules of the Arrow PyCapsule interface (R98 to R100), by hand: what a Python package around this crate would do."""
+"""PyCapsules of the Arrow PyCapsule interface (R98 to R100), as in a package around this crate."""
 
 import ctypes
 from ctypes import byref, c_char_p, c_void_p, py_object, pythonapi
@@ -17,13 +17,13 @@ pointer_of = function("PyCapsule_GetPointer", c_void_p, py_object, c_char_p)
 
 NAMES = {CSchema: b"arrow_schema", CArray: b"arrow_array", CDeviceArray: b"arrow_device_array"}
 
-# A destructor may run while an exception is on its way: none of it can be Python's.
+# A destructor may run while an exception propagates, so it must not run Python code.
 library.peer_capsule_functions(pythonapi.PyCapsule_GetName, pythonapi.PyCapsule_GetPointer)
 library.peer_capsule_memory.restype = c_void_p
 
 
 def capsule(struct):
-    """A capsule that owns the struct, which is moved; its destructor releases what nobody took (R98)."""
+    """A capsule with the struct; its destructor releases it unless it was moved out (R98)."""
     memory = library.peer_capsule_memory()
     struct = move(struct)
     ctypes.memmove(memory, byref(struct), ctypes.sizeof(struct))
@@ -31,7 +31,7 @@ def capsule(struct):
 
 
 def taken(capsule, struct):
-    """Moves the struct out of a capsule of somebody's; an error if it is of another kind, or has been taken."""
+    """Moves the struct out of a capsule; an error for another kind, or after a first move."""
     return move(look(capsule, struct))
 
 
@@ -41,7 +41,7 @@ def look(capsule, struct):
 
 
 def pair_of(capsules):
-    """What `__arrow_c_device_array__` or `__arrow_c_array__` returned."""
+    """The structs in the result of `__arrow_c_device_array__` or `__arrow_c_array__`."""
     schema, array = capsules
     pair = Pair()
     pair.schema = taken(schema, CSchema)
@@ -54,13 +54,13 @@ def pair_of(capsules):
 
 
 class Exporter:
-    """Something of the library, with the method that other packages look for."""
+    """An array of the library, with the method that other packages call."""
 
     def __init__(self, make):
         self.make = make
 
     def __arrow_c_device_array__(self, requested_schema=None, **unknown):
-        # R99; no other schema can be had than the array's own, and it is for the consumer to look at that.
+        # R99: the array's own schema is the only one available, and the consumer must check it.
         for name, value in unknown.items():
             if value is not None:
                 raise NotImplementedError(name)
@@ -69,7 +69,7 @@ class Exporter:
 
 
 class HostExporter:
-    """The same with the method for host memory only (R100)."""
+    """The same with only the method for host memory (R100)."""
 
     def __init__(self, make):
         self.make = make

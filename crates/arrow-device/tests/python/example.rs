@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shared library of an example, for those who load it. The tests of other crates include this file too.
+//! Builds the shared library of an example. The tests of other crates include this file too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The library of the example `name`. Whoever runs all tests has just built it; for those who name this test alone it is
-/// built here, of the `packages` that cargo's arguments choose: with the features that the tests are built with.
+/// The library of the example `name`.
+///
+/// A run of all tests has just built it. For a run of this test alone it is built here, from the
+/// `packages` of cargo's arguments, with the features of the tests.
 pub fn library(name: &str, packages: &[&str]) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // target/debug/deps/python-0123456789abcdef
@@ -17,7 +19,7 @@ pub fn library(name: &str, packages: &[&str]) -> PathBuf {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.arg("build").args(packages).args(["--example", name]);
         cargo.args(["--profile", if profile == "debug" { "dev" } else { profile }]);
-        // The folder of this build: a folder for temporary files lies in it.
+        // The build folder, which is the parent of the folder for temporary files.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         let output = cargo.arg("--target-dir").arg(target).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
         assert!(output.status.success(), "{cargo:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -26,15 +28,16 @@ pub fn library(name: &str, packages: &[&str]) -> PathBuf {
     library
 }
 
-/// Whether the library was built, of this checkout, after the last change of its sources, which cargo lists beside it.
+/// Whether the library was built from this checkout after the last change of its sources, which
+/// cargo lists beside it.
 fn is_fresh(library: &Path) -> bool {
     let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
     let Ok(built) = modified(library) else { return false };
     let Ok(list) = std::fs::read_to_string(library.with_extension("d")) else { return false };
-    // Spaces in names are escaped, and separate them otherwise.
+    // Spaces separate the names; those within names are escaped.
     let sources = list.split_once(": ").map(|(_, sources)| sources.trim_end().replace("\\ ", "\0")).unwrap_or_default();
     let sources: Vec<PathBuf> = sources.split(' ').map(|source| source.replace('\0', " ").into()).collect();
-    // What build scripts write lies in the folder of the build.
+    // The outputs of build scripts lie in the build folder.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
     let target = library.ancestors().nth(2).unwrap();
     sources.iter().all(|source| {

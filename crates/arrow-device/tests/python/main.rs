@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! This crate against pyarrow and nanoarrow, in Python: arrays, record batches and streams of every type, both ways.
+//! This crate against pyarrow and nanoarrow, in Python: arrays, record batches and streams of every
+//! type, both ways.
 //!
-//! The tests themselves are the files `test_*.py` beside this one; here each is run. They call the library of `peer/lib.rs`,
-//! an example of this crate. `scripts/python-peers.sh` installs the peers; where it cannot, the tests say so and pass, unless
-//! `DEVICEFUSION_REQUIRE_PYTHON=1`.
+//! The files `test_*.py` beside this one are the tests; each test here runs one. They call the
+//! library of `peer/lib.rs`, an example of this crate. `scripts/python-peers.sh` installs the
+//! peers. If that fails, the tests pass with a notice, unless `DEVICEFUSION_REQUIRE_PYTHON=1`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod example;
@@ -17,12 +18,12 @@ fn library(example: &str) -> PathBuf {
     example::library(example, &["--package", "arrow-device"])
 }
 
-/// Runs a file of tests.
+/// Runs a test file.
 #[track_caller]
 fn check(file: &str) {
     let Some(mut python) = interpreter() else { return };
     let said = run(python.arg(file).env("PYTHON_PEER", library("python_peer")));
-    // A file without tests passes too.
+    // A file without tests would pass too.
     assert!(said.contains("\nOK") && !said.contains("Ran 0 tests"), "{said}");
 }
 

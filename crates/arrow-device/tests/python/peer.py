@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C structs of the interface, the library under test, and what all tests share.
+"""The C structs of the interface, the library under test, and helpers of all tests.
 
-`Pair` is an array with its schema, `Stream` a device stream: structs in memory of Python, as any consumer or producer
-has them. The library is the one of `peer/lib.rs`; PYTHON_PEER names its file.
+`Pair` is an array with its schema, `Stream` a device stream: structs in Python's memory, as in any
+consumer or producer. The library is that of `peer/lib.rs`; PYTHON_PEER names its file.
 """
 
 import ctypes
@@ -79,12 +79,12 @@ RELEASE = ctypes.CFUNCTYPE(None, c_void_p)
 
 
 def released(struct):
-    """Whether a struct holds nothing."""
+    """Whether a struct is released."""
     return not (struct.array.release if isinstance(struct, CDeviceArray) else struct.release)
 
 
 def release(struct):
-    """Calls the release callback of a struct, where it has one, and checks that this marks it."""
+    """Calls the release callback of a struct, if any, and checks that it marks the struct."""
     inner = struct.array if isinstance(struct, CDeviceArray) else struct
     if inner.release:
         RELEASE(inner.release)(ctypes.addressof(inner))
@@ -103,24 +103,24 @@ def move(source):
 
 
 class PeerError(Exception):
-    """What the library says went wrong."""
+    """An error that the library returned."""
 
 
 library = ctypes.CDLL(os.environ["PYTHON_PEER"])
 library.peer_allocated_bytes.restype = c_int64
-library.peer_free_text.argtypes = [c_void_p]
+library.peer_free_message.argtypes = [c_void_p]
 library.peer_release_at.restype = ctypes.c_bool
 
 
 def call(name, *arguments):
-    """Calls a function of the library; what is a struct goes by its address."""
+    """Calls a function of the library; structs are passed by address."""
     function = getattr(library, "peer_" + name)
     function.restype = c_void_p
     structs = (ctypes.Structure, c_int64)
-    text = function(*[byref(a) if isinstance(a, structs) else a for a in arguments])
-    if text:
-        message = ctypes.string_at(text).decode()
-        library.peer_free_text(text)
+    error = function(*[byref(a) if isinstance(a, structs) else a for a in arguments])
+    if error:
+        message = ctypes.string_at(error).decode()
+        library.peer_free_message(error)
         raise PeerError(message)
 
 
@@ -142,14 +142,14 @@ class Pair:
 
     @classmethod
     def of(cls, data):
-        """What pyarrow exports."""
+        """An export of pyarrow."""
         pair = cls()
         data._export_to_c_device(*pair.addresses())
         return pair
 
     @classmethod
     def sample(cls, name, offset=0, length=6):
-        """What the library exports."""
+        """An export of the library."""
         pair = cls()
         call("sample", name.encode(), c_size_t(offset), c_size_t(length), pair.array, pair.schema)
         return pair
@@ -158,27 +158,27 @@ class Pair:
         return ctypes.addressof(self.array), ctypes.addressof(self.schema)
 
     def through(self, function):
-        """Gives this to the library and takes what comes back."""
+        """Passes this to the library and returns its result."""
         back = Pair()
         try:
             call(function, self.array, self.schema, back.array, back.schema)
         finally:
-            assert released(self.array) and released(self.schema), "the library did not take over its arguments"
+            assert released(self.array) and released(self.schema), "the library did not import its arguments"
         return back
 
     def expect(self, name, offset=0, length=6):
-        """Gives this to the library, to compare it with a sample."""
+        """Passes this to the library, which compares it with a sample."""
         call("expect", name.encode(), c_size_t(offset), c_size_t(length), self.array, self.schema)
 
     def to_array(self):
-        """Lets pyarrow take over."""
+        """Imports this in pyarrow."""
         return self._imported(pa.Array._import_from_c_device(*self.addresses()))
 
     def to_batch(self):
         return self._imported(pa.RecordBatch._import_from_c_device(*self.addresses()))
 
     def _imported(self, data):
-        assert released(self.array) and released(self.schema), "pyarrow did not take over"
+        assert released(self.array) and released(self.schema), "pyarrow did not import its arguments"
         data.validate(full=True)
         return data
 
@@ -194,7 +194,7 @@ class Pair:
 
 
 def releases():
-    """The key and the thread of all releases that were counted, in their order."""
+    """The key and the thread of all counted releases, in order."""
     seen, key, thread = [], c_int64(), c_size_t()
     while library.peer_release_at(c_size_t(len(seen)), byref(key), byref(thread)):
         seen.append((key.value, thread.value))
@@ -202,7 +202,7 @@ def releases():
 
 
 class Counted:
-    """Counts the releases of arrays, each under a name."""
+    """Counts the releases of named arrays."""
 
     keys = itertools.count()
 
@@ -228,12 +228,12 @@ class Counted:
 
 
 class TestCase(unittest.TestCase):
-    """Everything that a test takes, it gives back: memory of pyarrow and memory of the library."""
+    """Checks that each test frees all memory of pyarrow and of the library."""
 
     maxDiff = None
 
     def setUp(self):
-        # Fills what is allocated once and kept.
+        # Warms up allocations that are made once and kept.
         sample_names()
         releases()
         gc.collect()
@@ -241,17 +241,17 @@ class TestCase(unittest.TestCase):
 
     @staticmethod
     def allocated():
-        """Bytes of pyarrow and of the library."""
+        """Allocated bytes of pyarrow and of the library."""
         return pa.total_allocated_bytes(), library.peer_allocated_bytes()
 
     def _given_back(self, before):
-        # What failed holds what its traceback shows.
+        # A failed test keeps memory alive through its traceback.
         if self._outcome.success:
             gc.collect()
             self.assertEqual(self.allocated(), before, "bytes that pyarrow and the library have allocated")
 
     def assert_same(self, got, expected):
-        """The same type, the same values, and metadata too."""
+        """Checks type, values and metadata."""
         self.assertEqual(str(got.type), str(expected.type))
         self.assertTrue(got.type.equals(expected.type, check_metadata=True), f"{got.type!r} {expected.type!r}")
         self.assertEqual(len(got), len(expected))

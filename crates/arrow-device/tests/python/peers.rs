@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The interpreter with the peers.
+//! The Python interpreter with the peers installed.
 
 use std::path::Path;
 use std::process::Command;
 
 const REQUIRED: &str = "DEVICEFUSION_REQUIRE_PYTHON";
 
-/// A command of Python with the peers, in the folder of the tests; nothing where they cannot be had.
+/// A Python command in the folder of the tests; `None` if the peers cannot be installed.
 pub fn interpreter() -> Option<Command> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = manifest.join("../../scripts/python-peers.sh");
@@ -14,7 +14,7 @@ pub fn interpreter() -> Option<Command> {
         Ok(output) if output.status.success() => {
             let python = String::from_utf8(output.stdout).unwrap();
             let mut command = Command::new(python.trim_end());
-            // No files beside the sources, no packages of the user's.
+            // No files beside the sources, no user packages.
             command.args(["-B", "-s", "-X", "faulthandler"]).current_dir(manifest.join("tests/python")).env_remove("PYTHONPATH");
             return Some(command);
         }
@@ -27,12 +27,12 @@ pub fn interpreter() -> Option<Command> {
     None
 }
 
-/// What a command printed; it must succeed.
+/// The output of a command, which must succeed.
 #[track_caller]
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    // What is wrong with one type is often wrong with all: the first failures say it.
+    // Many failures often have one cause, so only the first are printed.
     let lines: Vec<&str> = said.lines().collect();
     let (first, last) = (lines.iter().take(150), lines.iter().skip(150.max(lines.len().saturating_sub(5))));
     let shown = || first.chain(last).copied().collect::<Vec<_>>().join("\n");

@@ -17,7 +17,7 @@ LEAVES = [
 
 
 def random_array(rng, length, depth=3):
-    """An array of `length` elements; below a slice, so that offsets nest."""
+    """An array of `length` elements; sliced below the root, so that offsets nest."""
     before, after = rng.randrange(3), rng.randrange(3)
     return whole(rng, before + length + after, depth).slice(before, length)
 
@@ -63,5 +63,5 @@ def whole(rng, length, depth):
 
 
 def nulls(rng, length):
-    """A mask: which elements are null."""
+    """A random null mask, or None."""
     return pa.array([rng.random() < 0.2 for _ in range(length)], pa.bool_()) if rng.random() < 0.6 else None

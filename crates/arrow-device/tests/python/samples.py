@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of six elements of every type, by the names that `peer/samples.rs` gives the same ones.
+"""Arrays of six elements of every type, under the names of the same arrays in `peer/samples.rs`.
 
-Each is made of Python's own values, so that equality says something about the bytes.
+Each is made of plain Python values, so that equality compares the bytes.
 """
 
 from decimal import Decimal, localcontext
 
 import pyarrow as pa
 
-# Types that the library has and pyarrow cannot make; nanoarrow can.
+# Types of the library that pyarrow cannot make, but nanoarrow can.
 WITHOUT_PYARROW = ["interval_months", "interval_day_time"]
 
 
@@ -72,10 +72,10 @@ def decimals():
         yield "decimal128(15, -2)", scaled(pa.decimal128(15, -2), 1, None, -3, 4, 5, 0)
 
 
-def texts():
+def strings():
     for name in ("string", "large_string", "string_view"):
         yield name, pa.array(WORDS, getattr(pa, name)())
-    long = [None if index == 4 else f"text number {index} is a long one" for index in range(6)]
+    long = [None if index == 4 else f"string number {index} is a long one" for index in range(6)]
     yield "string_view, several buffers", pa.array(long, pa.string_view())
     yield "string_view, all inline", pa.array(["a", "b", "", "c", "d", "eeeeeeeeeeee"], pa.string_view())
     for name in ("binary", "large_binary", "binary_view"):
@@ -140,11 +140,11 @@ def encoded():
 
 
 def samples():
-    """All of them, in the order of their names."""
-    kinds = (numbers(), integers(), times(), decimals(), texts(), lists(), structs(), encoded())
+    """All samples by name, in order."""
+    kinds = (numbers(), integers(), times(), decimals(), strings(), lists(), structs(), encoded())
     return dict(sorted((name, array) for kind in kinds for name, array in kind))
 
 
 def long_samples():
-    """The same, five times over: more than a byte of validity."""
+    """The samples repeated five times: more than a byte of validity."""
     return {name: pa.concat_arrays([array] * 5) for name, array in samples().items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device streams in Python: neither pyarrow nor nanoarrow has any, so both ends are written here, around pyarrow's arrays."""
+"""Both ends of device streams over pyarrow's arrays; the peers have no device streams."""
 
 import ctypes
 import errno
@@ -14,19 +14,19 @@ GET_LAST_ERROR = ctypes.CFUNCTYPE(c_void_p, POINTER(CDeviceStream))
 
 
 class StreamError(Exception):
-    """A callback of a stream failed: its errno and its text."""
+    """A failed callback of a stream: its errno and message."""
 
 
 class Producer:
-    """A stream of what an iterator of pyarrow's arrays or batches yields; an exception of it is an error of the stream."""
+    """A stream over an iterator of pyarrow's arrays or batches; exceptions are stream errors."""
 
     def __init__(self, schema, items):
         self.schema, self.items = schema, iter(items)
-        self.stream, self.text, self.calls, self.releases = CDeviceStream(), None, [], 0
+        self.stream, self.message, self.calls, self.releases = CDeviceStream(), None, [], 0
         self._callbacks = [
             GET_SCHEMA(lambda _, out: self._call("get_schema", self._get_schema, out)),
             GET_NEXT(lambda _, out: self._call("get_next", self._get_next, out)),
-            GET_LAST_ERROR(lambda _: ctypes.cast(c_char_p(self.text), c_void_p).value),
+            GET_LAST_ERROR(lambda _: ctypes.cast(c_char_p(self.message), c_void_p).value),
             RELEASE(self._release),
         ]
         callbacks = [ctypes.cast(callback, c_void_p) for callback in self._callbacks]
@@ -36,12 +36,12 @@ class Producer:
 
     def _call(self, name, function, out):
         self.calls.append(name)
-        self.text = None
+        self.message = None
         try:
             function(out)
             return 0
         except Exception as error:
-            self.text = str(error).encode()
+            self.message = str(error).encode()
             return error.errno if isinstance(error, OSError) else errno.EINVAL
 
     def _get_schema(self, out):
@@ -50,7 +50,7 @@ class Producer:
     def _get_next(self, out):
         item = next(self.items, None)
         if item is None:
-            # The end: all other fields are left as they were, as Arrow C++ does (Y1).
+            # At the end all other fields stay unset, as in Arrow C++ (Y1).
             out.contents.array.release = None
             return
         pair = Pair.of(item)
@@ -81,15 +81,15 @@ class Consumer:
 
     @classmethod
     def through(cls, producer):
-        """The library reads from the producer what this reads from the library."""
+        """A stream of the library that reads from the producer."""
         stream = CDeviceStream()
         call("stream", producer.stream, stream)
         return cls(stream)
 
     def _check(self, code):
         if code:
-            text = self.get_last_error(byref(self.stream))
-            raise StreamError(code, ctypes.string_at(text).decode() if text else None)
+            message = self.get_last_error(byref(self.stream))
+            raise StreamError(code, ctypes.string_at(message).decode() if message else None)
 
     def raw_schema(self):
         schema = CSchema()
@@ -101,9 +101,9 @@ class Consumer:
         return pa.Schema._import_from_c(ctypes.addressof(schema))
 
     def next_pair(self):
-        """The next array with the stream's schema; nothing at the end."""
+        """The next array with the stream's schema; None at the end."""
         pair = Pair()
-        # What is there is not the producer's to read (R44).
+        # The producer must not read the old content (R44).
         ctypes.memset(byref(pair.array), 0xAB, ctypes.sizeof(CDeviceArray))
         self._check(self.get_next(byref(self.stream), byref(pair.array)))
         if released(pair.array):

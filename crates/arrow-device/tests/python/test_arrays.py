@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays and record batches between pyarrow and the library, through `_export_to_c_device` and `_import_from_c_device`."""
+"""Arrays and batches between pyarrow and the library, by `_export_to_c_device` and its inverse."""
 
 import random
 import unittest
@@ -10,18 +10,18 @@ from peer import CPU, Pair, PeerError, TestCase, sample_names
 from random_data import random_array
 from samples import WITHOUT_PYARROW, long_samples, samples
 
-# Offsets and lengths around the bytes and words of a validity, of thirty elements.
+# Offsets and lengths around the bytes and 64-bit words of a validity bitmap, for thirty elements.
 SLICES = [(0, 30), (1, 28), (3, 1), (7, 9), (8, 8), (9, 20), (13, 17), (29, 1), (30, 0), (11, 0)]
 
 
 def functions(array):
-    """The ways through the library. What is handed on as it came, pyarrow must accept from itself."""
+    """The library's functions to test; pyarrow must accept its own array for `hand_on`."""
     refused = str(array.type) in EMPTY_VIEWS and len(array) == 0
     return ["array", "copy"] if refused else ["array", "copy", "hand_on"]
 
 
 def nodes(array):
-    """An array of C and all below it."""
+    """An array's C struct and all its descendants."""
     below = [array.children[index] for index in range(array.n_children)] + ([array.dictionary] if array.dictionary else [])
     return [array] + [node for child in below for node in nodes(child.contents)]
 
@@ -30,7 +30,7 @@ class Types(TestCase):
     def test_every_type_of_pyarrow_has_a_sample(self):
         types = {name[5:]: getattr(pa.lib, name) for name in dir(pa.lib) if name.startswith("Type_")}
         for name in ("INTERVAL_MONTHS", "INTERVAL_DAY_TIME"):
-            del types[name]  # Named, but pyarrow cannot make them.
+            del types[name]  # Named in pyarrow, but it cannot make them.
         seen = {array.type.id for array in samples().values()}
         self.assertEqual([name for name, type_id in types.items() if type_id not in seen], [])
 
@@ -54,8 +54,8 @@ class Arrays(TestCase):
                         got = Pair.sample(name, offset, length).to_array()
                         self.assert_same(got, array.slice(offset, length))
 
-    def test_a_wrong_value_is_noticed(self):
-        # That the two tests above can fail.
+    def test_a_wrong_value_is_detected(self):
+        # Shows that the two tests above can fail.
         with self.assertRaisesRegex(PeerError, "expected Int32"):
             Pair.of(samples()["int32"].slice(1, 3)).expect("int32", 2, 3)
 
@@ -86,7 +86,7 @@ class Arrays(TestCase):
                 self.assert_same(Pair.of(part).through("array").to_array(), part)
                 self.assert_same(Pair.of(part).through("copy").to_array(), part)
 
-    def test_an_array_that_travels_ten_times_is_the_same(self):
+    def test_an_array_is_unchanged_after_ten_round_trips(self):
         for name, array in samples().items():
             with self.subTest(name):
                 got = array.slice(1, 4)
@@ -99,14 +99,14 @@ class Arrays(TestCase):
         there_and_back = Pair.of(array).through("array").to_array()
         self.assertEqual(there_and_back.buffers()[1].address, array.buffers()[1].address)
 
-    def test_buffers_at_odd_addresses_are_read(self):
+    def test_misaligned_buffers_are_read(self):
         bits, buffer = pa.py_buffer(b"\xff\x05"), pa.py_buffer(b"x" + b"".join(n.to_bytes(8, "little") for n in (7, 8, 9)))
         odd = pa.Array.from_buffers(pa.int64(), 3, [bits.slice(1), buffer.slice(1)])
         self.assertEqual(Pair.of(odd).through("array").to_array().to_pylist(), [7, None, 9])
 
 
 class Fields(TestCase):
-    """What a type says beside its layout."""
+    """Properties of a field beside its layout."""
 
     TYPES = [
         pa.list_(pa.field("element", pa.int32(), nullable=False, metadata={"k": "v"})),
@@ -161,7 +161,7 @@ class Batches(TestCase):
                     part = batch.slice(offset, length)
                     self.assert_same_batch(Pair.of(part).through(function).to_batch(), part)
 
-    def test_columns_of_other_offsets_come_back(self):
+    def test_columns_of_unequal_offsets_come_back(self):
         columns = long_samples()
         parts = [array.slice(index % 23, 7) for index, array in enumerate(columns.values())]
         batch = pa.record_batch(parts, names=list(columns))
@@ -173,12 +173,12 @@ class Batches(TestCase):
         for batch in (rows_only, nothing, self.batch().slice(0, 0)):
             self.assert_same_batch(Pair.of(batch).through("batch").to_batch(), batch)
 
-    def test_columns_that_allow_no_nulls_stay_so(self):
+    def test_non_nullable_columns_stay_so(self):
         schema = pa.schema([pa.field("a", pa.int32(), nullable=False), pa.field("a", pa.int32())])
         batch = pa.record_batch([pa.array([1, 2], pa.int32()), pa.array([1, None], pa.int32())], schema=schema)
         self.assert_same_batch(Pair.of(batch).through("batch").to_batch(), batch)
 
-    def test_r31_r33_ours_are_structs_that_pyarrow_takes_whole(self):
+    def test_r31_r33_our_structs_are_record_batches_for_pyarrow(self):
         with Pair.of(self.batch().slice(3, 9)).through("batch") as pair:
             array = pair.array.array
             self.assertEqual((array.length, array.offset, array.null_count, array.buffers[0]), (9, 0, 0, None))
@@ -186,21 +186,21 @@ class Batches(TestCase):
 
 
 class Structs(TestCase):
-    """What is in the structs beside the data."""
+    """Fields of the structs beside the data."""
 
-    def test_r14_r19_r22_r36_ours_name_the_cpu_and_leave_nothing_unset(self):
+    def test_r14_r19_r22_r36_our_structs_name_the_cpu_and_set_every_field(self):
         for name, array in samples().items():
             with Pair.of(array).through("array") as pair:
                 device = pair.array
                 self.assertEqual((device.device_type, device.device_id, device.sync_event), (CPU, -1, None), name)
                 self.assertEqual(list(device.reserved), [0, 0, 0], name)
 
-    def test_r34_ours_have_real_null_counts_all_the_way_down(self):
+    def test_r34_our_null_counts_are_real_in_all_nodes(self):
         for name, array in samples().items():
             with Pair.of(array.slice(1, 4)).through("array") as pair:
                 self.assertTrue(all(node.null_count >= 0 for node in nodes(pair.array.array)), name)
 
-    def test_r46_null_counts_that_nobody_counted_are_read_all_the_way_down(self):
+    def test_r46_missing_null_counts_are_read_in_all_nodes(self):
         for name, array in samples().items():
             for offset, length in ((0, 6), (1, 4), (2, 0)):
                 with self.subTest(name, offset=offset, length=length):
@@ -209,13 +209,13 @@ class Structs(TestCase):
                         node.null_count = -1
                     pair.expect(name, offset, length)
 
-    def test_r45_r47_what_does_not_fit_is_refused_with_a_text_and_released(self):
+    def test_r45_r47_broken_structs_are_refused_with_a_message_and_released(self):
         numbers, words = pa.array([1, None, 3]), pa.array(["a", "b"])
 
-        def says(text, data, change, function="array"):
+        def says(message, data, change, function="array"):
             pair = Pair.of(data)
             change(pair)
-            with self.assertRaisesRegex(PeerError, text):
+            with self.assertRaisesRegex(PeerError, message):
                 pair.through(function)
 
         def set_array(**fields):
@@ -232,8 +232,8 @@ class Structs(TestCase):
         says("null_count is 2, but the validity has 1 nulls", numbers, set_array(null_count=2))
         says("expected a struct array", numbers, lambda pair: None, "batch")
         says("rows of a record batch must not be null", pa.array([{"a": 1}, None]), lambda pair: None, "batch")
-        says("not the host's", numbers, lambda pair: setattr(pair.array, "device_type", 2))
-        says("not the host's", numbers, lambda pair: setattr(pair.array, "device_type", 99))
+        says("not of the host", numbers, lambda pair: setattr(pair.array, "device_type", 2))
+        says("not of the host", numbers, lambda pair: setattr(pair.array, "device_type", 99))
         says("event of CPU to wait on", numbers, lambda pair: setattr(pair.array, "sync_event", 8))
         wrong = pa.Array.from_buffers(pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0\1\0\0\0"), pa.py_buffer(b"ab")])
         says("", wrong, lambda pair: None)

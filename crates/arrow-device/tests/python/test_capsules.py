@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays in PyCapsules between pyarrow and the library: `__arrow_c_device_array__` and `__arrow_c_array__` (R98 to R100)."""
+"""Arrays in PyCapsules between pyarrow and the library (R98 to R100)."""
 
 import unittest
 
@@ -39,7 +39,7 @@ class Capsules(TestCase):
                     back = exporter(lambda: pair_of(getattr(batch, method)()).through("batch"))
                     self.assert_same_batch(pa.record_batch(back), batch)
 
-    def test_r98_a_capsule_that_nobody_takes_releases(self):
+    def test_r98_an_unused_capsule_releases(self):
         counted = Counted()
         pair = counted(Pair.sample("string"))
         kept = [capsule(pair.schema), capsule(pair.array)]
@@ -47,7 +47,7 @@ class Capsules(TestCase):
         self.assertEqual(counted.releases, [])
         kept.clear()
         self.assertEqual(counted.releases, [None])
-        # Those of pyarrow do so too, as the test's end shows.
+        # Unused capsules of pyarrow release too, as the end of the test shows.
         pa.array(range(1000)).__arrow_c_device_array__()
 
     def test_r98_a_capsule_is_used_once(self):
@@ -61,7 +61,7 @@ class Capsules(TestCase):
         del schema, array
         self.assertEqual(counted.releases, [None])
 
-    def test_r98_what_the_library_takes_from_a_capsule_is_not_released_with_it(self):
+    def test_r98_a_moved_out_struct_is_not_released_by_its_capsule(self):
         given = pa.array(["a", "b"])
         given_capsules = given.__arrow_c_device_array__()
         pair = pair_of(given_capsules)
@@ -69,17 +69,17 @@ class Capsules(TestCase):
         del given, given_capsules
         self.assertEqual(pair.through("array").to_array().to_pylist(), ["a", "b"])
 
-    def test_r99_unknown_keywords_are_for_a_later_interface(self):
+    def test_r99_unknown_keywords_are_accepted_if_none(self):
         for exporter in (Exporter(lambda: Pair.sample("int32")), pa.array([1])):
             exporter.__arrow_c_device_array__(later=None)
             with self.assertRaises(NotImplementedError):
                 exporter.__arrow_c_device_array__(later=1)
 
-    def test_r99_another_type_than_the_requested_one_is_seen_by_the_consumer(self):
+    def test_r99_the_consumer_detects_a_type_other_than_requested(self):
         with self.assertRaisesRegex(pa.ArrowInvalid, "non-struct type int32"):
             pa.record_batch(Exporter(lambda: Pair.sample("int32")))
 
-    def test_r100_the_method_for_the_host_gives_the_same_memory(self):
+    def test_r100_the_host_method_gives_the_same_memory(self):
         array = pa.array(range(1000))
         host, device = array.__arrow_c_array__()[1], array.__arrow_c_device_array__()[1]
         self.assertEqual(look(host, CArray).buffers[1], look(device, CDeviceArray).array.buffers[1])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each deviation of a peer that the tests allow for: these fail when a peer stops to deviate, so that we notice.
+"""Each deviation of a peer that other tests work around: these tests fail when a peer fixes one.
 
-Where one does, remove the test, its entry in `deviations.py`, and what other tests leave out for its sake.
+Then remove the test, its entry in `deviations.py`, and the workarounds in other tests.
 """
 
 import ctypes
@@ -23,9 +23,9 @@ from samples import WITHOUT_PYARROW, samples
 
 
 def status_of(code):
-    """How an interpreter ends that runs this, beside these files."""
+    """The exit status of an interpreter that runs the code in this folder."""
     environment = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.abspath(__file__)))
-    # A crash leaves no file behind.
+    # A crash leaves no core file.
     code = "import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n" + textwrap.dedent(code)
     run = subprocess.run([sys.executable, "-B", "-s", "-c", code], env=environment, capture_output=True, timeout=100)
     return run.returncode
@@ -43,7 +43,7 @@ class Pyarrow(TestCase):
         ctypes.memset(byref(pair.array), 0xAB, ctypes.sizeof(CDeviceArray))
         pa.array([1])._export_to_c_device(*pair.addresses())
         self.assertEqual(bytes(pair.array.reserved), b"\xab" * 24)
-        # The rest is set, and the library does not mind.
+        # The rest is set, and the library ignores `reserved`.
         self.assertEqual((pair.array.device_id, pair.array.sync_event), (-1, None))
         back = pair.through("hand_on")
         self.assertEqual(back.to_array().to_pylist(), [1])
@@ -63,7 +63,8 @@ class Pyarrow(TestCase):
         ty = pa.map_(pa.field("name", pa.string(), nullable=False), pa.field("number", pa.int32()))
         pair = Pair.of(pa.array([None], ty)).through("array")
         entries = pair.schema.children[0].contents
-        # They arrive and leave; pyarrow itself gives them other names, also without the library.
+        # The round trip through the library keeps them; pyarrow itself renames them, even without
+        # the library.
         self.assertEqual([entries.children[index].contents.name for index in (0, 1)], [b"name", b"number"])
         self.assertEqual(str(pair.to_array().type), "map<string, int32>")
         self.assertEqual(str(Pair.of(pa.array([None], ty)).to_array().type), "map<string, int32>")
@@ -89,7 +90,7 @@ class Pyarrow(TestCase):
 
 class Nanoarrow(TestCase):
     def test_y1_reserved_is_left_as_it_was(self):
-        # Whatever the allocator left there: at least one of many is not zero.
+        # Memory from the allocator: at least one of many is not zero.
         arrays = [device.c_device_array(pa.array([1])) for _ in range(200)]
         given = [pair_of(array.__arrow_c_device_array__()) for array in arrays]
         self.assertTrue(any(any(pair.array.reserved) for pair in given))
@@ -107,7 +108,7 @@ class Nanoarrow(TestCase):
             """
             self.assertLess(status_of(code), 0, name)
 
-    def test_views_with_texts_elsewhere_crash_the_reader(self):
+    def test_views_with_variadic_buffers_crash_the_reader(self):
         for name in NANOARROW_CRASHES:
             code = f"""
                 import nanoarrow
@@ -118,15 +119,15 @@ class Nanoarrow(TestCase):
             self.assertLess(status_of(code), 0, name)
 
     def test_samples_that_cannot_be_read(self):
-        for name, text in NANOARROW_CANNOT_READ.items():
+        for name, expected in NANOARROW_CANNOT_READ.items():
             with self.subTest(name), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                # Pyarrow's own: the library has no part in this.
+                # pyarrow's own array: the library is not involved.
                 array = samples()[name]
-                if text is WRONG:
+                if expected is WRONG:
                     self.assertNotEqual(na.Array(array).to_pylist(), array.to_pylist())
                 else:
-                    with self.assertRaisesRegex((KeyError, ValueError), text):
+                    with self.assertRaisesRegex((KeyError, ValueError), expected):
                         na.Array(array).to_pylist()
 
     def test_the_offset_of_float16_is_ignored(self):

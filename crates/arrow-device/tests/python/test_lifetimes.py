@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who releases what, how often, on which thread and in which order."""
+"""Releases: how often, on which thread and in which order."""
 
 import gc
 import random
@@ -19,7 +19,7 @@ def batch():
 
 
 class Releases(TestCase):
-    def test_what_pyarrow_gives_is_released_once_when_the_last_user_is_done(self):
+    def test_arrays_of_pyarrow_are_released_once_after_their_last_use(self):
         for function in ("array", "batch", "hand_on"):
             with self.subTest(function):
                 counted = Counted()
@@ -31,20 +31,20 @@ class Releases(TestCase):
                 del column
                 self.assertEqual(counted.releases, [None])
 
-    def test_what_is_copied_is_released_at_once(self):
+    def test_copied_arrays_are_released_at_once(self):
         counted = Counted()
         plain = pa.record_batch({name: samples()[name] for name in ("int32", "string", "list<string>", "struct", "bool")})
         pair = counted(Pair.of(plain)).through("copy")
         self.assertEqual(counted.releases, [None])
         pair.to_batch()
 
-    def test_what_is_refused_is_released_at_once(self):
+    def test_refused_arrays_are_released_at_once(self):
         counted = Counted()
         with self.assertRaises(PeerError):
             counted(Pair.of(pa.array([{"a": 1}, None]))).through("batch")
         self.assertEqual(counted.releases, [None])
 
-    def test_what_pyarrow_refuses_of_ours_is_released(self):
+    def test_our_arrays_that_pyarrow_refuses_are_released(self):
         counted = Counted()
         with self.assertRaises(KeyError):
             counted(Pair.sample("interval_months")).to_array()
@@ -52,7 +52,7 @@ class Releases(TestCase):
             counted(Pair.sample("int32")).to_batch()
         self.assertEqual(counted.releases, [None, None])
 
-    def test_what_the_library_gives_is_released_once_when_pyarrow_is_done(self):
+    def test_our_arrays_are_released_once_after_their_last_use_in_pyarrow(self):
         for name in samples():
             counted = Counted()
             array = counted(Pair.sample(name)).to_array()
@@ -62,12 +62,12 @@ class Releases(TestCase):
             del part
             self.assertEqual(counted.releases, [None], name)
 
-    def test_a_struct_that_nobody_takes_is_given_back(self):
+    def test_an_unused_struct_is_released(self):
         for name in samples():
             Pair.sample(name).release()
             pair = Pair.sample(name).through("array")
             pair.release()
-            # A second time there is nothing to release.
+            # A second release does nothing.
             pair.release()
 
     def test_memory_of_pyarrow_lives_as_long_as_ours_needs_it(self):

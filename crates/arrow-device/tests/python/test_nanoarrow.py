@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays between nanoarrow and the library. `deviations.py` names the types that nanoarrow gets wrong, or not at all."""
+"""Arrays between nanoarrow and the library, except for the types in `deviations.py`."""
 
 import unittest
 import warnings
@@ -54,7 +54,7 @@ class Ours(TestCase):
         self.assertEqual(na.Array(got).to_pylist(), batch.to_pylist())
         self.assert_same_batch(pa.record_batch(got), batch)
 
-    def test_a_part_of_ours_that_nanoarrow_takes_out_keeps_the_rest(self):
+    def test_a_part_that_nanoarrow_moves_out_keeps_the_rest_alive(self):
         part = to_nanoarrow("struct").array.child(1)
         self.assertEqual(na.Array(part).to_pylist()[3], "more than twelve bytes of text")
 
@@ -72,7 +72,7 @@ class Theirs(TestCase):
         (na.fixed_size_binary(2), [b"ab", b"cd"]),
     ]
 
-    def test_what_nanoarrow_builds_is_read(self):
+    def test_arrays_of_nanoarrow_are_read(self):
         for ty, values in self.MADE:
             with self.subTest(str(ty)):
                 host = na.c_array(values, ty).__arrow_c_array__()
@@ -80,7 +80,7 @@ class Theirs(TestCase):
                 for given in (host, on_device):
                     self.assertEqual(pair_of(given).through("array").to_array().to_pylist(), values)
 
-    def test_what_nanoarrow_takes_from_pyarrow_is_read(self):
+    def test_arrays_of_pyarrow_through_nanoarrow_are_read(self):
         for name, array in long_samples().items():
             if name in NANOARROW_CANNOT_EXPORT:
                 continue

@@ -40,14 +40,14 @@ class Ours(TestCase):
         with Consumer.of_samples(2) as stream:
             self.assertEqual(pa.record_batch(Exporter(stream.next_pair)).slice(1, 3), pa.record_batch(samples()).slice(1, 3))
 
-    def test_r52_r60_the_end_comes_again(self):
+    def test_r52_r60_the_end_repeats(self):
         with Consumer.of_samples(1) as stream:
             self.assertEqual(len(list(stream)), 1)
             for _ in range(3):
                 self.assertIsNone(stream.next_pair())
             self.assertEqual(len(stream.schema()), len(samples()))
 
-    def test_r51_r61_a_failure_has_a_code_and_a_text_and_comes_again(self):
+    def test_r51_r61_a_failure_has_an_errno_and_a_message_and_repeats(self):
         with Consumer.of_samples(2, fails=1) as stream:
             self.assertIsNotNone(next(iter(stream)))
             self.assertIsNotNone(next(iter(stream)))
@@ -64,7 +64,7 @@ class Ours(TestCase):
             self.assert_same_batch(batch, pa.record_batch(samples()).slice(index % 3, 4))
         self.assertEqual(schema, kept[0].schema)
 
-    def test_a_stream_that_nobody_reads_is_freed(self):
+    def test_an_unread_stream_is_freed(self):
         Consumer.of_samples(3).release()
         with Consumer.of_samples(3) as stream:
             next(iter(stream))
@@ -82,7 +82,7 @@ class Ours(TestCase):
 
 
 class Theirs(TestCase):
-    """Streams of Python, read by the library and given back as another stream."""
+    """Streams of Python, read by the library and returned as another stream."""
 
     def test_every_chunk_and_the_schema_come_back(self):
         expected = batches()
@@ -95,10 +95,10 @@ class Theirs(TestCase):
         for one, other in zip(got, expected):
             self.assert_same_batch(one, other)
         self.assertEqual(producer.releases, 1)
-        # One schema for all, and nothing is asked for after the end.
+        # One schema for all, and no call after the end.
         self.assertEqual(producer.calls, ["get_schema"] + ["get_next"] * 6)
 
-    def test_nothing_is_read_before_it_is_asked_for(self):
+    def test_arrays_are_read_only_on_demand(self):
         producer = Producer(batches()[0].schema, batches())
         with Consumer.through(producer) as stream:
             self.assertEqual(producer.calls, ["get_schema"])
@@ -111,14 +111,14 @@ class Theirs(TestCase):
         with Consumer.through(Producer(batches()[0].schema, [])) as stream:
             self.assertIsNone(stream.next_pair())
 
-    def test_a_table_goes_through_and_keeps_its_chunks(self):
+    def test_a_table_keeps_its_chunks_through_a_stream(self):
         table = pa.table({"a": pa.chunked_array([[1, 2], [], [3, None, 5]])})
         with Consumer.through(Producer(table.schema, table.to_reader())) as stream:
             got = pa.Table.from_batches(stream, table.schema)
         self.assertEqual(got, table)
         self.assertEqual([len(chunk) for chunk in got["a"].chunks], [2, 0, 3])
 
-    def test_r51_an_error_keeps_its_code_and_text(self):
+    def test_r51_an_error_keeps_its_errno_and_message(self):
         def fails():
             yield batches()[0]
             raise OSError(errno.ENOSPC, "no space for ü")
@@ -127,12 +127,12 @@ class Theirs(TestCase):
             self.assertEqual(stream.next_pair().to_batch().num_rows, 30)
             with self.assertRaises(StreamError) as raised:
                 stream.next_pair()
-            code, text = raised.exception.args
-            self.assertIn("no space for ü", text)
-            self.assertIn("get_next failed with 28", text)
+            code, message = raised.exception.args
+            self.assertIn("no space for ü", message)
+            self.assertIn("get_next failed with 28", message)
             self.assertIn(code, (errno.ENOSPC, errno.EIO))
 
-    def test_a_schema_that_cannot_be_told_is_an_error_and_the_stream_is_released(self):
+    def test_a_failed_get_schema_is_an_error_and_the_stream_is_released(self):
         producer = Producer(None, [])
         with self.assertRaisesRegex(PeerError, "get_schema failed with 22: .*_export_to_c"):
             Consumer.through(producer)
@@ -144,7 +144,7 @@ class Theirs(TestCase):
             with self.assertRaisesRegex(StreamError, "expected 2 buffers, got 3"):
                 stream.next_pair()
 
-    def test_a_stream_of_arrays_that_are_no_batches_is_read(self):
+    def test_a_stream_of_arrays_other_than_batches_is_read(self):
         numbers = [pa.array([1, 2]), pa.array([], pa.int64()), pa.array([3, None, 5])]
         producer = Producer(pa.field("", pa.int64()), numbers)
         arrays, rows = c_int64(), c_int64()
@@ -153,7 +153,7 @@ class Theirs(TestCase):
         with self.assertRaisesRegex(PeerError, "expected record batches, got Int64"):
             Consumer.through(Producer(pa.field("", pa.int64()), numbers))
 
-    def test_the_library_reads_on_a_thread_of_its_own(self):
+    def test_the_library_reads_on_its_own_thread(self):
         threads = []
 
         def produce():

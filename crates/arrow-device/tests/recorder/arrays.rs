@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Single arrays: those of C into this crate, and those of this crate into C.
+//! Single arrays: imports from C, and exports to C.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use arrow::ffi::FFI_ArrowArray;
 use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use arrow_device::{Error, ImportedArray, Result, cpu, schema};
 
-use crate::data::{Live, MALFORMED, MALFORMED_SCHEMA, ROWS, batch, ints, schema as batch_schema};
+use crate::data::{LiveCount, MALFORMED, MALFORMED_SCHEMA, ROWS, batch, ints, schema as batch_schema};
 use crate::session::Session;
 
 /// Imports batch 0 of a session.
 fn import(session: &Session) -> Result<ImportedArray> {
-    // SAFETY: the recorder keeps to the interface, but for what the test says.
+    // SAFETY: the recorder follows the interface, except for the test's settings.
     let field = unsafe { schema::import_field(session.make_schema())? };
     // SAFETY: as above.
     unsafe { ImportedArray::import(session.make_array(0), &field) }
@@ -53,7 +53,7 @@ fn r28_r46_arrays_of_every_shape_are_imported() {
 }
 
 #[test]
-fn r31_r46_an_array_that_is_no_batch_is_imported() {
+fn r31_r46_an_array_other_than_a_batch_is_imported() {
     for rows in [0, 1, 65] {
         let session = Session::new(&[("shape", 3), ("rows", rows), ("offset", 4), ("metadata", 1)]);
         let imported = import(&session).unwrap();
@@ -66,7 +66,7 @@ fn r31_r46_an_array_that_is_no_batch_is_imported() {
 }
 
 #[test]
-fn r39_r30_an_import_is_released_once_on_whatever_thread_is_last() {
+fn r39_r30_an_import_is_released_once_on_the_last_thread() {
     let session = Session::new(&[]);
     let imported = cpu::import_batch(import(&session).unwrap()).unwrap();
     // Columns outlive their batch, and each other.
@@ -78,7 +78,7 @@ fn r39_r30_an_import_is_released_once_on_whatever_thread_is_last() {
     session.end();
 }
 
-/// Offsets above structs, which arrow-rs alone would take twice.
+/// Nested struct offsets, which arrow-rs alone would apply twice.
 #[test]
 fn r46_offsets_of_nested_types_count_once() {
     let ints: ArrayRef = Arc::new(Int32Array::from_iter((0..12).map(|i| (i % 4 != 1).then_some(i))));
@@ -92,7 +92,7 @@ fn r46_offsets_of_nested_types_count_once() {
         for (offset, len) in [(0, 6), (1, 3), (3, 2)] {
             let data = array.to_data().into_builder().offset(offset).len(len);
             let mut given = FFI_ArrowDeviceArray::empty();
-            // SAFETY: a part of a valid array; only the offset and the length are other.
+            // SAFETY: a part of a valid array; only the offset and the length change.
             given.array = FFI_ArrowArray::new(&unsafe { data.build_unchecked() });
             (given.device_type, given.device_id) = (ArrowDeviceType::CPU, -1);
             // SAFETY: exported above.
@@ -103,7 +103,7 @@ fn r46_offsets_of_nested_types_count_once() {
 }
 
 #[test]
-fn r40_an_import_can_be_handed_on() {
+fn r40_an_import_can_be_passed_on() {
     let session = Session::new(&[("garbage", 0)]);
     let moved = import(&session).unwrap().into_ffi();
     let other = Session::new(&[]);
@@ -130,7 +130,8 @@ fn r45_r47_malformed_arrays_are_refused_and_released() {
 fn r45_r47_malformed_schemas_are_refused_and_released() {
     for malformed in MALFORMED_SCHEMA {
         let session = Session::new(&[("malformed_schema", malformed)]);
-        // SAFETY: the recorder keeps to the interface, but for what its setting says, which is checked.
+        // SAFETY: the recorder follows the interface, except for its settings, which the import
+        // checks.
         let error = unsafe { schema::import_field(session.make_schema()) }.unwrap_err();
         assert!(matches!(error, Error::Invalid(_) | Error::Unsupported(_)), "{malformed}: {error:?}");
         session.end();
@@ -145,7 +146,7 @@ fn r47_a_type_that_does_not_fit_is_refused_and_released() {
         Field::new_struct("", Vec::<Field>::new(), false),
     ] {
         let session = Session::new(&[]);
-        // SAFETY: the recorder keeps to the interface; that the types differ is seen by the counts.
+        // SAFETY: the recorder follows the interface; counts reveal the type mismatch.
         let error = unsafe { ImportedArray::import(session.make_array(0), &field) }.unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error:?}");
         assert_eq!(session.logged("release array"), 1);
@@ -154,7 +155,7 @@ fn r47_a_type_that_does_not_fit_is_refused_and_released() {
 }
 
 #[test]
-fn r8_an_unknown_device_is_carried_but_not_read() {
+fn r8_an_unknown_device_is_kept_but_not_read() {
     for device_type in [0, 2, 5, 17, -1, i64::from(i32::MAX)] {
         let session = Session::new(&[("device_type", device_type), ("device_id", 7)]);
         let imported = import(&session).unwrap();
@@ -167,7 +168,7 @@ fn r8_an_unknown_device_is_carried_but_not_read() {
 
 #[test]
 fn r37_r42_data_behind_an_event_is_read_only_after_the_wait() {
-    // Pinned memory: the host's, and with events.
+    // Pinned memory: host memory with events.
     let settings = [("device_type", 3), ("device_id", 0), ("event", 1)];
     let session = Session::new(&settings);
     let imported = import(&session).unwrap();
@@ -184,7 +185,7 @@ fn r37_r42_data_behind_an_event_is_read_only_after_the_wait() {
     session.end();
 }
 
-/// Exports an array, lets the recorder check it, and takes it back.
+/// Exports an array, lets the recorder check it, and imports it again.
 #[track_caller]
 fn round_trip(array: &ArrayRef, record_batch: i64) {
     let session = Session::new(&[("record_batch", record_batch)]);
@@ -197,14 +198,15 @@ fn round_trip(array: &ArrayRef, record_batch: i64) {
     session.end();
 }
 
-/// Arrays of many types, without nulls and with.
+/// Arrays of many types, with and without nulls.
 fn samples() -> Vec<ArrayRef> {
     let ints: ArrayRef =
         Arc::new(Int32Array::from(vec![Some(5), None, Some(-7), Some(0), Some(100), None, Some(3), Some(4), Some(9)]));
     let longs = cast(&ints, &DataType::Int64).unwrap();
-    let words = ["", "a", "né", "a text of more than twelve bytes", "d", "e", "f", "g", "h"];
-    let texts: ArrayRef = Arc::new(words.iter().enumerate().map(|(i, text)| (i != 4).then_some(*text)).collect::<StringArray>());
-    let mut samples = vec![ints.clone(), longs.clone(), texts.clone()];
+    let words = ["", "a", "né", "a string of more than twelve bytes", "d", "e", "f", "g", "h"];
+    let strings: ArrayRef =
+        Arc::new(words.iter().enumerate().map(|(i, string)| (i != 4).then_some(*string)).collect::<StringArray>());
+    let mut samples = vec![ints.clone(), longs.clone(), strings.clone()];
     for to in [
         DataType::Int8,
         DataType::UInt8,
@@ -246,14 +248,14 @@ fn samples() -> Vec<ArrayRef> {
         DataType::Dictionary(Box::new(DataType::UInt16), Box::new(DataType::Utf8)),
         DataType::Dictionary(Box::new(DataType::Int64), Box::new(DataType::LargeUtf8)),
     ] {
-        samples.push(cast(&texts, &to).unwrap());
+        samples.push(cast(&strings, &to).unwrap());
     }
     let lengths = || OffsetBuffer::<i32>::from_lengths([2, 0, 3, 4]);
     let item = |of: &ArrayRef| Arc::new(Field::new("item", of.data_type().clone(), true));
-    let lists: ArrayRef = Arc::new(arrow::array::ListArray::new(item(&texts), lengths(), texts.clone(), None));
+    let lists: ArrayRef = Arc::new(arrow::array::ListArray::new(item(&strings), lengths(), strings.clone(), None));
     samples.push(Arc::new(LargeListArray::new(item(&ints), OffsetBuffer::from_lengths([1, 3, 0, 5]), ints.clone(), None)));
     samples.push(Arc::new(FixedSizeListArray::new(item(&ints), 3, ints.clone(), None)));
-    samples.push(Arc::new(StructArray::try_from(vec![("i", ints.clone()), ("t", texts.clone())]).unwrap()));
+    samples.push(Arc::new(StructArray::try_from(vec![("i", ints.clone()), ("t", strings.clone())]).unwrap()));
     let keys: ArrayRef = Arc::new(LargeStringArray::from(words.to_vec()));
     let fields = vec![Field::new("keys", DataType::LargeUtf8, false), Field::new("values", DataType::Int32, true)];
     let entries = StructArray::new(fields.into(), vec![keys, ints.clone()], None);
@@ -271,7 +273,7 @@ fn r14_r19_r22_r28_r34_r36_exports_of_every_type_are_well_formed() {
     for array in samples() {
         let structs = matches!(array.data_type(), DataType::Struct(_));
         round_trip(&array, i64::from(structs && array.null_count() == 0));
-        // Slices: offsets, bits that begin anywhere, and nothing at all.
+        // Slices: offsets, unaligned bitmaps, and empty arrays.
         for (from, rows) in [(1, 2), (2, 1), (3, 0)] {
             if from + rows <= array.len() {
                 round_trip(&array.slice(from, rows), 0);
@@ -297,7 +299,7 @@ fn r33_sliced_batches_have_no_offset_of_their_own() {
 
 #[test]
 fn r16_r29_r39_exported_memory_lives_until_the_release_elsewhere() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let session = Session::new(&[]);
     session.check_schema(schema::export_schema(&batch_schema()).unwrap());
     for k in 0..4 {
@@ -311,7 +313,7 @@ fn r16_r29_r39_exported_memory_lives_until_the_release_elsewhere() {
 }
 
 #[test]
-fn r31_metadata_of_a_schema_reaches_c_and_comes_back() {
+fn r31_metadata_of_a_schema_survives_a_round_trip() {
     let session = Session::new(&[]);
     let metadata = [("rows".to_string(), "15".to_string()), ("note".into(), "café".into())];
     let schema = batch(0, 0, 0).schema().as_ref().clone().with_metadata(metadata.into());
@@ -321,10 +323,10 @@ fn r31_metadata_of_a_schema_reaches_c_and_comes_back() {
     assert_eq!(schema::schema_of(&field), Some(schema));
     session.end();
 
-    // And the other way: pairs, none, and such that are no text.
+    // The other direction: pairs, no pairs, and pairs that are not UTF-8.
     for metadata in 0..3 {
         let session = Session::new(&[("metadata", metadata)]);
-        // SAFETY: the recorder keeps to the interface.
+        // SAFETY: the recorder follows the interface.
         let field = unsafe { schema::import_field(session.make_schema()) }.unwrap();
         assert_eq!(field.metadata().len(), if metadata == 1 { 2 } else { 0 });
         session.end();
@@ -337,7 +339,7 @@ fn r31_metadata_of_a_schema_reaches_c_and_comes_back() {
 }
 
 #[test]
-fn empty_batches_without_columns_travel() {
+fn empty_batches_without_columns_are_passed() {
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(3));
     let schema = Arc::new(arrow::datatypes::Schema::empty());
     let rows = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();

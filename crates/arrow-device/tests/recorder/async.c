@@ -13,7 +13,7 @@ struct Async {
     Session *s;
     struct ArrowAsyncDeviceStreamHandler *handler;
     struct ArrowAsyncProducer *producer;
-    struct ArrowAsyncProducer given;  // As it was given to the consumer.
+    struct ArrowAsyncProducer given;  // The copy given to the consumer, for comparison.
     pthread_t driver;
     int joined, begun, done;
     // Guarded by `mutex`.
@@ -29,9 +29,9 @@ typedef struct {
     int64_t batch;
 } TaskState;
 
-// ---- What the consumer calls --------------------------------------------------------------------------------------
+// ---- Methods that the consumer calls ------------------------------------------------------------
 
-// Notes the call and its breaches; whether it may go on.
+// Logs the call and its violations; returns whether to continue.
 static int producer_enter(struct ArrowAsyncProducer *self, const char *call, Async **async) {
     Block *block = find(self, PRODUCER);
     if (!block) {
@@ -65,9 +65,9 @@ static void request(struct ArrowAsyncProducer *self, int64_t n) {
     if (!producer_enter(self, "request", &a)) return;
     note(a->s, "request %" PRId64, n);
     if (a->cancelled) {
-        // Nothing to do (R88), whatever n is.
+        // Ignored (R88), whatever n is.
     } else if (n <= 0) {
-        // Y3: Arrow C++ takes a negative number for all.
+        // Y3: Arrow C++ reads a negative number as unlimited.
         if (n < 0 && option(a->s, "style")) a->requested = INT64_MAX;
         else a->bad = 1;
         violation(a->s, 66, "request of %" PRId64, n);
@@ -125,19 +125,19 @@ static int extract_data(struct ArrowAsyncTask *self, struct ArrowDeviceArray *ou
     return code;
 }
 
-// What a task becomes once on_next_task has returned.
+// Replaces extract_data once on_next_task has returned.
 static int extract_late(struct ArrowAsyncTask *self, struct ArrowDeviceArray *out) {
     Block *block = find(self->private_data, TASK);
     if (block) violation(block->s, 67, "the task is used after on_next_task, not a copy of it");
     return extract_data(self, out);
 }
 
-// ---- What calls the consumer --------------------------------------------------------------------------------------
+// ---- Calls of the consumer's callbacks ----------------------------------------------------------
 
 typedef struct {
     Async *a;
     enum { ON_SCHEMA, ON_NEXT_TASK, ON_ERROR, RELEASE } kind;
-    int64_t batch;  // -1: the end.
+    int64_t batch;  // -1: the end marker.
     int error;
     int result;
 } Call;
@@ -181,7 +181,7 @@ static void call_task(Async *a, Call *call) {
         pthread_mutex_unlock(&a->mutex);
     }
     char *metadata = (char *)(uintptr_t)make_metadata(s);
-    if (mutant(s, "metadata of no encoding")) metadata = take_text(s, "\xff\xff\xff\xff", 4, "metadata");
+    if (mutant(s, "metadata of no encoding")) metadata = take_copy(s, "\xff\xff\xff\xff", 4, "metadata");
     note(s, "on_next_task %" PRId64, call->batch);
     call->result = a->handler->on_next_task(a->handler, task, metadata);
     note(s, "on_next_task: %d", call->result);
@@ -189,7 +189,7 @@ static void call_task(Async *a, Call *call) {
         task->extract_data = extract_late;
         bury(task);
         Block *block = find(state, TASK);
-        // Nobody has accepted a refused task.
+        // A refused task stays the producer's.
         if (call->result && block->live) {
             drop(state);
             pthread_mutex_lock(&a->mutex);
@@ -202,17 +202,17 @@ static void call_task(Async *a, Call *call) {
 
 static void call_error(Async *a, Call *call) {
     Session *s = a->s;
-    char *text = (char *)(uintptr_t)make_error_text(s), *metadata = (char *)(uintptr_t)make_metadata(s);
+    char *message = (char *)(uintptr_t)make_error_message(s), *metadata = (char *)(uintptr_t)make_metadata(s);
     enter_phase(a, FAILING);
     note(s, "on_error %d", call->error);
-    a->handler->on_error(a->handler, call->error, text, metadata);
+    a->handler->on_error(a->handler, call->error, message, metadata);
     enter_phase(a, RUNNING);
     note(s, "on_error returned");
-    drop(text);
+    drop(message);
     drop(metadata);
 }
 
-// Ends the producer. Calls are still answered, as breaches.
+// Ends the producer. Later calls still get an answer, and are violations.
 static void end_producer(Async *a) {
     Session *s = a->s;
     pthread_mutex_lock(&a->mutex);
@@ -232,10 +232,10 @@ static void end_producer(Async *a) {
 static void call_release(Async *a) {
     enter_phase(a, RELEASING);
     note(a->s, "release");
-    // The handler is the consumer's memory, and may be gone after this.
+    // The handler is the consumer's memory, and may be freed by this call.
     a->handler->release(a->handler);
     note(a->s, "release returned");
-    // The earliest moment at which the producer may go.
+    // The earliest time at which the producer may be freed.
     end_producer(a);
 }
 
@@ -271,7 +271,7 @@ static int begin(Async *a) {
     int refused = call(a, ON_SCHEMA, 0, 0);
     if (mutant(s, "the schema twice")) call(a, ON_SCHEMA, 0, 0);
     if (!refused) return 1;
-    // Y2.
+    // Y2: Arrow C++ reports an error after a refusal.
     if (option(s, "style")) {
         if (option(s, "batches")) fail(a, refused);
         else call(a, ON_NEXT_TASK, -1, 0);
@@ -285,7 +285,7 @@ static void *beside(void *argument) {
     return NULL;
 }
 
-// Two callbacks at the same time, for the self-test.
+// Two concurrent callbacks, for the self-test.
 static void call_twice(Async *a, int64_t batch) {
     Call one = {a, ON_NEXT_TASK, batch, 0, 0}, other = {a, ON_NEXT_TASK, batch + 1, 0, 0};
     pthread_t thread;
@@ -296,13 +296,14 @@ static void call_twice(Async *a, int64_t batch) {
 
 enum { WAIT, DELIVER, STOP };
 
-// What may be done about the task of that number, having waited that long; `a` is locked. Why to stop is in `a`.
+// Decides about task `batch` after a wait of `waited` seconds; `a` is locked. The reason to stop is
+// in `a`.
 static int decide(Async *a, int64_t batch, double waited) {
     Session *s = a->s;
     int bad = a->bad && !mutant(s, "a bad request is ignored");
     int cancelled = a->cancelled && !mutant(s, "a cancel is ignored");
     if (bad || a->failed_extract || (cancelled && !option(s, "finish_after_cancel"))) return STOP;
-    // The end needs no request, but a failure to extract should be told before it.
+    // The end needs no request, but a failed extraction should be reported before it.
     if (batch == option(s, "batches")) return option(s, "fail_extract") < 0 || !a->unextracted || waited > 2 ? STOP : WAIT;
     if (batch < a->requested || mutant(s, "more than was requested")) return DELIVER;
     if (cancelled) return mutant(s, "tasks for requests after a cancel") ? DELIVER : STOP;
@@ -378,7 +379,7 @@ void rec_async_start(Session *s, struct ArrowAsyncDeviceStreamHandler *handler) 
     pthread_mutex_init(&a->mutex, NULL);
     CHECK(s, 63, handler->on_schema && handler->on_next_task && handler->on_error && handler->release, "a callback is NULL");
     a->producer = take(s, PRODUCER, sizeof *a->producer, 0, "a producer", a);
-    // memset first: comparisons later take padding for written.
+    // Cleared with memset, because later comparisons include padding.
     memset(a->producer, 0, sizeof *a->producer);
     a->producer->device_type = (int32_t)option(s, "device_type");
     a->producer->request = request;

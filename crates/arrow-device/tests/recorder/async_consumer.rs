@@ -16,30 +16,30 @@ use futures::executor::block_on;
 use futures::{FutureExt, StreamExt};
 
 use crate::data::{MALFORMED, MALFORMED_SCHEMA, ROWS, Random, batches, ints, rounds};
-use crate::pull_consumer::{CODES, error_text};
+use crate::pull_consumer::{CODES, error_message};
 use crate::session::Session;
 
-/// A stream of ours, and its handler for the recorder.
+/// A stream of this crate, and its handler for the recorder.
 fn connect(in_flight: usize) -> (AsyncHandler, AsyncDeviceStream) {
-    // SAFETY: the recorder keeps to the interface, but for what its settings say, which is checked.
+    // SAFETY: the recorder follows the interface, except for its settings, which the stream checks.
     unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(in_flight)) }
 }
 
-/// Starts the recorder's producer on a stream of ours.
+/// Starts the recorder's producer on a stream of this crate.
 fn start(session: &Session, in_flight: usize) -> AsyncDeviceStream {
     let (handler, stream) = connect(in_flight);
     session.produce(handler.into_raw());
     stream
 }
 
-/// All that a stream gives.
+/// Reads a stream to its end or error.
 fn read(stream: &mut AsyncDeviceStream) -> (Vec<RecordBatch>, Option<Error>) {
     let mut batches = Vec::new();
     while let Some(array) = block_on(stream.next()) {
         match array.and_then(cpu::import_batch) {
             Ok(batch) => batches.push(batch),
             Err(error) => {
-                assert!(block_on(stream.next()).is_none(), "an error is the last of a stream");
+                assert!(block_on(stream.next()).is_none(), "an error ends a stream");
                 return (batches, Some(error));
             }
         }
@@ -47,7 +47,7 @@ fn read(stream: &mut AsyncDeviceStream) -> (Vec<RecordBatch>, Option<Error>) {
     (batches, None)
 }
 
-/// The columns, whatever the metadata of their schemas.
+/// The columns, without the metadata of their schemas.
 fn columns(batches: &[RecordBatch]) -> Vec<&[arrow::array::ArrayRef]> {
     batches.iter().map(RecordBatch::columns).collect()
 }
@@ -68,7 +68,7 @@ fn r63_r65_r66_r67_r68_r80_all_batches_come_in_order() {
                 assert!(error.is_none(), "{error:?}");
                 assert_eq!(read, batches(n));
                 drop(stream);
-                // R75: nothing comes later, and what was read lives on.
+                // R75: no call comes later, and the batches outlive the stream.
                 assert!(session.wait_for("done", 1));
                 drop(read);
                 session.end();
@@ -78,13 +78,13 @@ fn r63_r65_r66_r67_r68_r80_all_batches_come_in_order() {
 }
 
 #[test]
-fn r84_no_more_is_requested_than_there_is_room_for() {
+fn r84_requests_stay_within_the_limit() {
     for in_flight in [1, 3] {
         let session = Session::new(&[("batches", 9)]);
         let mut stream = start(&session, in_flight);
         assert!(block_on(stream.next()).unwrap().is_ok());
         thread::sleep(Duration::from_millis(20));
-        // One was read.
+        // One batch was read.
         assert_eq!(session.get("requested"), in_flight as i64 + 1);
         assert!(session.get("delivered") <= in_flight as i64 + 1);
         drop(stream);
@@ -93,7 +93,7 @@ fn r84_no_more_is_requested_than_there_is_room_for() {
 }
 
 #[test]
-fn r66_nothing_is_requested_before_it_is_wanted() {
+fn r66_nothing_is_requested_before_the_first_poll() {
     let session = Session::new(&[]);
     let mut stream = start(&session, 4);
     block_on(stream.schema()).unwrap();
@@ -105,18 +105,18 @@ fn r66_nothing_is_requested_before_it_is_wanted() {
 }
 
 #[test]
-fn r70_r71_r94_failures_at_every_step_are_told_after_the_batches_before() {
+fn r70_r71_r94_failures_at_every_step_are_reported_after_earlier_batches() {
     for fail_at in 0..=4 {
         for (code, kind) in CODES.into_iter().zip([1, 0, 2, 3, 4, 1]) {
             let metadata = kind % 3;
             let settings =
-                [("fail_at", fail_at), ("fail_code", code), ("error_text", kind), ("metadata", metadata), ("jitter", 50)];
+                [("fail_at", fail_at), ("fail_code", code), ("error_message", kind), ("metadata", metadata), ("jitter", 50)];
             let session = Session::new(&settings);
             let mut stream = start(&session, 2);
             let (read, error) = read(&mut stream);
             assert_eq!(columns(&read), columns(&batches((fail_at - 1).max(0))));
-            let Some(Error::Foreign { code: told, message, .. }) = &error else { panic!("{error:?}") };
-            assert_eq!((i64::from(*told), message), (code, &error_text(kind)));
+            let Some(Error::Foreign { code: reported, message, .. }) = &error else { panic!("{error:?}") };
+            assert_eq!((i64::from(*reported), message), (code, &error_message(kind)));
             let pairs = stream.error_metadata();
             assert_eq!(pairs.len(), if metadata == 1 { 2 } else { 0 });
             assert_eq!(block_on(stream.schema()).is_err(), fail_at == 0);
@@ -127,7 +127,7 @@ fn r70_r71_r94_failures_at_every_step_are_told_after_the_batches_before() {
 }
 
 #[test]
-fn r73_a_failed_extraction_is_told_once_and_its_output_is_not_used() {
+fn r73_a_failed_extraction_is_reported_once_and_its_output_is_not_used() {
     for at in 0..3 {
         for in_flight in [1, 4] {
             for garbage in [0, 1] {
@@ -210,7 +210,7 @@ fn r72_r75_r76_r89_a_cancel_at_any_point_ends_without_an_error() {
 }
 
 #[test]
-fn r75_a_cancel_from_another_thread_never_meets_a_producer_that_is_gone() {
+fn r75_a_cancel_on_another_thread_never_calls_a_freed_producer() {
     for round in 0..rounds(40) {
         let session = Session::new(&[("batches", 3), ("jitter", 400)]);
         let mut stream = start(&session, 2);
@@ -230,13 +230,13 @@ fn r75_a_cancel_from_another_thread_never_meets_a_producer_that_is_gone() {
     }
 }
 
-/// A drop while the producer is in the middle of whatever it does.
+/// A drop at an arbitrary point of the producer's work.
 #[test]
 fn r75_a_drop_at_any_moment_is_safe() {
     for round in 0..rounds(60) {
         let session = Session::new(&[("batches", 4), ("jitter", 200), ("fail_at", if round % 3 == 0 { 3 } else { -1 })]);
         let mut stream = start(&session, 2);
-        // Wakes the flow without waiting for it.
+        // Starts the flow without waiting.
         stream.next().now_or_never();
         thread::sleep(Duration::from_micros(round as u64 * 41));
         drop(stream);
@@ -245,8 +245,8 @@ fn r75_a_drop_at_any_moment_is_safe() {
 }
 
 #[test]
-fn y2_y3_the_deviations_of_arrow_cpp_are_borne() {
-    // It reports an error after a cancel, and after a refusal.
+fn y2_y3_the_deviations_of_arrow_cpp_are_tolerated() {
+    // It reports an error after a cancel and after a refusal.
     for n in [0, 3] {
         let session = Session::new(&[("style", 1), ("batches", n)]);
         let (handler, stream) = connect(2);
@@ -257,7 +257,7 @@ fn y2_y3_the_deviations_of_arrow_cpp_are_borne() {
 }
 
 #[test]
-fn r31_arrays_that_are_no_batches_flow_too() {
+fn r31_arrays_other_than_batches_flow_too() {
     let session = Session::new(&[("shape", 3)]);
     let mut stream = start(&session, 2);
     assert!(matches!(block_on(stream.schema()), Err(Error::Invalid(_))));
@@ -285,12 +285,12 @@ fn r90_r70_metadata_of_all_kinds_is_copied() {
             assert_eq!(*stream.batch_metadata(), expected);
         }
         assert!(session.wait_for("done", 1));
-        // The producer is gone, and with it its own copy.
+        // The producer and its copy of the metadata are freed.
         assert_eq!(stream.producer_metadata(), expected);
         drop(stream);
         session.end();
     }
-    // No text: an error, whole and once.
+    // Metadata that is not UTF-8: one error.
     let session = Session::new(&[("metadata", 3)]);
     let mut stream = start(&session, 2);
     let (read, error) = read(&mut stream);
@@ -342,22 +342,22 @@ fn r45_r47_r81_a_malformed_schema_is_refused() {
     }
 }
 
-/// A reader without a thread of its own: whatever wakes it, inside of whichever callback, polls it there and then.
-struct Inside {
+/// A reader without a thread: each wake polls it inline, within the waking callback.
+struct InlineReader {
     stream: Mutex<Option<AsyncDeviceStream>>,
     woken: AtomicBool,
     rows: AtomicUsize,
-    // After so many batches it drops its stream, there and then.
+    // The number of batches after which it drops its stream inline.
     leaves_after: usize,
     failed: AtomicBool,
 }
 
-impl Inside {
+impl InlineReader {
     fn run(self: &Arc<Self>) {
         let waker = Waker::from(Arc::clone(self));
         let mut context = Context::from_waker(&waker);
         while self.woken.load(SeqCst) {
-            // Whoever holds it sees `woken` when it is done.
+            // The holder of the lock sees `woken` later.
             let Ok(mut stream) = self.stream.try_lock() else { return };
             self.woken.store(false, SeqCst);
             while let Some(reader) = stream.as_mut() {
@@ -377,7 +377,7 @@ impl Inside {
     }
 }
 
-impl Wake for Inside {
+impl Wake for InlineReader {
     fn wake(self: Arc<Self>) {
         self.woken.store(true, SeqCst);
         self.run();
@@ -385,7 +385,7 @@ impl Wake for Inside {
 }
 
 #[test]
-fn r66_r71_r86_all_of_it_may_happen_inside_of_callbacks() {
+fn r66_r71_r86_a_reader_may_run_inside_callbacks() {
     for leaves_after in [1, 2, 99] {
         for (fail_at, inline, style) in [(-1, 0, 0), (-1, 1, 1), (0, 0, 0), (2, 0, 0), (3, 1, 1)] {
             for threads in [0, 2] {
@@ -393,7 +393,7 @@ fn r66_r71_r86_all_of_it_may_happen_inside_of_callbacks() {
                     [("batches", 4), ("fail_at", fail_at), ("start_inline", inline), ("threads", threads), ("style", style)];
                 let session = Session::new(&settings);
                 let (handler, stream) = connect(2);
-                let inside = Arc::new(Inside {
+                let inside = Arc::new(InlineReader {
                     stream: Mutex::new(Some(stream)),
                     woken: AtomicBool::new(true),
                     rows: AtomicUsize::new(0),
@@ -415,7 +415,7 @@ fn r66_r71_r86_all_of_it_may_happen_inside_of_callbacks() {
 }
 
 #[test]
-fn y5_a_producer_that_goes_right_after_its_end_is_not_called() {
+fn y5_a_producer_freed_right_after_its_end_is_not_called() {
     for round in 0..rounds(60) {
         let settings = [("early_free", 1), ("end_after_cancel", round % 2), ("jitter", 200), ("metadata", 1)];
         let session = Session::new(&settings);
@@ -438,9 +438,9 @@ fn y5_a_producer_that_goes_right_after_its_end_is_not_called() {
     }
 }
 
-/// Settings at random, and a reader that leaves, cancels or stays at random; nothing of it may break a rule.
+/// Random settings, and a reader that leaves, cancels or stays at random, without any violation.
 #[test]
-fn conversations_at_random_keep_the_rules() {
+fn random_conversations_keep_the_rules() {
     let mut random = Random(0x5eed);
     for round in 0..rounds(200) {
         let settings = [
@@ -498,7 +498,7 @@ fn r37_arrays_with_events_keep_them() {
 }
 
 #[test]
-fn r63_a_handler_that_no_producer_takes_ends_its_stream() {
+fn r63_a_handler_without_a_producer_ends_its_stream() {
     let (handler, mut stream) = connect(2);
     drop(handler);
     assert!(block_on(stream.next()).unwrap().is_err());

@@ -13,7 +13,7 @@ use arrow_device::schema::batch_field;
 use arrow_device::{Error, Result};
 use futures::{FutureExt, StreamExt, stream};
 
-use crate::data::{Live, Random, rounds, schema};
+use crate::data::{LiveCount, Random, rounds, schema};
 use crate::pull_producer::{errors, holds, source};
 use crate::session::Session;
 
@@ -24,12 +24,12 @@ fn field() -> Field {
 }
 
 fn handler(session: &Session) -> AsyncHandler {
-    // SAFETY: the recorder's handler lives until its release, and nobody else calls it.
+    // SAFETY: the recorder's handler lives until its release, and no other code calls it.
     unsafe { AsyncHandler::from_raw(session.handler()) }.unwrap()
 }
 
-/// Serves batches on a thread; the one of that number fails.
-fn serve(session: &Session, live: &Live, n: i64, fails: Option<(i64, Error)>) -> JoinHandle<()> {
+/// Serves `n` batches on a thread, or fails at a given batch.
+fn serve(session: &Session, live: &LiveCount, n: i64, fails: Option<(i64, Error)>) -> JoinHandle<()> {
     serve_with(session, source(live, n, fails), ProduceOptions::default())
 }
 
@@ -41,9 +41,9 @@ fn serve_with<B: Into<AsyncBatch> + 'static>(
     produce_on_thread(stream::iter(batches), &field(), CPU, handler(session), options).unwrap()
 }
 
-/// Nothing is left of the source and the arrays, and no rule was broken.
+/// Checks that the source and the arrays are freed, and no rule was violated.
 #[track_caller]
-fn end(session: Session, thread: JoinHandle<()>, live: &Live) {
+fn end(session: Session, thread: JoinHandle<()>, live: &LiveCount) {
     session.wait_for_release();
     thread.join().unwrap();
     session.end();
@@ -55,10 +55,11 @@ fn r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_
     for n in [0, 1, 5] {
         for extract in 0..3 {
             for (request, each) in [(1, 1), (100, 0), (i64::MAX, i64::MAX), (2, 1)] {
-                // Requests that stop with the extraction would stop the stream.
+                // Requests that come with extractions would stall the stream if extraction waits
+                // for the end.
                 let each = if extract == 2 { 1 } else { each };
                 let (session, live) =
-                    (Session::new(&[("extract", extract), ("request", request), ("request_each", each)]), Live::default());
+                    (Session::new(&[("extract", extract), ("request", request), ("request_each", each)]), LiveCount::default());
                 session.set("jitter", if n == 5 { 200 } else { 0 });
                 let thread = serve(&session, &live, n, None);
                 session.wait_for_release();
@@ -73,7 +74,7 @@ fn r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_
 #[test]
 fn r84_back_pressure_holds_until_more_is_requested() {
     for look_ahead in [false, true] {
-        let (session, live) = (Session::new(&[("request", 2), ("request_each", 0)]), Live::default());
+        let (session, live) = (Session::new(&[("request", 2), ("request_each", 0)]), LiveCount::default());
         let options = ProduceOptions::default().with_look_ahead(look_ahead);
         let thread = serve_with(&session, source(&live, 5, None), options);
         assert!(session.wait_for("tasks", 2));
@@ -90,8 +91,8 @@ fn r84_back_pressure_holds_until_more_is_requested() {
 }
 
 #[test]
-fn r84_nothing_flows_without_a_request_but_the_schema() {
-    let (session, live) = (Session::new(&[("request", 0)]), Live::default());
+fn r84_only_the_schema_flows_without_a_request() {
+    let (session, live) = (Session::new(&[("request", 0)]), LiveCount::default());
     let thread = serve(&session, &live, 2, None);
     assert!(session.wait_for("schemas", 1));
     thread::sleep(Duration::from_millis(20));
@@ -101,11 +102,11 @@ fn r84_nothing_flows_without_a_request_but_the_schema() {
 }
 
 #[test]
-fn r87_a_request_that_is_not_positive_is_an_error_told_later() {
+fn r87_a_request_that_is_not_positive_is_reported_later() {
     for bad in [0, -1, i64::MIN] {
         for at in 0..3 {
             let settings = [("bad_request_at", at), ("bad_request", bad), ("request", 5), ("request_each", 0), ("jitter", 50)];
-            let (session, live) = (Session::new(&settings), Live::default());
+            let (session, live) = (Session::new(&settings), LiveCount::default());
             let thread = serve(&session, &live, 4, None);
             session.wait_for_release();
             assert_eq!(session.async_error().unwrap().0, i64::from(libc::EINVAL));
@@ -113,7 +114,7 @@ fn r87_a_request_that_is_not_positive_is_an_error_told_later() {
         }
     }
     // From another thread, while the stream waits.
-    let (session, live) = (Session::new(&[("request_each", 0)]), Live::default());
+    let (session, live) = (Session::new(&[("request_each", 0)]), LiveCount::default());
     let thread = serve(&session, &live, 4, None);
     assert!(session.wait_for("tasks", 1));
     session.request(-5);
@@ -123,12 +124,12 @@ fn r87_a_request_that_is_not_positive_is_an_error_told_later() {
 }
 
 #[test]
-fn r81_nothing_but_release_follows_a_refused_schema() {
+fn r81_only_release_follows_a_refused_schema() {
     for n in [0, 3] {
         for moves in [0, 1] {
             for code in [libc::EINVAL, libc::ECANCELED, 12345, -1] {
                 let settings = [("refuse_schema", code.into()), ("refuse_moves", moves)];
-                let (session, live) = (Session::new(&settings), Live::default());
+                let (session, live) = (Session::new(&settings), LiveCount::default());
                 let thread = serve(&session, &live, n, None);
                 session.wait_for_release();
                 assert_eq!(session.get("callbacks"), 2);
@@ -139,11 +140,11 @@ fn r81_nothing_but_release_follows_a_refused_schema() {
 }
 
 #[test]
-fn r82_nothing_but_release_follows_a_refused_task() {
+fn r82_only_release_follows_a_refused_task() {
     for at in 0..3 {
         for extracts in [0, 1] {
             let settings = [("refuse_task", at), ("refuse_extracts", extracts), ("request", 9), ("jitter", 50)];
-            let (session, live) = (Session::new(&settings), Live::default());
+            let (session, live) = (Session::new(&settings), LiveCount::default());
             let thread = serve(&session, &live, 3, None);
             session.wait_for_release();
             assert_eq!((session.get("tasks"), session.get("ended"), session.get("errored")), (at + 1, 0, 0));
@@ -153,16 +154,16 @@ fn r82_nothing_but_release_follows_a_refused_task() {
 }
 
 #[test]
-fn r83_r61_a_failure_of_the_source_is_told_after_the_batches_before() {
+fn r83_r61_a_failure_of_the_source_is_reported_after_earlier_batches() {
     for at in 0..3 {
         for error in errors() {
-            let (session, live) = (Session::new(&[("expect_error", 1)]), Live::default());
+            let (session, live) = (Session::new(&[("expect_error", 1)]), LiveCount::default());
             let thread = serve(&session, &live, 3, Some((at, error.clone())));
             session.wait_for_release();
             let code = if error.errno() == 0 { libc::EIO } else { error.errno() };
-            let (told, text) = session.async_error().unwrap();
-            assert_eq!(told, i64::from(code));
-            assert_eq!(text.unwrap().chars().count(), error.to_string().chars().count());
+            let (code_seen, message) = session.async_error().unwrap();
+            assert_eq!(code_seen, i64::from(code));
+            assert_eq!(message.unwrap().chars().count(), error.to_string().chars().count());
             holds(&session, at);
             end(session, thread, &live);
         }
@@ -170,24 +171,24 @@ fn r83_r61_a_failure_of_the_source_is_told_after_the_batches_before() {
 }
 
 #[test]
-fn r30_r83_a_panic_of_the_source_is_told() {
-    let (session, live) = (Session::new(&[("expect_error", 1)]), Live::default());
-    let batches = source(&live, 1, None).chain(std::iter::from_fn(|| panic!("of the source")));
+fn r30_r83_a_panic_of_the_source_is_reported() {
+    let (session, live) = (Session::new(&[("expect_error", 1)]), LiveCount::default());
+    let batches = source(&live, 1, None).chain(std::iter::from_fn(|| panic!("source panic")));
     let thread = serve_with(&session, batches, ProduceOptions::default());
     session.wait_for_release();
-    let (code, text) = session.async_error().unwrap();
+    let (code, message) = session.async_error().unwrap();
     assert_eq!(code, i64::from(libc::EIO));
-    assert!(text.unwrap().contains("of the source"));
+    assert!(message.unwrap().contains("source panic"));
     end(session, thread, &live);
 }
 
-/// What makes batch `k` as it is extracted.
-fn late(live: &Live, k: i64, fails: i64) -> AsyncBatch {
+/// Batch `k`, made at its extraction.
+fn late(live: &LiveCount, k: i64, fails: i64) -> AsyncBatch {
     let (live, token) = (live.clone(), live.token());
     AsyncBatch::deferred(move || {
         let _held = token;
         match k == fails {
-            true if k % 2 == 1 => panic!("of batch {k}"),
+            true if k % 2 == 1 => panic!("batch {k} panics"),
             true => Err(Error::OutOfMemory("no room".into())),
             false => live.export(k),
         }
@@ -195,17 +196,17 @@ fn late(live: &Live, k: i64, fails: i64) -> AsyncBatch {
 }
 
 #[test]
-fn r73_r95_a_batch_that_cannot_be_made_is_told_next() {
+fn r73_r95_a_failed_deferred_batch_is_reported_next() {
     for extract in 0..3 {
         for fails in 0..3 {
             let settings = [("extract", extract), ("request", 9), ("request_each", 0), ("expect_error", 1), ("jitter", 100)];
-            let (session, live) = (Session::new(&settings), Live::default());
+            let (session, live) = (Session::new(&settings), LiveCount::default());
             let counted = live.clone();
             let batches = (0..3).map(move |k| Ok(late(&counted, k, fails)));
             let thread = serve_with(&session, batches, ProduceOptions::default());
             session.wait_for_release();
             let code = if fails % 2 == 1 { libc::EIO } else { libc::ENOMEM };
-            // Extracted later, the stream may have ended before.
+            // With later extraction the stream may have ended before.
             if extract == 0 {
                 assert_eq!(session.async_error().unwrap().0, i64::from(code));
                 assert_eq!(session.get("tasks"), fails + 1);
@@ -216,13 +217,13 @@ fn r73_r95_a_batch_that_cannot_be_made_is_told_next() {
 }
 
 #[test]
-fn r97_r68_batches_that_are_not_wanted_are_freed() {
+fn r97_r68_unwanted_batches_are_freed() {
     for extract in 0..3 {
         for null in [-2, 0, 2] {
             let settings = [("extract", extract), ("extract_null", null), ("request", 9)];
-            let (session, live) = (Session::new(&settings), Live::default());
+            let (session, live) = (Session::new(&settings), LiveCount::default());
             let counted = live.clone();
-            // Of these, what fails is not even tried.
+            // A failing batch is not made if it is unwanted.
             let batches = (0..3).map(move |k| {
                 if k == 2 { Ok(late(&counted, k, if null == 0 { -1 } else { 2 })) } else { Ok(late(&counted, k, -1)) }
             });
@@ -246,7 +247,7 @@ fn r88_r89_a_cancel_at_any_point_ends_without_an_error() {
                 ("request_after_cancel", 7),
                 ("jitter", 50),
             ];
-            let (session, live) = (Session::new(&settings), Live::default());
+            let (session, live) = (Session::new(&settings), LiveCount::default());
             let thread = serve(&session, &live, 4, None);
             session.wait_for_release();
             assert_eq!(session.get("errored"), 0);
@@ -256,10 +257,10 @@ fn r88_r89_a_cancel_at_any_point_ends_without_an_error() {
 }
 
 #[test]
-fn r88_a_bad_request_after_a_cancel_is_nothing() {
+fn r88_a_bad_request_after_a_cancel_is_ignored() {
     for bad in [-1, i64::MIN] {
         let settings = [("cancel_at", 1), ("request", 9), ("request_after_cancel", bad)];
-        let (session, live) = (Session::new(&settings), Live::default());
+        let (session, live) = (Session::new(&settings), LiveCount::default());
         let thread = serve(&session, &live, 4, None);
         session.wait_for_release();
         assert_eq!(session.get("errored"), 0);
@@ -271,7 +272,7 @@ fn r88_a_bad_request_after_a_cancel_is_nothing() {
 fn r89_cancels_from_other_threads_race_with_everything() {
     for round in 0..rounds(40) {
         let settings = [("jitter", 200), ("extract", round % 3), ("request", 2)];
-        let (session, live) = (Session::new(&settings), Live::default());
+        let (session, live) = (Session::new(&settings), LiveCount::default());
         let fails = (round % 5 == 0).then(|| (2, Error::Other("late".into())));
         session.set("expect_error", i64::from(fails.is_some()));
         let thread = serve(&session, &live, 4, fails);
@@ -293,7 +294,7 @@ fn r96_tasks_are_extracted_and_more_is_requested_after_release_as_arrow_cpp_does
     for extract in 1..=3 {
         for n in [1, 4] {
             let settings = [("style", 1), ("extract", extract), ("request", 9), ("jitter", 100)];
-            let (session, live) = (Session::new(&settings), Live::default());
+            let (session, live) = (Session::new(&settings), LiveCount::default());
             let thread = serve(&session, &live, n, None);
             session.wait_for_release();
             assert_eq!(session.get("arrays"), n);
@@ -305,7 +306,7 @@ fn r96_tasks_are_extracted_and_more_is_requested_after_release_as_arrow_cpp_does
 #[test]
 fn r90_metadata_of_the_stream_its_batches_and_its_error_is_encoded() {
     let pairs = |of: &str| vec![("of".to_string(), of.to_string()), ("ü".to_string(), String::new())];
-    let (session, live) = (Session::new(&[("expect_error", 1)]), Live::default());
+    let (session, live) = (Session::new(&[("expect_error", 1)]), LiveCount::default());
     let counted = live.clone();
     let batches = (0..3).map(move |k| match k {
         2 => Err(Error::Other("at last".into())),
@@ -320,7 +321,7 @@ fn r90_metadata_of_the_stream_its_batches_and_its_error_is_encoded() {
 
 #[test]
 fn r91_an_array_of_another_device_type_is_an_error() {
-    let (session, live) = (Session::new(&[("expect_error", 1)]), Live::default());
+    let (session, live) = (Session::new(&[("expect_error", 1)]), LiveCount::default());
     let batches = source(&live, 2, None).map(|array| {
         let mut array: FFI_ArrowDeviceArray = array?;
         array.device_type = ArrowDeviceType::CUDA_HOST;
@@ -333,12 +334,12 @@ fn r91_an_array_of_another_device_type_is_an_error() {
 }
 
 #[test]
-fn r83_r89_a_producer_dropped_at_any_poll_says_so_and_releases() {
+fn r83_r89_a_producer_dropped_at_any_poll_reports_it_and_releases() {
     for polls in 0..8 {
         for cancelled in [false, true] {
             let settings = [("expect_error", 1), ("request", 1), ("request_each", 1)];
-            let (session, live) = (Session::new(&settings), Live::default());
-            // Nothing at first, each time.
+            let (session, live) = (Session::new(&settings), LiveCount::default());
+            // Each item is pending first.
             let mut pending = false;
             let mut batches = source(&live, 3, None);
             let slow = stream::poll_fn(move |_: &mut Context<'_>| {
@@ -352,7 +353,7 @@ fn r83_r89_a_producer_dropped_at_any_poll_says_so_and_releases() {
             }
             drop(producer);
             session.wait_for_release();
-            // Without a poll there was no schema, and so no producer to cancel.
+            // Without a poll there was no schema, and thus no producer to cancel.
             let silent = ended || (cancelled && polls > 0);
             assert_eq!(session.get("errored"), i64::from(!silent), "{polls} polls, cancelled: {cancelled}");
             session.end();
@@ -362,23 +363,23 @@ fn r83_r89_a_producer_dropped_at_any_poll_says_so_and_releases() {
 }
 
 #[test]
-fn r63_a_handler_that_lacks_something_is_refused_and_released() {
+fn r63_an_incomplete_handler_is_refused_and_released() {
     // SAFETY: null is refused.
     assert!(matches!(unsafe { AsyncHandler::from_raw(null_mut()) }, Err(Error::Invalid(_))));
     let session = Session::new(&[("expect_error", 1)]);
     let raw = session.handler();
-    // SAFETY: the handler is live, and nobody has it yet.
+    // SAFETY: the handler is live and not shared yet.
     unsafe { (*raw).on_error = None };
     // SAFETY: as for `handler`.
     assert!(matches!(unsafe { AsyncHandler::from_raw(raw) }, Err(Error::Invalid(_))));
     session.wait_for_release();
-    // What the recorder says of a release that nothing came before.
+    // The recorder flags a release without a preceding callback.
     session.end_with(&["R80"]);
 }
 
 #[test]
-fn r94_a_source_that_waits_is_asked_only_after_a_request() {
-    let (session, live) = (Session::new(&[("jitter", 100), ("threads", 0)]), Live::default());
+fn r94_a_pending_source_is_polled_only_after_a_request() {
+    let (session, live) = (Session::new(&[("jitter", 100), ("threads", 0)]), LiveCount::default());
     let batches = stream::iter(source(&live, 4, None)).then(|array| async move {
         let (sender, receiver) = futures::channel::oneshot::channel();
         thread::spawn(move || {
@@ -395,16 +396,16 @@ fn r94_a_source_that_waits_is_asked_only_after_a_request() {
 }
 
 #[test]
-fn r89_a_cancel_ends_a_source_that_never_has_anything() {
+fn r89_a_cancel_ends_a_source_that_is_always_pending() {
     for at in 0..2 {
         let settings = [("cancel_at", at), ("cancel_elsewhere", at)];
-        let (session, live) = (Session::new(&settings), Live::default());
+        let (session, live) = (Session::new(&settings), LiveCount::default());
         let batches = stream::iter(source(&live, 1, None)).chain(stream::pending());
         let thread = produce_on_thread(batches, &field(), CPU, handler(&session), ProduceOptions::default()).unwrap();
         end(session, thread, &live);
     }
-    // While it waits, from another thread.
-    let (session, live) = (Session::new(&[]), Live::default());
+    // From another thread, while it waits.
+    let (session, live) = (Session::new(&[]), LiveCount::default());
     let batches = stream::iter(source(&live, 1, None)).chain(stream::pending());
     let thread = produce_on_thread(batches, &field(), CPU, handler(&session), ProduceOptions::default()).unwrap();
     assert!(session.wait_for("tasks", 1));
@@ -414,7 +415,7 @@ fn r89_a_cancel_ends_a_source_that_never_has_anything() {
 
 #[test]
 fn r85_the_producer_may_be_polled_on_another_thread_each_time() {
-    let (session, live) = (Session::new(&[("extract", 1), ("jitter", 100)]), Live::default());
+    let (session, live) = (Session::new(&[("extract", 1), ("jitter", 100)]), LiveCount::default());
     let batches = stream::iter(source(&live, 5, None));
     let mut producer = produce(batches, &field(), CPU, handler(&session), ProduceOptions::default());
     let mut ended = false;
@@ -430,7 +431,7 @@ fn r85_the_producer_may_be_polled_on_another_thread_each_time() {
 
 #[test]
 fn r84_many_batches_flow_one_by_one() {
-    let (session, live) = (Session::new(&[("request", 1)]), Live::default());
+    let (session, live) = (Session::new(&[("request", 1)]), LiveCount::default());
     let n = rounds(300);
     let thread = serve(&session, &live, n, None);
     session.wait_for_release();
@@ -438,14 +439,14 @@ fn r84_many_batches_flow_one_by_one() {
     end(session, thread, &live);
 }
 
-/// Settings at random, and a source that fails, panics or waits at random; nothing of it may break a rule.
+/// Random settings, and a source that fails, panics or waits at random, without any violation.
 #[test]
-fn conversations_at_random_keep_the_rules() {
+fn random_conversations_keep_the_rules() {
     let mut random = Random(0x5eed);
     for _ in 0..rounds(200) {
         let fails = random.below(12) - 6;
         let late_fails = random.below(12) - 6;
-        // Without a late request the stream would wait for ever.
+        // Without a late request the stream would wait forever.
         let (request, each) = if random.below(2) == 0 { (1 + random.below(4), 1) } else { (20, 0) };
         let settings = [
             ("style", random.below(2)),
@@ -466,7 +467,7 @@ fn conversations_at_random_keep_the_rules() {
             ("bad_request", -random.below(2)),
             ("expect_error", i64::from(fails >= 0 || late_fails >= 0)),
         ];
-        let (session, live) = (Session::new(&settings), Live::default());
+        let (session, live) = (Session::new(&settings), LiveCount::default());
         let counted = live.clone();
         let n = random.below(7);
         let slow = random.below(2) == 0;

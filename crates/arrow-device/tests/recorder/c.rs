@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds what is written in C.
+//! Builds the C sources.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// Of the recorder, which goes into the library and into its self-test.
+/// The recorder's files, for the library and for its self-test.
 pub const SOURCES: [&str; 5] = ["core.c", "data.c", "pull.c", "async.c", "handler.c"];
 pub const STRICT: [&str; 4] = ["-std=c11", "-Wall", "-Wextra", "-Werror"];
 
@@ -19,12 +19,12 @@ pub fn include() -> String {
     format!("-I{}", Path::new(env!("CARGO_MANIFEST_DIR")).join("include").display())
 }
 
-/// A file of this process's own: others may be building theirs.
+/// An output path for this process alone: others may build in parallel.
 pub fn output(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()))
 }
 
-/// Runs a compiler; what it says if it fails.
+/// Runs a compiler; the error is its output.
 pub fn compile(compiler: &str, arguments: &[&str], sources: &[&str], to: &Path) -> Result<(), String> {
     let sources = sources.iter().map(|name| source(name));
     let mut command = Command::new(compiler);

@@ -11,7 +11,8 @@
 
 #include "recorder.h"
 
-// Dead memory is closed to the tools that can tell, so that they see late reads too, not just late writes.
+// Freed memory is poisoned for sanitizers and valgrind, so that they detect late reads as well as
+// late writes.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define CLOSE_MEMORY(at, bytes) __asan_poison_memory_region((at), (bytes))
@@ -30,73 +31,73 @@
 
 static const struct { const char *key; int64_t value; } SETTINGS[] = {
     // Both roles.
-    {"style", 0},            // 1: deviates as Arrow C++ 26 does (Y1 to Y3).
-    {"threads", 2},          // Calls of ours come from 0: one thread, 2: a fresh one each.
-    {"settle_ms", 2000},     // How long the other side may take to give back what it has.
-    {"jitter", 0},           // Microseconds to sleep at most, here and there.
+    {"style", 0},            // 1: deviates like Arrow C++ 26 (Y1 to Y3).
+    {"threads", 2},          // Calls of the recorder come from 0: one thread, 2: a new thread each.
+    {"settle_ms", 2000},     // Time limit for the other side to release everything.
+    {"jitter", 0},           // Maximum of random sleeps, in microseconds.
     // Producer: the data.
     {"batches", 3},
     {"rows", 5},
-    {"shape", 0},            // 0: a batch of many types, 1: of one column, 2: of none, 3: an int32 array, no batch.
+    {"shape", 0},            // 0: a batch of many types, 1: of one column, 2: of none, 3: an int32 array.
     {"offset", 0},           // Of every column.
     {"top_offset", 0},       // Of the batch.
     {"uncounted", 0},        // null_count is -1.
-    {"misaligned", 0},       // Buffers begin at odd addresses.
+    {"misaligned", 0},       // Buffers are misaligned by one byte.
     {"device_type", 1},
     {"device_id", -1},
     {"array_device_type", 0},// Not 0: of arrays, in spite of the stream's.
-    {"event", 0},            // The data is not there before rec_event_wait.
-    {"garbage", 1},          // Y1: rubbish in `reserved`, and in every field at the end of a stream and after failures.
+    {"event", 0},            // The data appears in rec_event_wait.
+    {"garbage", 1},          // Y1: garbage in `reserved`, and in all fields at the end and after failures.
     {"malformed", 0},        // A number from MALFORMED in data.c.
     {"malformed_schema", 0}, // A number from MALFORMED_SCHEMA in data.c.
-    {"metadata", 0},         // 0: NULL, 1: pairs, 2: no pairs, 3: pairs that are no text.
+    {"metadata", 0},         // 0: NULL, 1: pairs, 2: no pairs, 3: pairs that are not UTF-8.
     // Producer: failures.
-    {"fail_at", -1},         // The call of that number fails.
+    {"fail_at", -1},         // The index of the failing call.
     {"fail_code", EIO},
-    {"fail_extract", -1},    // The extraction of that number fails.
-    {"error_text", 1},       // 0: NULL, 1: a sentence, 2: empty, 3: not UTF-8, 4: 100 KB.
-    {"sticky", 1},           // A pull stream fails on after its first failure.
-    {"finish_after_cancel", 1}, // An async stream hands out what was requested before its cancel.
+    {"fail_extract", -1},    // The index of the failing extraction.
+    {"error_message", 1},       // 0: NULL, 1: a sentence, 2: empty, 3: not UTF-8, 4: 100 KB.
+    {"sticky", 1},           // A pull stream keeps failing after its first failure.
+    {"finish_after_cancel", 1}, // An async stream delivers tasks requested before its cancel.
     {"end_after_cancel", 0}, // ... and sends the end marker.
-    {"early_free", 0},       // Its producer goes right after an end marker, before release, as arrow-go's does (Y5).
-    {"start_inline", 0},     // on_schema comes from within rec_async_start.
-    {"patience_ms", 30000},  // How long a consumer may keep an async stream waiting.
+    {"early_free", 0},       // Its producer is freed right after the end marker, before release, as in arrow-go (Y5).
+    {"start_inline", 0},     // on_schema comes within rec_async_start.
+    {"patience_ms", 30000},  // Time limit of an async stream's wait for its consumer.
     // Consumer.
-    {"preset", 0xAB},        // What outputs are filled with: 0 as R44 wants it, else what is left unwritten shows.
-    {"record_batch", 1},     // Top-level structs must be as R33 wants them.
+    {"preset", 0xAB},        // The fill byte of outputs: 0 as R44 requires, else it reveals unwritten fields.
+    {"record_batch", 1},     // Top-level structs must follow R33.
     {"foreign_codes", 0},    // The producer may pass on errnos outside R61.
     {"request", 1},          // The first request; 0: none.
-    {"request_each", 1},     // With each task; 0: none.
+    {"request_each", 1},     // The request with each task; 0: none.
     {"bad_request_at", -1},  // In callback k (0: on_schema) ...
-    {"bad_request", 0},      // ... this is requested.
-    {"refuse_schema", 0},    // The errno that on_schema answers.
-    {"refuse_moves", 1},     // ... having moved the schema out.
+    {"bad_request", 0},      // ... requests this number.
+    {"refuse_schema", 0},    // The errno that on_schema returns.
+    {"refuse_moves", 1},     // ... after moving the schema out.
     {"refuse_task", -1},     // Task k ...
-    {"refuse_code", EINVAL}, // ... gets this answer,
-    {"refuse_extracts", 0},  // having been extracted.
+    {"refuse_code", EINVAL}, // ... is refused with this errno,
+    {"refuse_extracts", 0},  // after its extraction.
     {"cancel_at", -1},       // In callback k (0: on_schema).
     {"cancel_times", 1},
-    {"cancel_elsewhere", 0}, // From another thread.
-    {"request_after_cancel", 0}, // Requests this many, after the cancel in a callback.
-    {"extract", 0},          // 0: in on_next_task, 1: on another thread, 2: after release, 3: at the end, last first.
-    {"extract_null", -1},    // Task k is not wanted; -2: none is.
-    {"expect_error", 0},     // The producer's own failure is part of the plan.
-    {"release_ms", 30000},   // How long release may take.
+    {"cancel_elsewhere", 0}, // On another thread.
+    {"request_after_cancel", 0}, // The number requested after the cancel in a callback.
+    {"extract", 0},          // 0: in on_next_task, 1: on another thread, 2: after release, 3: at the end, in reverse.
+    {"extract_null", -1},    // Task k is unwanted; -2: all are.
+    {"expect_error", 0},     // The producer's own failure is expected.
+    {"release_ms", 30000},   // Time limit of release.
 };
 enum { N_SETTINGS = sizeof SETTINGS / sizeof *SETTINGS };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // Guards everything below, and texts and blocks of sessions.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // Guards all below, and the strings and blocks of sessions.
 static Session *sessions;
 static char *orphans;
 static size_t orphans_bytes;
 
-static void append(char **text, size_t *bytes, const char *line) {
+static void append(char **lines, size_t *bytes, const char *line) {
     size_t more = strlen(line);
-    *text = realloc(*text, *bytes + more + 2);
-    memcpy(*text + *bytes, line, more);
+    *lines = realloc(*lines, *bytes + more + 2);
+    memcpy(*lines + *bytes, line, more);
     *bytes += more;
-    (*text)[(*bytes)++] = '\n';
-    (*text)[*bytes] = 0;
+    (*lines)[(*bytes)++] = '\n';
+    (*lines)[*bytes] = 0;
 }
 
 #define FORMAT_LINE(line, prefix) \
@@ -134,22 +135,22 @@ void orphan(int rule, const char *format, ...) {
     pthread_mutex_unlock(&mutex);
 }
 
-static size_t copy_text(const char *text, size_t bytes, char *out, size_t room) {
+static size_t copy_string(const char *string, size_t bytes, char *out, size_t room) {
     size_t copied = bytes < room ? bytes : room;
-    if (copied) memcpy(out, text, copied);
+    if (copied) memcpy(out, string, copied);
     return bytes;
 }
 
 size_t rec_log(Session *s, char *out, size_t bytes) {
     pthread_mutex_lock(&mutex);
-    size_t all = copy_text(s->log, s->log_bytes, out, bytes);
+    size_t all = copy_string(s->log, s->log_bytes, out, bytes);
     pthread_mutex_unlock(&mutex);
     return all;
 }
 
 size_t rec_violations(Session *s, char *out, size_t bytes) {
     pthread_mutex_lock(&mutex);
-    size_t all = copy_text(s->violations, s->violations_bytes, out, bytes);
+    size_t all = copy_string(s->violations, s->violations_bytes, out, bytes);
     pthread_mutex_unlock(&mutex);
     return all;
 }
@@ -194,7 +195,7 @@ int mutant(Session *s, const char *name) { return s->mutant && !strcmp(s->mutant
 int64_t rec_get(Session *s, const char *key) {
     if (!strcmp(key, "arrays")) return s->n_arrays;
     if (!strcmp(key, "live")) {
-        // Only what the other side owes us.
+        // Only memory that the other side must release.
         int64_t live = 0;
         pthread_mutex_lock(&mutex);
         for (Block *block = s->blocks; block; block = block->next) live += block->live && block->rule;
@@ -222,9 +223,9 @@ void *take(Session *s, Kind kind, size_t bytes, int rule, const char *what, void
     return block->at;
 }
 
-char *take_text(Session *s, const void *text, size_t bytes, const char *what) {
+char *take_copy(Session *s, const void *source, size_t bytes, const char *what) {
     char *at = take(s, BYTES, bytes, 0, what, NULL);
-    memcpy(at, text, bytes);
+    memcpy(at, source, bytes);
     return at;
 }
 
@@ -247,7 +248,7 @@ static void end_block(void *at, int readable) {
     pthread_mutex_lock(&mutex);
     Block *block = block_at(at);
     if (!block || !block->live) {
-        fprintf(stderr, "recorder: frees what it does not have\n");
+        fprintf(stderr, "recorder: frees a block that it does not have\n");
         abort();
     }
     block->live = 0;
@@ -268,7 +269,7 @@ void rec_settle(Session *s) {
     release_arrays(s);
     if (s->schema.release) s->schema.release(&s->schema);
     async_settle(s);
-    // What the other side holds may be on its way back, on a thread of its own.
+    // The other side may still be releasing on another thread.
     double start = now();
     while (rec_get(s, "live") && now() - start < (double)option(s, "settle_ms") / 1000) sleep_us(500);
     pthread_mutex_lock(&mutex);
@@ -384,10 +385,10 @@ const char *make_metadata(Session *s) {
     size_t bytes = 4;
     if (count) {
         bytes += put_pair(pairs + bytes, "rows", "15", 2);
-        // Values may hold anything, NULs too.
+        // Values may hold any bytes, including NUL.
         bytes += kind == 3 ? put_pair(pairs + bytes, "note", "\xff\0\xfe", 3) : put_pair(pairs + bytes, "note", "caf\xc3\xa9", 5);
     }
-    return take_text(s, pairs, bytes, "metadata");
+    return take_copy(s, pairs, bytes, "metadata");
 }
 
 int64_t metadata_bytes(const char *metadata) {
@@ -397,29 +398,29 @@ int64_t metadata_bytes(const char *metadata) {
     const char *at = metadata + 4;
     for (int32_t i = 0; i < 2 * count; i++) {
         memcpy(&length, at, 4);
-        // Longer ones are not refused by the format; here they are rubbish.
+        // The format allows more; here such a length is corrupt.
         if (length < 0 || length > 1000000) return -1;
         at += 4 + length;
     }
     return at - metadata;
 }
 
-const char *make_error_text(Session *s) {
-    switch (option(s, "error_text")) {
+const char *make_error_message(Session *s) {
+    switch (option(s, "error_message")) {
     case 0: return NULL;
-    case 1: return take_text(s, "the recorder fails here: caf\xc3\xa9", 31, "error text");
-    case 2: return take_text(s, "", 1, "error text");
-    case 3: return take_text(s, "bad \xff\xfe text", 12, "error text");
+    case 1: return take_copy(s, "the recorder fails here: caf\xc3\xa9", 31, "error message");
+    case 2: return take_copy(s, "", 1, "error message");
+    case 3: return take_copy(s, "bad \xff\xfe text", 12, "error message");
     default: {
-        char *text = take(s, BYTES, 100001, 0, "error text", NULL);
-        memset(text, 'x', 100000);
-        return text;
+        char *string = take(s, BYTES, 100001, 0, "error message", NULL);
+        memset(string, 'x', 100000);
+        return string;
     }
     }
 }
 
-int is_utf8(const char *text) {
-    const unsigned char *at = (const unsigned char *)text;
+int is_utf8(const char *string) {
+    const unsigned char *at = (const unsigned char *)string;
     while (*at) {
         int more = *at < 0x80 ? 0 : *at >= 0xC2 && *at < 0xE0 ? 1 : (*at & 0xF0) == 0xE0 ? 2 : *at >= 0xF0 && *at < 0xF5 ? 3 : -1;
         if (more < 0) return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schemas and arrays: made for the other side, and checked when they come from it.
+// Schemas and arrays: built for the other side, and checked when they come from it.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,14 +7,14 @@
 
 #include "recorder.h"
 
-// ---- Schemas of ours ----------------------------------------------------------------------------------------------
+// ---- Schemas of the recorder --------------------------------------------------------------------
 
 typedef struct {
-    struct ArrowSchema *parent;  // NULL for the one that was handed out.
-    struct ArrowSchema *self;    // Where a child lives.
+    struct ArrowSchema *parent;  // NULL for the root.
+    struct ArrowSchema *self;    // The address of a child.
     int in_parents_release;
     const void *owned[4];
-    struct ArrowSchema top, first;  // As they were before they were malformed: the schema, its first column.
+    struct ArrowSchema top, first;  // The schema and its first column before they were malformed.
 } SchemaState;
 
 static void release_schema(struct ArrowSchema *self) {
@@ -59,8 +59,8 @@ static void schema_make(Session *s, struct ArrowSchema *out, struct ArrowSchema 
     if (n_children) children = take(s, BYTES, sizeof *children * (size_t)n_children, 0, "children of a schema", NULL);
     for (int64_t i = 0; i < n_children; i++) children[i] = take(s, BYTES, sizeof **children, 0, "a child schema", NULL);
     *out = (struct ArrowSchema){
-        .format = take_text(s, format, strlen(format) + 1, "a format"),
-        .name = take_text(s, name, strlen(name) + 1, "a name"),
+        .format = take_copy(s, format, strlen(format) + 1, "a format"),
+        .name = take_copy(s, name, strlen(name) + 1, "a name"),
         .metadata = parent ? NULL : make_metadata(s),
         .flags = flags, .n_children = n_children, .children = children,
         .release = release_schema, .private_data = state,
@@ -68,7 +68,7 @@ static void schema_make(Session *s, struct ArrowSchema *out, struct ArrowSchema 
     *state = (SchemaState){.parent = parent, .self = parent ? out : NULL, .owned = {out->format, out->name, out->metadata, children}};
 }
 
-// What no importer may trust.
+// Malformations that every importer must detect.
 enum {
     RELEASED_SCHEMA = 1, NO_FORMAT, UNKNOWN_FORMAT, NEGATIVE_CHILDREN, NO_SCHEMA_CHILDREN, NULL_SCHEMA_CHILD, NAME_NO_TEXT, CHILD_NO_FORMAT,
     CHILD_EMPTY_FORMAT, TOO_FEW_CHILDREN, CHILD_FORMAT_CUT, STRAY_DICTIONARY, END_OF_MALFORMED_SCHEMA
@@ -140,24 +140,24 @@ void rec_make_schema(Session *s, struct ArrowSchema *out) {
     if (option(s, "malformed_schema") && columns) malform_schema(s, out);
 }
 
-// ---- Arrays of ours -----------------------------------------------------------------------------------------------
+// ---- Arrays of the recorder ---------------------------------------------------------------------
 
-enum { MOST_BUFFERS = 4 };
+enum { MAX_BUFFERS = 4 };
 
 typedef struct ArrayState {
-    struct ArrowArray *self;  // Where a child lives; NULL for the array that was handed out.
+    struct ArrowArray *self;  // The address of a child; NULL for the root.
     int in_parents_release;
-    void *buffers[MOST_BUFFERS];   // As taken.
-    void *at[MOST_BUFFERS];        // As given away: a byte further where misaligned.
-    void *hidden[MOST_BUFFERS];    // The data, before the event.
-    size_t bytes[MOST_BUFFERS];
-    uint64_t sums[MOST_BUFFERS];
+    void *buffers[MAX_BUFFERS];   // As allocated.
+    void *at[MAX_BUFFERS];        // As exported: one byte later if misaligned.
+    void *hidden[MAX_BUFFERS];    // The data, before the event.
+    size_t bytes[MAX_BUFFERS];
+    uint64_t sums[MAX_BUFFERS];
     const void **table;
     struct ArrowArray **children;
     struct ArrowArray *dictionary;
     int64_t n_children;
     void *event;
-    struct ArrayState *next;  // Of the arrays behind the same event.
+    struct ArrayState *next;  // The next array behind the same event.
 } ArrayState;
 
 typedef struct { ArrayState *arrays; int waited; } EventState;
@@ -178,7 +178,7 @@ static void release_array(struct ArrowArray *self) {
     if (state->self == self && !state->in_parents_release) violation(s, 39, "a child array is released, not its parent");
     CHECK(s, 41, self->buffers == state->table && self->children == state->children && self->dictionary == state->dictionary,
           "an array comes back with other pointers");
-    for (int i = 0; i < MOST_BUFFERS; i++) {
+    for (int i = 0; i < MAX_BUFFERS; i++) {
         if (!state->buffers[i]) continue;
         CHECK(s, 26, sum_bytes(state->at[i], state->bytes[i]) == state->sums[i], "buffer %d has been written to", i);
         CHECK(s, 26, !state->table || self->buffers != state->table || self->buffers[i] == state->at[i] || option(s, "malformed"),
@@ -212,7 +212,7 @@ static void release_array(struct ArrowArray *self) {
     if (child || !mutant(s, "an array is left unreleased")) self->release = NULL;
 }
 
-typedef struct { char *at; size_t bytes; } Bytes;  // Grows.
+typedef struct { char *at; size_t bytes; } Bytes;  // A growing buffer.
 
 static void put(Bytes *to, const void *from, size_t bytes) {
     to->at = realloc(to->at, to->bytes + bytes + 1);
@@ -241,7 +241,7 @@ static ArrayState *array_begin(Session *s, struct ArrowArray *out, int child, in
     return state;
 }
 
-// Hands the bytes over to buffer i. Empty ones stay NULL, as peers may do (R46).
+// Moves the bytes to buffer i. Empty buffers stay NULL, as the interface allows (R46).
 static void array_put(Session *s, struct ArrowArray *array, int i, Bytes *bytes) {
     ArrayState *state = array->private_data;
     if (bytes->bytes) {
@@ -258,37 +258,37 @@ static void array_put(Session *s, struct ArrowArray *array, int i, Bytes *bytes)
     *bytes = (Bytes){NULL, 0};
 }
 
-// Rows before the first batch, that only an offset of the batch lays open, repeat those after it.
+// Rows before the first batch repeat those after it; only an offset of the batch exposes them.
 static int64_t row_number(int64_t row) { return row < 0 ? -row : row; }
 
-// A string column or dictionary of `rows` texts, behind `offset` others.
+// A string column or dictionary of `rows` strings, after `offset` others.
 static void strings_make(Session *s, struct ArrowArray *out, int64_t first, int64_t rows, int64_t offset, int view) {
     Bytes offsets = {NULL, 0}, bytes = {NULL, 0}, views = {NULL, 0};
     int32_t end = 0;
     put(&offsets, &end, 4);
     for (int64_t i = -offset; i < rows; i++) {
         int64_t g = row_number(first + i);
-        char text[64];
-        if (i < 0) strcpy(text, "unused");
-        else if (view == 2) strcpy(text, g == 0 ? "red" : g == 1 ? "green" : "blue");
-        else if (view) snprintf(text, sizeof text, g % 2 ? "a string that is number %" PRId64 : "s%" PRId64, g);
-        else if (g % 5 == 4) text[0] = 0;
-        else snprintf(text, sizeof text, g % 4 == 0 ? "\xc3\xa9%" PRId64 : "row%" PRId64, g);
-        int32_t length = (int32_t)strlen(text);
+        char string[64];
+        if (i < 0) strcpy(string, "unused");
+        else if (view == 2) strcpy(string, g == 0 ? "red" : g == 1 ? "green" : "blue");
+        else if (view) snprintf(string, sizeof string, g % 2 ? "a string that is number %" PRId64 : "s%" PRId64, g);
+        else if (g % 5 == 4) string[0] = 0;
+        else snprintf(string, sizeof string, g % 4 == 0 ? "\xc3\xa9%" PRId64 : "row%" PRId64, g);
+        int32_t length = (int32_t)strlen(string);
         if (view == 1) {
             char cell[16] = {0};
             memcpy(cell, &length, 4);
             if (length <= 12) {
-                memcpy(cell + 4, text, (size_t)length);
+                memcpy(cell + 4, string, (size_t)length);
             } else {
                 int32_t at = (int32_t)bytes.bytes;
-                memcpy(cell + 4, text, 4);
+                memcpy(cell + 4, string, 4);
                 memcpy(cell + 12, &at, 4);
-                put(&bytes, text, (size_t)length);
+                put(&bytes, string, (size_t)length);
             }
             put(&views, cell, 16);
         } else {
-            put(&bytes, text, (size_t)length);
+            put(&bytes, string, (size_t)length);
             end = (int32_t)bytes.bytes;
             put(&offsets, &end, 4);
         }
@@ -379,7 +379,8 @@ static void column_make(Session *s, struct ArrowArray *out, int column, int64_t 
             double value = i < 0 ? -1 : (double)row_number(first + i) / 2;
             put(&values, &value, 8);
         }
-        // A nested struct keeps its own offset, and its child is as long as both.
+        // A nested struct keeps its own offset, and its child has as many elements as offset and
+        // length.
         array_begin(s, out, 1, rows, 0, offset, 1, 1);
         array_begin(s, out->children[0], 1, rows + offset, 0, 0, 2, 0);
         array_put(s, out->children[0], 1, &values);
@@ -405,10 +406,10 @@ static void column_make(Session *s, struct ArrowArray *out, int column, int64_t 
 
 static void hide(Session *s, struct ArrowArray *array, EventState *event) {
     ArrayState *state = array->private_data;
-    for (int i = 0; i < MOST_BUFFERS; i++) {
-        // The lengths of the variadic buffers of a view are the host's (R35).
+    for (int i = 0; i < MAX_BUFFERS; i++) {
+        // The lengths of variadic buffers are host memory (R35).
         if (!state->buffers[i] || (i == 3 && array->n_buffers == 4)) continue;
-        state->hidden[i] = take_text(s, state->at[i], state->bytes[i], "data behind an event");
+        state->hidden[i] = take_copy(s, state->at[i], state->bytes[i], "data behind an event");
         memset(state->at[i], 0xAB, state->bytes[i]);
         state->sums[i] = sum_bytes(state->at[i], state->bytes[i]);
     }
@@ -433,14 +434,14 @@ void rec_event_wait(void *sync_event) {
     if (event->waited) return;
     event->waited = 1;
     for (ArrayState *state = event->arrays; state; state = state->next)
-        for (int i = 0; i < MOST_BUFFERS; i++)
+        for (int i = 0; i < MAX_BUFFERS; i++)
             if (state->hidden[i]) {
                 memcpy(state->at[i], state->hidden[i], state->bytes[i]);
                 state->sums[i] = sum_bytes(state->at[i], state->bytes[i]);
             }
 }
 
-// What R45 and its like want refused. On a batch of all columns (shape 0), but where it says otherwise.
+// The malformations of R45 and similar rules, on a batch of all columns (shape 0) unless noted.
 enum {
     WELL_FORMED, N_BUFFERS_SHORT, N_BUFFERS_LONG, N_CHILDREN_SHORT, NEGATIVE_LENGTH, NEGATIVE_OFFSET, NO_DATA, SHORT_CHILD,
     NO_CHILDREN_TABLE, TOO_MANY_NULLS, NO_ITEMS, NO_DICTIONARY, NO_BUFFERS_TABLE, HUGE_LENGTH, NULLS_WITHOUT_BITMAP, NO_OFFSETS,
@@ -493,7 +494,7 @@ static void malform(Session *s, struct ArrowArray *top) {
     }
 }
 
-// A malformed array must still come back whole: its release repairs it first.
+// The release repairs a malformed array first, so that it comes back whole.
 static void release_malformed(struct ArrowArray *self) {
     Block *block = find(self->private_data, ARRAY);
     if (block && block->live) {
@@ -528,7 +529,7 @@ void array_make(Session *s, int64_t batch, struct ArrowDeviceArray *out) {
     } else {
         int columns = shape == 0 ? 10 : shape == 1 ? 1 : 0;
         array_begin(s, &array, 0, rows, 0, top, 1, columns);
-        // Under an offset of the batch, columns begin earlier; rows there are like those of a batch before.
+        // With an offset of the batch, columns begin earlier, with the rows of earlier batches.
         for (int i = 0; i < columns; i++) column_make(s, array.children[i], i, first - top, rows + top, offset);
     }
     struct ArrowDeviceArray made = {
@@ -541,14 +542,14 @@ void array_make(Session *s, int64_t batch, struct ArrowDeviceArray *out) {
         ((ArrayState *)made.array.private_data)->event = event;
         made.sync_event = event;
     }
-    // Y1: peers do not clear what they do not use.
+    // Y1: peers leave `reserved` uninitialised.
     if (option(s, "garbage")) memset(made.reserved, 0xCD, sizeof made.reserved);
     if (option(s, "malformed")) {
         find(made.array.private_data, ARRAY)->aux = shape < 2 ? made.array.children[0] : NULL;
         malform(s, &made.array);
         made.array.release = release_malformed;
     }
-    // Breaches, for the self-test of the checks below.
+    // Violations for the self-test of the checks below.
     if (!option(s, "garbage") && mutant(s, "garbage in reserved")) made.reserved[2] = 1;
     if (mutant(s, "an id for the CPU")) made.device_id = 0;
     if (mutant(s, "an event for the CPU")) made.sync_event = &made;
@@ -577,7 +578,7 @@ void leave_garbage(Session *s, struct ArrowDeviceArray *out, int rule, const cha
     out->array.release = release_tomb;
 }
 
-// ---- Checks -------------------------------------------------------------------------------------------------------
+// ---- Checks -------------------------------------------------------------------------------------
 
 static size_t digest_into(const struct ArrowSchema *schema, char *out, size_t room) {
     int64_t pairs = schema->metadata ? metadata_bytes(schema->metadata) : 0;
@@ -597,7 +598,7 @@ char *schema_digest(const struct ArrowSchema *schema) {
     return digest;
 }
 
-// Buffers of an array of that format, its own bitmap counted; variadic ones not. -1: not known here.
+// The number of buffers of a format, with its bitmap, without variadic ones. -1: unknown here.
 static int64_t buffers_of(const char *format, int64_t *children) {
     *children = 0;
     if (!strcmp(format, "n")) return 0;
@@ -655,7 +656,7 @@ static int64_t width_of(const char *format) {
 
 static volatile uint64_t sink;
 
-// Reads all of it, for the tools to see what is too short.
+// Reads all bytes, so that sanitizers detect short buffers.
 static void touch(const void *at, int64_t bytes) {
     if (at && bytes > 0) sink += sum_bytes(at, (size_t)bytes);
 }
@@ -680,7 +681,7 @@ static void check_data(Session *s, const struct ArrowSchema *schema, const struc
             violation(s, 28, "an array of %s has no table of buffers", format);
             return;
         }
-    // Unions and run ends have other buffers first, or none.
+    // Unions and run ends have no bitmap.
     int has_bitmap = array->n_buffers > 0 && strncmp(format, "+u", 2) && strncmp(format, "+r", 2);
     if (has_bitmap && array->buffers[0]) {
         int64_t nulls = 0;
@@ -755,14 +756,14 @@ static void check_tree(Session *s, const struct ArrowSchema *schema, const struc
     check_data(s, schema, array);
 }
 
-// A type whose table of events (R48) has none.
+// Whether R48 lists no event for the type.
 static int has_no_event(int32_t type) {
     return type == ARROW_DEVICE_CPU || type == ARROW_DEVICE_VPI || type == ARROW_DEVICE_WEBGPU || type == ARROW_DEVICE_HEXAGON;
 }
 
 void accept_array(Session *s, struct ArrowDeviceArray *array) {
     const struct ArrowArray *inner = &array->array;
-    // Every field is preset to 0xAB: none may be left.
+    // Every field is preset to 0xAB, and none may keep it.
     CHECK(s, 19, all_bytes(array->reserved, 0, sizeof array->reserved), "reserved is not zero");
     CHECK(s, 36, !all_bytes(&array->device_id, 0xAB, 8) && !all_bytes(&array->device_type, 0xAB, 4) &&
           !all_bytes(&array->sync_event, 0xAB, sizeof(void *)) && !all_bytes(inner, 0xAB, sizeof *inner), "a field is not written");
@@ -779,7 +780,7 @@ void accept_array(Session *s, struct ArrowDeviceArray *array) {
     }
     s->arrays = realloc(s->arrays, sizeof *s->arrays * (size_t)(s->n_arrays + 1));
     s->arrays[s->n_arrays++] = *array;
-    // Moved (R40): the source is no longer live, and what the other side has stored of its address is of no use.
+    // Moved (R40): the source is no longer live, and stored pointers to it are invalid.
     memset(array, 0xDD, sizeof *array);
     array->array.release = NULL;
     note(s, "array of %" PRId64 " rows", s->arrays[s->n_arrays - 1].array.length);
@@ -839,5 +840,5 @@ static void release_arrays_here(void *argument) {
     }
 }
 
-// On a thread that has nothing to do with the array (R30).
+// On an unrelated thread (R30).
 void release_arrays(Session *s) { elsewhere(release_arrays_here, s); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The data that data.c makes, made here a second time; and data of ours whose memory is counted.
+//! The data of data.c, rebuilt in Rust, and exports with counted memory.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use arrow_device::Result;
 use arrow_device::cpu;
 use arrow_device::ffi::FFI_ArrowDeviceArray;
 
-/// Rows of a batch, unless a test sets others.
+/// Rows of a batch by default.
 pub const ROWS: i64 = 5;
 
-/// What the setting `malformed` breaks: see the list in data.c.
+/// The numbers of the setting `malformed`: see the list in data.c.
 pub const MALFORMED: std::ops::RangeInclusive<i64> = 1..=26;
 
-/// The same of `malformed_schema`.
+/// The numbers of `malformed_schema`.
 pub const MALFORMED_SCHEMA: std::ops::RangeInclusive<i64> = 1..=12;
 
 /// Column `a` of these rows, in all shapes but 2.
@@ -30,7 +30,7 @@ pub fn ints(first: i64, rows: i64) -> Int32Array {
     (first..first + rows).map(|g| (g % 3 != 2).then_some((g * 3 - 1) as i32)).collect()
 }
 
-/// Rows of shape 0, or 1 with its one column, or 2 without any.
+/// Rows of shape 0 with all columns, 1 with one column, or 2 with none.
 pub fn batch(shape: i64, first: i64, rows: i64) -> RecordBatch {
     let numbers = || first..first + rows;
     let item = Arc::new(Field::new("item", DataType::Int64, false));
@@ -82,25 +82,25 @@ pub fn batches(n: i64) -> Vec<RecordBatch> {
     (0..n).map(|k| batch(0, k * ROWS, ROWS)).collect()
 }
 
-/// Counts memory that is alive.
+/// Counts live allocations.
 #[derive(Clone, Default)]
-pub struct Live(Arc<AtomicIsize>);
+pub struct LiveCount(Arc<AtomicIsize>);
 
-impl Live {
-    pub fn token(&self) -> Token {
+impl LiveCount {
+    pub fn token(&self) -> LiveToken {
         self.0.fetch_add(1, SeqCst);
-        Token(Arc::clone(&self.0))
+        LiveToken(Arc::clone(&self.0))
     }
 
     pub fn count(&self) -> isize {
         self.0.load(SeqCst)
     }
 
-    /// The same integers in memory that is counted, and lies where nothing else does.
+    /// The same integers in counted memory of their own.
     fn counted(&self, values: &Int32Array) -> Int32Array {
         let memory = Arc::new((self.token(), values.values().to_vec()));
         let start = NonNull::new(memory.1.as_ptr().cast_mut().cast::<u8>()).unwrap();
-        // SAFETY: the memory is the allocation's own, and never changes.
+        // SAFETY: the allocation owns the memory, which never changes.
         let buffer = unsafe { Buffer::from_custom_allocation(start, memory.1.len() * 4, memory) };
         Int32Array::new(ScalarBuffer::from(buffer), values.nulls().cloned())
     }
@@ -110,7 +110,7 @@ impl Live {
         let batch = batch(0, k * ROWS, ROWS);
         let mut columns = batch.columns().to_vec();
         columns[0] = Arc::new(self.counted(&ints(k * ROWS, ROWS)));
-        // A slice of something larger in every second: offsets, and bits that begin anywhere.
+        // Every second batch is a slice of a larger one: offsets and unaligned bitmaps.
         let batch = RecordBatch::try_new(batch.schema(), columns).unwrap();
         match k % 2 {
             0 => cpu::export_batch(&batch),
@@ -125,20 +125,20 @@ impl Live {
     }
 }
 
-/// The schema of what [`Live::export`] makes.
+/// The schema of the exports of [`LiveCount::export`].
 pub fn schema() -> SchemaRef {
     batch(0, 0, 1).schema()
 }
 
-pub struct Token(Arc<AtomicIsize>);
+pub struct LiveToken(Arc<AtomicIsize>);
 
-impl Drop for Token {
+impl Drop for LiveToken {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }
 }
 
-/// How often to try what depends on chance: less often where everything is slow.
+/// Repetitions of a random test: fewer under valgrind.
 pub fn rounds(n: i64) -> i64 {
     if std::env::var_os(BRIEF).is_some() { n / 10 } else { n }
 }
@@ -146,7 +146,7 @@ pub fn rounds(n: i64) -> i64 {
 /// Set under valgrind.
 pub const BRIEF: &str = "RECORDER_BRIEF";
 
-/// Numbers that look random and are the same each time (xorshift).
+/// Reproducible pseudo-random numbers (xorshift).
 pub struct Random(pub u64);
 
 impl Random {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled only: our header defines every canonical guard, and nothing that somebody else has defined behind one.
+// Compiled only: the header defines every canonical guard, and skips definitions whose guard is
+// set.
 #if defined(FOREIGN) && FOREIGN == 1
 #include "arrow/c/abi.h"
 #endif
 
 #ifndef FOREIGN
-// Stands for another project's copy of two of the interfaces, told apart by a member of its own.
+// A foreign copy of two of the interfaces, recognised by its own member.
 #include <stdint.h>
 #define ARROW_C_DATA_INTERFACE
 struct ArrowSchema { int theirs; };
@@ -22,7 +23,7 @@ struct ArrowDeviceArray { int theirs; };
 #include "arrow/c/abi.h"
 #endif
 
-// A copy that comes later finds all guards.
+// A later copy must find all guards.
 #if !defined(ARROW_C_DATA_INTERFACE) || !defined(ARROW_C_STREAM_INTERFACE) || !defined(ARROW_C_DEVICE_DATA_INTERFACE) || \
     !defined(ARROW_C_DEVICE_STREAM_INTERFACE) || !defined(ARROW_C_ASYNC_STREAM_INTERFACE)
 #error "a guard is missing"

@@ -17,7 +17,8 @@ struct Consumer {
     Session *s;
     struct ArrowAsyncDeviceStreamHandler *handler;
     atomic_int inside;
-    // Held from looking at `released` until a request or cancel outside of callbacks is over (R75).
+    // Held from the check of `released` to the end of a request or cancel outside of callbacks
+    // (R75).
     pthread_mutex_t gate;
     // Guards everything below.
     pthread_mutex_t mutex;
@@ -33,18 +34,18 @@ struct Consumer {
     int working, leave, waited;
 };
 
-// The consumer whose request or cancel this thread is in.
+// The consumer whose request or cancel runs on this thread.
 static _Thread_local Consumer *requesting, *cancelling;
 
 static void lock(Consumer *c) { pthread_mutex_lock(&c->mutex); }
 static void unlock(Consumer *c) { pthread_mutex_unlock(&c->mutex); }
 
-// ---- What we call -------------------------------------------------------------------------------------------------
+// ---- Calls of the producer's methods ------------------------------------------------------------
 
 static void call_request(Consumer *c, struct ArrowAsyncProducer *producer, int64_t n) {
-    if (!producer) return;  // Noted already.
+    if (!producer) return;  // A violation already.
     lock(c);
-    // While a cancel runs on another thread, nobody can tell which of the two came first.
+    // During a cancel on another thread, the order of the two calls is unknown.
     if (c->cancel_returned) c->late_requests++;
     else if (n > 0) c->requested = n > INT64_MAX - c->requested ? INT64_MAX : c->requested + n;
     unlock(c);
@@ -71,7 +72,7 @@ static void call_cancel(Consumer *c, struct ArrowAsyncProducer *producer) {
 
 typedef struct { Consumer *c; int cancel; int64_t n; } Outside;
 
-// Of any thread: not once release has been seen, which waits at the gate.
+// On any thread, unless release has been seen, which waits at the gate.
 static void call_outside(void *argument) {
     Outside *outside = argument;
     Consumer *c = outside->c;
@@ -135,10 +136,10 @@ static void extract(Consumer *c, struct ArrowAsyncTask *task, int64_t number, in
     if (mutant(s, "a task is extracted twice")) copy.extract_data(&copy, NULL);
 }
 
-// ---- What the producer calls --------------------------------------------------------------------------------------
+// ---- Callbacks that the producer calls ----------------------------------------------------------
 
-// The consumer of this handler, with every rule checked that does not depend on what the call carries. NULL: go no
-// further; the call is a breach that locks would not survive.
+// The consumer of a handler, after all checks that do not depend on the call's arguments. NULL:
+// stop, because the call is a violation that would deadlock.
 static Consumer *enter(struct ArrowAsyncDeviceStreamHandler *self, const char *call, int next, int release) {
     Block *block = find(self, HANDLER);
     if (!block) {
@@ -206,7 +207,7 @@ static int leave(Consumer *c, int code) {
     return code;
 }
 
-// Requests and cancels that the settings want in callback `k`.
+// Requests and cancels of the settings for callback `k`.
 static void act(Consumer *c, int64_t k) {
     Session *s = c->s;
     if (!c->producer || !c->producer->request) return;
@@ -257,7 +258,7 @@ static void *work(void *argument) {
         unlock(c);
         if (at < queued) {
             Outside more = {c, 0, option(s, "request_each")};
-            // Y3: Arrow C++ asks for more before it extracts, also after release.
+            // Y3: Arrow C++ requests more before it extracts, even after release.
             if (more.n && option(s, "style")) call_request(c, c->producer, more.n);
             else if (more.n) call_outside(&more);
             extract(c, &c->queue[at].task, c->queue[at].number, 0);
@@ -320,7 +321,7 @@ static void on_error(struct ArrowAsyncDeviceStreamHandler *self, int code, const
     lock(c);
     note(s, "error %d: %.200s", code, message ? message : "(none)");
     CHECK(s, 83, !c->errored, "a second on_error");
-    // A cancel is no error; anything else that went wrong is told all the same.
+    // A cancel is no error; other failures are still reported.
     if (c->cancelled && !c->extract_failed && !c->bad_pending)
         CHECK(s, 89, option(s, "expect_error"), "on_error %d after cancel", code);
     c->errored = 1;
@@ -337,13 +338,13 @@ static void release(struct ArrowAsyncDeviceStreamHandler *self) {
     if (!c) return;
     Session *s = c->s;
     if (mutant(s, "a cancel from within release")) call_cancel(c, c->producer);
-    // Whoever is in a request or cancel of ours finishes first.
+    // Waits for the consumer's requests and cancels on other threads.
     pthread_mutex_lock(&c->gate);
     lock(c);
     CHECK(s, 80, c->schemas || c->errored, "release without on_schema or on_error");
     CHECK(s, 84, c->ended || c->errored || c->cancelled || c->refused_schema || c->refused_task || !c->schemas,
           "release without the end of the data");
-    // A cancel that comes before the error is told leaves nothing to tell.
+    // A cancel before the report suppresses the error.
     CHECK(s, 87, !c->bad_pending || c->errored || c->refused_task || c->cancelled, "request(%" PRId64 ") has gone unnoticed", option(s, "bad_request"));
     c->released = 1;
     unlock(c);
@@ -382,7 +383,7 @@ static void extract_rest(void *argument) {
             original->extract_data(original, NULL);
             continue;
         }
-        // R96: Arrow C++ and Go ask for more even now.
+        // R96: Arrow C++ and Go request more even now.
         if (option(c->s, "style") || mutant(c->s, "a request after release")) call_request(c, c->producer, 1);
         extract(c, &queued->task, queued->number, 0);
     }

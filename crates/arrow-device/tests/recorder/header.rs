@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! include/arrow_device.h: its layout and constants are those of `ffi.rs`, and other copies of it do no harm.
+//! include/arrow_device.h: same layout and constants as `ffi.rs`, and compatible with other copies.
 
 use std::collections::BTreeMap;
 use std::mem::{align_of, offset_of, size_of};
@@ -11,7 +11,7 @@ use arrow_device::ffi::*;
 
 use crate::c::{compile, include, output, source};
 
-/// What layout.c prints, of Rust: every member of every struct, and every constant.
+/// The output of layout.c, from Rust: every member of every struct, and every constant.
 fn rust() -> BTreeMap<String, i64> {
     let mut numbers = BTreeMap::new();
     macro_rules! layout {
@@ -30,7 +30,7 @@ fn rust() -> BTreeMap<String, i64> {
         "ArrowAsyncDeviceStreamHandler" FFI_ArrowAsyncDeviceStreamHandler:
             on_schema on_next_task on_error release producer private_data;
     }
-    // arrow-rs keeps the members of its schema to itself.
+    // arrow-rs keeps the members of its schema private.
     numbers.insert("sizeof ArrowSchema".into(), size_of::<FFI_ArrowSchema>() as i64);
     macro_rules! devices {
         ($($name:ident)*) => {$(
@@ -54,7 +54,7 @@ fn r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust() {
     let numbers = lines.lines().map(|line| line.rsplit_once(' ').unwrap());
     let c: BTreeMap<_, _> = numbers.map(|(name, number)| (name.to_string(), number.parse().unwrap())).collect();
     assert_eq!(c, rust());
-    // Every device type of the header is in that list: they are all on lines of their own.
+    // The list has every device type of the header, each of which is on its own line.
     let header = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/arrow_device.h")).unwrap();
     let defined = header.lines().filter(|line| line.starts_with("#define ARROW_DEVICE_") && !line.ends_with("_H"));
     assert_eq!(defined.count(), 14);
@@ -86,16 +86,16 @@ fn r7_header_is_c99_and_cpp17_and_keeps_the_guards() {
     }
 }
 
-/// With the headers of Arrow C++, in both orders, where `ARROW_CPP_INCLUDE` or Python's `pyarrow` has them.
+/// With the headers of Arrow C++ in both orders, from `ARROW_CPP_INCLUDE` or Python's `pyarrow`.
 #[test]
-fn r7_header_goes_with_that_of_arrow_cpp() {
+fn r7_header_works_with_that_of_arrow_cpp() {
     let python = || {
         let output = Command::new("python3").args(["-c", "import pyarrow; print(pyarrow.get_include())"]).output().ok()?;
         Some(String::from_utf8(output.stdout).ok()?.trim().to_string())
     };
     let found = std::env::var("ARROW_CPP_INCLUDE").ok().or_else(python);
     let Some(foreign) = found.filter(|at| Path::new(at).join("arrow/c/abi.h").is_file()) else {
-        eprintln!("skipped: no arrow/c/abi.h; ARROW_CPP_INCLUDE tells where it is");
+        eprintln!("skipped: no arrow/c/abi.h; set ARROW_CPP_INCLUDE to its folder");
         return;
     };
     let foreign = format!("-I{foreign}");

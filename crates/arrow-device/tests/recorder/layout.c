@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the layout of every struct and the value of every constant of arrow_device.h; C99 and C++17.
-// FOREIGN: Arrow C++'s header comes too, 1: before ours, 2: after it.
+// Prints the layout of every struct and the value of every constant of arrow_device.h; C99 and
+// C++17. FOREIGN: includes Arrow C++'s header too, 1: before arrow_device.h, 2: after it.
 #include <stddef.h>
 #include <stdio.h>
 
@@ -26,7 +26,7 @@ ALIGNED(ArrowAsyncTask);
 ALIGNED(ArrowAsyncProducer);
 ALIGNED(ArrowAsyncDeviceStreamHandler);
 
-// The numbers of R1 to R5, for 64-bit targets, so that a compiler alone finds a slip.
+// The numbers of R1 to R5, for 64-bit targets, so that a compiler alone detects an error.
 #define HOLDS(name, condition) typedef char name[(condition) ? 1 : -1]
 #if UINTPTR_MAX == 0xffffffffffffffffu
 HOLDS(r1, sizeof(struct ArrowDeviceArray) == 128 && offsetof(struct ArrowDeviceArray, reserved) == 104);

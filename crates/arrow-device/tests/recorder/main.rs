@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! This crate against a strict peer in C, which plays every producer and consumer of the interface, with all the freedom
-//! that the interface leaves them, and records every breach under the number of its rule (R1–R97).
+//! This crate against a strict peer in C. It plays every producer and consumer of the interface
+//! with all allowed freedom, and records violations under their rule numbers (R1–R97).
 //!
-//! [`rules`] tells which test enforces which rule. Needs a C compiler; the rest is skipped where a tool is missing.
+//! [`rules`] lists the tests of each rule. The tests need a C compiler; those whose tool is missing
+//! are skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod arrays;

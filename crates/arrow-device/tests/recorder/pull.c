@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pull streams: one to be consumed, and a consumer.
+// Pull streams: a producer and a consumer.
 #include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -8,17 +8,17 @@
 
 #include "recorder.h"
 
-// ---- Producer -----------------------------------------------------------------------------------------------------
+// ---- Producer -----------------------------------------------------------------------------------
 
 typedef struct {
     int64_t calls, batch;
     int failed;        // The errno of the last call.
     int failed_for_good, ended;
-    const char *text;  // Of the last failure, until the next call.
+    const char *message;  // The message of the last failure, until the next call.
     atomic_int inside;
 } PullState;
 
-// The state behind the stream, or NULL if this call breaks the rules so far that it cannot be served.
+// The state behind the stream; NULL if the call is a violation that prevents an answer.
 static PullState *enter(struct ArrowDeviceArrayStream *self, const char *call, Session **s) {
     Block *block = find(self->private_data, STREAM);
     if (!block) {
@@ -41,20 +41,20 @@ static PullState *enter(struct ArrowDeviceArrayStream *self, const char *call, S
     return state;
 }
 
-// The text of the last failure ends with the next call.
-static void forget_text(PullState *state) {
-    drop((void *)(uintptr_t)state->text);
-    state->text = NULL;
+// The message of the last failure ends with the next call.
+static void forget_message(PullState *state) {
+    drop((void *)(uintptr_t)state->message);
+    state->message = NULL;
     state->failed = 0;
 }
 
 static int fails(Session *s, PullState *state, int for_good) {
-    forget_text(state);
-    // Once ended, a stream stays so (R60).
+    forget_message(state);
+    // An ended stream stays ended (R60).
     if ((state->calls++ != option(s, "fail_at") || (state->ended && for_good)) && !state->failed_for_good) return 0;
     state->failed = (int)option(s, "fail_code");
     state->failed_for_good = for_good && option(s, "sticky");
-    state->text = make_error_text(s);
+    state->message = make_error_message(s);
     return state->failed;
 }
 
@@ -62,7 +62,7 @@ static int get_schema(struct ArrowDeviceArrayStream *self, struct ArrowSchema *o
     Session *s;
     PullState *state = enter(self, "get_schema", &s);
     if (!state) return EINVAL;
-    int code = state->failed_for_good ? (forget_text(state), 0) : fails(s, state, 0);
+    int code = state->failed_for_good ? (forget_message(state), 0) : fails(s, state, 0);
     if (!code) rec_make_schema(s, out);
     if (!code && mutant(s, "the schema changes") && state->batch) out->children[0]->flags = 0;
     atomic_store(&state->inside, 0);
@@ -91,9 +91,9 @@ static int get_next(struct ArrowDeviceArrayStream *self, struct ArrowDeviceArray
     return code;
 }
 
-static void *spoil(void *text) {
+static void *spoil(void *message) {
     sleep_us(5000);
-    *(char *)text = '?';
+    *(char *)message = '?';
     return NULL;
 }
 
@@ -102,12 +102,12 @@ static const char *get_last_error(struct ArrowDeviceArrayStream *self) {
     PullState *state = enter(self, "get_last_error", &s);
     if (!state) return NULL;
     CHECK(s, 55, state->failed, "get_last_error, though the last call did not fail");
-    const char *text = state->text;
+    const char *message = state->message;
     pthread_t thread;
-    if (mutant(s, "the error text ends early") && text && !pthread_create(&thread, NULL, spoil, (void *)(uintptr_t)text))
+    if (mutant(s, "the error message ends early") && message && !pthread_create(&thread, NULL, spoil, (void *)(uintptr_t)message))
         pthread_detach(thread);
     atomic_store(&state->inside, 0);
-    return text;
+    return message;
 }
 
 static void release_stream(struct ArrowDeviceArrayStream *self) {
@@ -117,9 +117,9 @@ static void release_stream(struct ArrowDeviceArrayStream *self) {
         self->release = NULL;
         return;
     }
-    drop((void *)(uintptr_t)state->text);
+    drop((void *)(uintptr_t)state->message);
     drop(state);
-    // Else the struct lies in the consumer's memory, and is its own.
+    // A moved struct is the consumer's memory.
     if (!mutant(s, "release is left set")) self->release = NULL;
 }
 
@@ -131,16 +131,16 @@ void rec_pull_new(Session *s, struct ArrowDeviceArrayStream *out) {
     };
 }
 
-// ---- Consumer -----------------------------------------------------------------------------------------------------
+// ---- Consumer -----------------------------------------------------------------------------------
 
 struct Pull {
     struct ArrowDeviceArrayStream stream;
     int open;
-    int ended, failed;      // What get_next has said: the end, an errno.
-    int last;               // What the last call has said.
-    const char *text;       // Of the last failure, as long as it must be valid,
-    uint64_t text_sum;      // and what it was.
-    struct { int call; int result; } next;  // The call that runs elsewhere.
+    int ended, failed;      // The outcome of get_next: the end, an errno.
+    int last;               // The result of the last call.
+    const char *message;       // The message of the last failure, while it must be valid,
+    uint64_t message_sum;      // and its checksum.
+    struct { int call; int result; } next;  // The call on the other thread.
 };
 
 enum { GET_SCHEMA, GET_NEXT, GET_LAST_ERROR, RELEASE, GET_NEXT_TWICE };
@@ -158,9 +158,9 @@ void rec_pull_open(Session *s, struct ArrowDeviceArrayStream *stream) {
 
 static void end_text(Session *s) {
     Pull *pull = s->pull;
-    if (pull->text)
-        CHECK(s, 56, sum_bytes(pull->text, strlen(pull->text)) == pull->text_sum, "the error text changed before the next call");
-    pull->text = NULL;
+    if (pull->message)
+        CHECK(s, 56, sum_bytes(pull->message, strlen(pull->message)) == pull->message_sum, "the error message changed before the next call");
+    pull->message = NULL;
 }
 
 static void *next_beside(void *argument) {
@@ -211,7 +211,7 @@ static void call_here(void *argument) {
         } else if (!out.array.release) {
             pull->ended = 1;
             pull->next.result = 1;
-            // Preset zeros tell nothing.
+            // Preset zeros prove nothing.
             if (preset)
                 CHECK(s, 36, !all_bytes(&out.device_id, 0xAB, 8) && !all_bytes(&out.device_type, 0xAB, 4) &&
                       !all_bytes(&out.sync_event, 0xAB, sizeof(void *)) && !all_bytes(out.reserved, 0xAB, sizeof out.reserved) &&
@@ -226,11 +226,11 @@ static void call_here(void *argument) {
         break;
     }
     case GET_LAST_ERROR: {
-        const char *text = stream->get_last_error(stream);
-        if (text) {
-            CHECK(s, 55, is_utf8(text), "the error text is not UTF-8");
-            pull->text = text;
-            pull->text_sum = sum_bytes(text, strlen(text));
+        const char *message = stream->get_last_error(stream);
+        if (message) {
+            CHECK(s, 55, is_utf8(message), "the error message is not UTF-8");
+            pull->message = message;
+            pull->message_sum = sum_bytes(message, strlen(message));
         }
         break;
     }
@@ -274,12 +274,12 @@ int rec_pull_next(Session *s) {
 }
 
 int64_t rec_pull_error(Session *s, char *out, size_t bytes) {
-    // R55: whoever asks without a failure would break the rule itself.
+    // R55: a call without a failure would be a violation of the consumer.
     if (!s->pull->last) abort();
     call_elsewhere(s, GET_LAST_ERROR);
-    if (!s->pull->text) return -1;
-    size_t length = strlen(s->pull->text);
-    if (bytes) memcpy(out, s->pull->text, length < bytes ? length : bytes);
+    if (!s->pull->message) return -1;
+    size_t length = strlen(s->pull->message);
+    if (bytes) memcpy(out, s->pull->message, length < bytes ? length : bytes);
     return (int64_t)length;
 }
 

@@ -12,11 +12,11 @@ use crate::data::{MALFORMED, MALFORMED_SCHEMA, batches};
 use crate::session::Session;
 
 fn reader(session: &Session) -> Result<ArrowDeviceArrayStreamReader> {
-    // SAFETY: the recorder keeps to the interface, but for what the test says.
+    // SAFETY: the recorder follows the interface, except for the test's settings.
     unsafe { ArrowDeviceArrayStreamReader::try_new(session.stream()) }
 }
 
-/// All of a stream until its end or first failure.
+/// Reads a stream to its end or first failure.
 fn read(arrays: impl Iterator<Item = Result<ImportedArray>>) -> (Vec<RecordBatch>, Option<Error>) {
     let mut batches = Vec::new();
     for array in arrays {
@@ -28,8 +28,8 @@ fn read(arrays: impl Iterator<Item = Result<ImportedArray>>) -> (Vec<RecordBatch
     (batches, None)
 }
 
-/// The texts that failures may come with, by the setting `error_text`.
-pub fn error_text(kind: i64) -> Option<String> {
+/// The error messages of the setting `error_message`.
+pub fn error_message(kind: i64) -> Option<String> {
     match kind {
         0 => None,
         1 => Some("the recorder fails here: café".into()),
@@ -42,7 +42,7 @@ pub fn error_text(kind: i64) -> Option<String> {
 pub const CODES: [i64; 6] = [libc::EINVAL as i64, libc::ENOMEM as i64, libc::EIO as i64, libc::ENOSYS as i64, 12345, -1];
 
 #[test]
-fn r44_r52_r53_all_batches_come_whatever_else_is_left_in_the_outputs() {
+fn r44_r52_r53_all_batches_come_despite_garbage_in_the_outputs() {
     for n in [0, 1, 3] {
         for garbage in [0, 1] {
             let session = Session::new(&[("batches", n), ("garbage", garbage), ("metadata", 1)]);
@@ -51,7 +51,7 @@ fn r44_r52_r53_all_batches_come_whatever_else_is_left_in_the_outputs() {
             assert_eq!(reader.schema().unwrap().metadata()["note"], "café");
             let (read, error) = read(&mut reader);
             assert!(error.is_none(), "{error:?}");
-            // Arrays live on without their stream.
+            // Arrays outlive their stream.
             drop(reader);
             assert_eq!(session.logged("release stream"), 1);
             let rows = |batches: &[RecordBatch]| batches.iter().map(|batch| batch.columns().to_vec()).collect::<Vec<_>>();
@@ -63,17 +63,21 @@ fn r44_r52_r53_all_batches_come_whatever_else_is_left_in_the_outputs() {
 }
 
 #[test]
-fn r54_r55_r56_every_failing_call_is_told_and_ends_the_stream() {
+fn r54_r55_r56_every_failing_call_is_reported_and_ends_the_stream() {
     for fail_at in 0..=4 {
         for fail_code in CODES {
             for kind in 0..5 {
-                let session =
-                    Session::new(&[("fail_at", fail_at), ("fail_code", fail_code), ("error_text", kind), ("sticky", kind % 2)]);
+                let session = Session::new(&[
+                    ("fail_at", fail_at),
+                    ("fail_code", fail_code),
+                    ("error_message", kind),
+                    ("sticky", kind % 2),
+                ]);
                 let result = reader(&session);
                 let (read, error) = match result {
                     Ok(mut reader) => {
                         let read = read(&mut reader);
-                        // Whatever the stream would say now, ours has ended.
+                        // The reader has ended, whatever the stream would return.
                         assert!(reader.next().is_none());
                         read
                     }
@@ -81,7 +85,7 @@ fn r54_r55_r56_every_failing_call_is_told_and_ends_the_stream() {
                 };
                 assert_eq!(read, batches((fail_at - 1).max(0)));
                 let Some(Error::Foreign { code, message, .. }) = error else { panic!("{fail_at}: {error:?}") };
-                assert_eq!((i64::from(code), message), (fail_code, error_text(kind)));
+                assert_eq!((i64::from(code), message), (fail_code, error_message(kind)));
                 drop(read);
                 session.end();
             }
@@ -154,7 +158,7 @@ fn r45_r47_a_malformed_array_ends_the_stream_and_is_released() {
         let mut reader = reader(&session).unwrap();
         let next = reader.next().unwrap();
         let refused = next.is_err();
-        // Some of it can only be told by reading the data.
+        // Some malformations show only in the data.
         let error = next.and_then(cpu::import_batch).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{malformed}: {error:?}");
         assert_eq!(reader.next().is_none(), refused);

@@ -9,7 +9,7 @@ use arrow_device::stream::{export_iterator, export_stream};
 use arrow_device::{Error, ImportedArray, Result, cpu, schema};
 use futures::{StreamExt, stream};
 
-use crate::data::{self, Live, batches};
+use crate::data::{self, LiveCount, batches};
 use crate::session::Session;
 
 pub fn errors() -> Vec<Error> {
@@ -24,9 +24,9 @@ pub fn errors() -> Vec<Error> {
     ]
 }
 
-/// Batches of [`batches`], the one of that number failing.
+/// Batches of [`batches`], or a failure at a given batch.
 pub fn source(
-    live: &Live,
+    live: &LiveCount,
     n: i64,
     fails: Option<(i64, Error)>,
 ) -> impl Iterator<Item = Result<FFI_ArrowDeviceArray>> + Send + use<> {
@@ -44,7 +44,8 @@ fn from_iterator(arrays: impl Iterator<Item = Result<FFI_ArrowDeviceArray>> + Se
     export_iterator(&schema::batch_field(&data::schema()), ArrowDeviceType::CPU, arrays).unwrap()
 }
 
-/// The same behind a future stream that has nothing at first, each time, and is woken from another thread.
+/// The same behind a `futures::Stream` whose items are pending first, with wakes from another
+/// thread.
 fn from_stream(arrays: impl Iterator<Item = Result<FFI_ArrowDeviceArray>> + Send + 'static) -> FFI_ArrowDeviceArrayStream {
     let later = |array| async move {
         let (sender, receiver) = futures::channel::oneshot::channel();
@@ -58,7 +59,7 @@ fn from_stream(arrays: impl Iterator<Item = Result<FFI_ArrowDeviceArray>> + Send
     export_stream(&schema::batch_field(&data::schema()), ArrowDeviceType::CPU, stream::iter(arrays).then(later)).unwrap()
 }
 
-/// Compares the arrays that the recorder has kept.
+/// Compares the arrays that the recorder holds.
 #[track_caller]
 pub fn holds(session: &Session, n: i64) {
     assert_eq!(session.get("arrays"), n);
@@ -74,7 +75,7 @@ pub fn holds(session: &Session, n: i64) {
 fn r36_r51_r52_r57_r60_a_stream_gives_its_arrays_then_ends_for_good() {
     for futures in [false, true] {
         for n in [0, 1, 4] {
-            let (session, live) = (Session::new(&[]), Live::default());
+            let (session, live) = (Session::new(&[]), LiveCount::default());
             let arrays = source(&live, n, None);
             session.open(if futures { from_stream(arrays) } else { from_iterator(arrays) });
             for _ in 0..n {
@@ -94,24 +95,24 @@ fn r36_r51_r52_r57_r60_a_stream_gives_its_arrays_then_ends_for_good() {
 }
 
 #[test]
-fn r55_r56_r60_r61_failures_have_their_code_and_text_for_good() {
+fn r55_r56_r60_r61_failures_keep_their_errno_and_message() {
     for futures in [false, true] {
         for at in 0..3 {
             for error in errors() {
                 let foreign = matches!(error, Error::Foreign { code, .. } if code != 0);
-                let (session, live) = (Session::new(&[("foreign_codes", i64::from(foreign))]), Live::default());
+                let (session, live) = (Session::new(&[("foreign_codes", i64::from(foreign))]), LiveCount::default());
                 let arrays = source(&live, 3, Some((at, error.clone())));
                 session.open(if futures { from_stream(arrays) } else { from_iterator(arrays) });
                 for _ in 0..at {
                     assert_eq!(session.next(), 0);
                 }
                 let code = if error.errno() == 0 { libc::EIO } else { error.errno() };
-                let text = error.to_string().replace('\0', "\u{fffd}");
+                let message = error.to_string().replace('\0', "\u{fffd}");
                 for _ in 0..2 {
                     assert_eq!(session.next(), -code);
-                    assert_eq!(session.error().as_ref(), Some(&text));
-                    // The same text, and the schema as ever.
-                    assert_eq!(session.error().as_ref(), Some(&text));
+                    assert_eq!(session.error().as_ref(), Some(&message));
+                    // The same message, and the same schema.
+                    assert_eq!(session.error().as_ref(), Some(&message));
                     assert_eq!(session.schema(), 0);
                 }
                 holds(&session, at);
@@ -126,7 +127,7 @@ fn r55_r56_r60_r61_failures_have_their_code_and_text_for_good() {
 fn r57_a_stream_released_anywhere_frees_its_source() {
     for futures in [false, true] {
         for taken in 0..=4 {
-            let (session, live) = (Session::new(&[]), Live::default());
+            let (session, live) = (Session::new(&[]), LiveCount::default());
             let arrays = source(&live, 3, None);
             session.open(if futures { from_stream(arrays) } else { from_iterator(arrays) });
             if taken % 2 == 0 {
@@ -146,8 +147,8 @@ fn r57_a_stream_released_anywhere_frees_its_source() {
 #[test]
 fn r30_r60_a_panic_of_the_source_is_an_error_for_good() {
     for futures in [false, true] {
-        let (session, live) = (Session::new(&[]), Live::default());
-        let arrays = source(&live, 1, None).chain(iter::from_fn(|| panic!("of the source")));
+        let (session, live) = (Session::new(&[]), LiveCount::default());
+        let arrays = source(&live, 1, None).chain(iter::from_fn(|| panic!("source panic")));
         session.open(if futures { from_stream(arrays) } else { from_iterator(arrays) });
         assert_eq!(session.next(), 0);
         for _ in 0..2 {
@@ -161,7 +162,7 @@ fn r30_r60_a_panic_of_the_source_is_an_error_for_good() {
 
 #[test]
 fn r49_an_array_of_another_device_type_is_an_error() {
-    let (session, live) = (Session::new(&[]), Live::default());
+    let (session, live) = (Session::new(&[]), LiveCount::default());
     let arrays = source(&live, 2, None).map(|array| {
         let mut array = array?;
         array.device_type = ArrowDeviceType::CUDA_HOST;

@@ -1,56 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which test enforces which rule of `docs/conformance.md`.
+//! The tests of each rule of `docs/conformance.md`.
 //!
-//! The recorder checks more than a test's name says: each rule marked "every test" is checked on every callback, by the
-//! file in brackets, whatever the test is about.
+//! The recorder checks more than a test's name says: each rule marked "every test" is checked on
+//! every callback, by the file in brackets.
 
-/// Each rule in a few words, with its tests, or why there is none.
+/// Each rule in a few words, with its tests, or the reason for having none.
 const RULES: [(&str, &str, &str); 100] = [
     ("R1", "layout of ArrowDeviceArray", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
     ("R2", "layout of ArrowDeviceArrayStream", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
     ("R3", "layout of ArrowAsyncTask", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
     (
         "R4",
-        "layout of ArrowAsyncProducer, as the shipped headers have it",
+        "layout of ArrowAsyncProducer, as in the shipped headers",
         "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust",
     ),
     ("R5", "layout of ArrowAsyncDeviceStreamHandler", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
-    (
-        "R6",
-        "device types are 32-bit numbers, those of DLPack",
-        "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust",
-    ),
+    ("R6", "device types are the 32-bit numbers of DLPack", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
     (
         "R7",
         "the three include guards are kept",
-        "header::r7_header_is_c99_and_cpp17_and_keeps_the_guards, header::r7_header_goes_with_that_of_arrow_cpp",
+        "header::r7_header_is_c99_and_cpp17_and_keeps_the_guards, header::r7_header_works_with_that_of_arrow_cpp",
     ),
-    ("R8", "an unknown device type is an error, not a crash", "arrays::r8_an_unknown_device_is_carried_but_not_read"),
+    ("R8", "an unknown device type is an error, not a crash", "arrays::r8_an_unknown_device_is_kept_but_not_read"),
     ("R9", "the structs never grow", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
     ("R10", "buffers are memory of the device type", "columnar::every_plain_type_keeps_its_memory"),
-    (
-        "R11",
-        "everything else can be read by the CPU",
-        "every test [data.c]: the recorder reads the structs, and all data of the CPU's",
-    ),
+    ("R11", "everything else is readable by the CPU", "every test [data.c]: the recorder reads the structs, and all CPU data"),
     (
         "R12",
         "the device type can access every buffer",
-        "columnar::every_plain_type_keeps_its_memory, columnar::what_does_not_fit_is_refused_and_released",
+        "columnar::every_plain_type_keeps_its_memory, columnar::mismatched_arrays_are_refused_and_released",
     ),
     (
         "R13",
-        "the device id tells devices of one type apart",
+        "the device id distinguishes devices of one type",
         "columnar::every_plain_type_keeps_its_memory, columnar::another_context_gets_a_copy",
     ),
     (
         "R14",
-        "-1 where a type has no ids",
+        "the device id is -1 for types without ids",
         "arrays::r14_r19_r22_r28_r34_r36_exports_of_every_type_are_well_formed, every test [data.c]",
     ),
     ("R15", "one device for the whole tree", "no test: an export has one device by its type"),
-    ("R16", "what is pointed to lives until release", "arrays::r16_r29_r39_exported_memory_lives_until_the_release_elsewhere"),
-    ("R17", "release state lives in the array itself", "every test [data.c]: the recorder calls the one callback"),
+    ("R16", "pointers are valid until release", "arrays::r16_r29_r39_exported_memory_lives_until_the_release_elsewhere"),
+    ("R17", "the embedded array has the only release callback", "every test [data.c]: the recorder calls the one callback"),
     (
         "R18",
         "release frees buffers and event",
@@ -59,52 +51,52 @@ const RULES: [(&str, &str, &str); 100] = [
     ("R19", "reserved is zero", "arrays::r14_r19_r22_r28_r34_r36_exports_of_every_type_are_well_formed, every test [data.c]"),
     (
         "R20",
-        "with an event, data is complete once it fires",
+        "with an event, data is complete once the event is",
         "device::memory_of_this_context_is_used_in_place, engine::rows_pass_from_engine_to_engine_without_leaving_the_device",
     ),
-    ("R21", "without one, data is complete", "arrays::r14_r19_r22_r28_r34_r36_exports_of_every_type_are_well_formed"),
+    ("R21", "without an event, data is complete", "arrays::r14_r19_r22_r28_r34_r36_exports_of_every_type_are_well_formed"),
     (
         "R22",
-        "no event for types that have none",
+        "no event for types without events",
         "arrays::r14_r19_r22_r28_r34_r36_exports_of_every_type_are_well_formed, every test [data.c]",
     ),
-    ("R23", "an event may be missing for any type", "arrays::r8_an_unknown_device_is_carried_but_not_read"),
+    ("R23", "the event is optional for every type", "arrays::r8_an_unknown_device_is_kept_but_not_read"),
     ("R24", "the event is behind a pointer", "arrays::r37_r42_data_behind_an_event_is_read_only_after_the_wait"),
     ("R25", "a producer of EXT_DEV documents its event", "no test: this is no producer of EXT_DEV"),
-    ("R26", "shared data is not changed", "every test [data.c]: buffers and tables of the recorder come back as they were"),
+    ("R26", "shared data is immutable", "every test [data.c]: buffers and tables of the recorder come back unchanged"),
     (
         "R27",
-        "the producer fills the consumer's struct, and forgets its address",
+        "the producer fills the consumer's struct, and keeps no pointer to it",
         "every test [data.c]: outputs are moved and overwritten as soon as they are filled",
     ),
     (
         "R28",
-        "lengths, offsets and buffers of the base interface hold",
+        "lengths, offsets and buffers follow the base interface",
         "arrays::r14_r19_r22_r28_r34_r36_exports_of_every_type_are_well_formed, every test [data.c]",
     ),
     (
         "R29",
-        "release frees the tree, wherever the struct has been moved",
+        "release frees the tree, wherever the struct was moved",
         "arrays::r16_r29_r39_exported_memory_lives_until_the_release_elsewhere, every test [data.c]",
     ),
     (
         "R30",
-        "callbacks on any thread, and nothing unwinds through C",
-        "arrays::r39_r30_an_import_is_released_once_on_whatever_thread_is_last, \
+        "callbacks may come on any thread, and never unwind through C",
+        "arrays::r39_r30_an_import_is_released_once_on_the_last_thread, \
              pull_producer::r30_r60_a_panic_of_the_source_is_an_error_for_good, \
-             async_producer::r30_r83_a_panic_of_the_source_is_told",
+             async_producer::r30_r83_a_panic_of_the_source_is_reported",
     ),
     (
         "R31",
-        "a record batch is a struct array; metadata travels in the schema",
-        "async_consumer::r31_arrays_that_are_no_batches_flow_too, \
-             arrays::r31_metadata_of_a_schema_reaches_c_and_comes_back, \
-             arrays::r31_r46_an_array_that_is_no_batch_is_imported",
+        "a record batch is a struct array; its metadata is in the schema",
+        "async_consumer::r31_arrays_other_than_batches_flow_too, \
+             arrays::r31_metadata_of_a_schema_survives_a_round_trip, \
+             arrays::r31_r46_an_array_other_than_a_batch_is_imported",
     ),
-    ("R32", "shape and type travel in the schema", "every test: a schema comes before its arrays"),
+    ("R32", "shape and type are in the schema", "every test: a schema comes before its arrays"),
     (
         "R33",
-        "exported batches have no offset or validity of their own",
+        "exported batches have neither offset nor validity at the root",
         "arrays::r33_sliced_batches_have_no_offset_of_their_own, every test [data.c]",
     ),
     (
@@ -114,7 +106,7 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R35",
-        "the lengths of views' buffers are host memory",
+        "the lengths of variadic buffers are host memory",
         "arrays::r14_r19_r22_r28_r34_r36_exports_of_every_type_are_well_formed",
     ),
     (
@@ -124,28 +116,32 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R37",
-        "the event is waited for before buffers are read",
+        "consumers wait for the event before they read buffers",
         "arrays::r37_r42_data_behind_an_event_is_read_only_after_the_wait, \
              pull_consumer::r37_arrays_with_events_keep_them, async_consumer::r37_arrays_with_events_keep_them",
     ),
-    ("R38", "no event, no wait", "arrays::r28_r46_arrays_of_every_shape_are_imported"),
+    ("R38", "without an event there is no wait", "arrays::r28_r46_arrays_of_every_shape_are_imported"),
     (
         "R39",
-        "released once, and never a child alone",
-        "arrays::r39_r30_an_import_is_released_once_on_whatever_thread_is_last, every test [data.c]",
+        "an array is released once, and a child only with its parent",
+        "arrays::r39_r30_an_import_is_released_once_on_the_last_thread, every test [data.c]",
     ),
-    ("R40", "a move leaves the source marked as released", "arrays::r40_an_import_can_be_handed_on"),
+    ("R40", "a move leaves the source marked as released", "arrays::r40_an_import_can_be_passed_on"),
     (
         "R41",
-        "private_data is the producer's, a released struct nobody's",
-        "every test [data.c, core.c]: pointers come back as given, and freed memory stays as it was",
+        "private_data is the producer's; a released struct is not used",
+        "every test [data.c, core.c]: pointers come back unchanged, and freed memory is not written",
     ),
     ("R42", "the event is the producer's", "arrays::r37_r42_data_behind_an_event_is_read_only_after_the_wait"),
-    ("R43", "released behind our own last use", "device::lender_gets_memory_back_after_the_last_use_only"),
+    (
+        "R43",
+        "release comes after the consumer's last use on the device",
+        "device::lender_gets_memory_back_after_the_last_use_only",
+    ),
     (
         "R44",
         "outputs are zeroed before a call, reserved is ignored",
-        "pull_consumer::r44_r52_r53_all_batches_come_whatever_else_is_left_in_the_outputs, every test [pull.c, async.c]",
+        "pull_consumer::r44_r52_r53_all_batches_come_despite_garbage_in_the_outputs, every test [pull.c, async.c]",
     ),
     (
         "R45",
@@ -170,7 +166,7 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R48",
-        "the event's type per device type",
+        "the event's type depends on the device type",
         "arrays::r37_r42_data_behind_an_event_is_read_only_after_the_wait, device::memory_of_this_context_is_used_in_place",
     ),
     (
@@ -182,41 +178,41 @@ const RULES: [(&str, &str, &str); 100] = [
     ("R50", "one stream for each device type", "no test: a stream has one device type by its type"),
     (
         "R51",
-        "get_schema gives 0 or an errno, one schema for all",
+        "get_schema returns 0 or an errno; one schema for all arrays",
         "pull_producer::r36_r51_r52_r57_r60_a_stream_gives_its_arrays_then_ends_for_good, every test [data.c]",
     ),
     (
         "R52",
-        "get_next gives 0 or an errno; a released array is the end",
+        "get_next returns 0 or an errno; a released array is the end",
         "pull_producer::r36_r51_r52_r57_r60_a_stream_gives_its_arrays_then_ends_for_good, \
-             pull_consumer::r44_r52_r53_all_batches_come_whatever_else_is_left_in_the_outputs",
+             pull_consumer::r44_r52_r53_all_batches_come_despite_garbage_in_the_outputs",
     ),
     (
         "R53",
-        "the end is looked for after each success",
-        "pull_consumer::r44_r52_r53_all_batches_come_whatever_else_is_left_in_the_outputs, every test [data.c]",
+        "consumers check for the end after each success",
+        "pull_consumer::r44_r52_r53_all_batches_come_despite_garbage_in_the_outputs, every test [data.c]",
     ),
     (
         "R54",
         "no call on a released stream",
-        "pull_consumer::r54_r55_r56_every_failing_call_is_told_and_ends_the_stream, every test [pull.c]",
+        "pull_consumer::r54_r55_r56_every_failing_call_is_reported_and_ends_the_stream, every test [pull.c]",
     ),
     (
         "R55",
-        "get_last_error right after a failure only",
-        "pull_consumer::r54_r55_r56_every_failing_call_is_told_and_ends_the_stream, \
+        "get_last_error follows a failure directly",
+        "pull_consumer::r54_r55_r56_every_failing_call_is_reported_and_ends_the_stream, \
              pull_consumer::r55_failures_pass_the_other_thread, \
-             pull_producer::r55_r56_r60_r61_failures_have_their_code_and_text_for_good, every test [pull.c]",
+             pull_producer::r55_r56_r60_r61_failures_keep_their_errno_and_message, every test [pull.c]",
     ),
     (
         "R56",
-        "its text lives until the next call",
-        "pull_consumer::r54_r55_r56_every_failing_call_is_told_and_ends_the_stream, \
-             pull_producer::r55_r56_r60_r61_failures_have_their_code_and_text_for_good",
+        "its message is valid until the next call",
+        "pull_consumer::r54_r55_r56_every_failing_call_is_reported_and_ends_the_stream, \
+             pull_producer::r55_r56_r60_r61_failures_keep_their_errno_and_message",
     ),
     (
         "R57",
-        "release is there, frees all, and chunks outlive it",
+        "release is set and frees the stream; chunks outlive it",
         "pull_consumer::r57_a_stream_dropped_anywhere_is_released_once, \
              pull_producer::r57_a_stream_released_anywhere_frees_its_source, every test [pull.c]",
     ),
@@ -232,26 +228,26 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R60",
-        "after the end or an error, the same again",
+        "the end and errors repeat",
         "pull_producer::r36_r51_r52_r57_r60_a_stream_gives_its_arrays_then_ends_for_good, \
-             pull_producer::r55_r56_r60_r61_failures_have_their_code_and_text_for_good, \
+             pull_producer::r55_r56_r60_r61_failures_keep_their_errno_and_message, \
              pull_producer::r30_r60_a_panic_of_the_source_is_an_error_for_good",
     ),
     (
         "R61",
-        "errno by kind of failure",
-        "pull_producer::r55_r56_r60_r61_failures_have_their_code_and_text_for_good, \
-             async_producer::r83_r61_a_failure_of_the_source_is_told_after_the_batches_before, every test [pull.c, handler.c]",
+        "the errno tells the kind of failure",
+        "pull_producer::r55_r56_r60_r61_failures_keep_their_errno_and_message, \
+             async_producer::r83_r61_a_failure_of_the_source_is_reported_after_earlier_batches, every test [pull.c, handler.c]",
     ),
-    ("R62", "get_next may block any thread", "pull_producer::r57_a_stream_released_anywhere_frees_its_source"),
+    ("R62", "get_next may block the calling thread", "pull_producer::r57_a_stream_released_anywhere_frees_its_source"),
     (
         "R63",
-        "a handler takes calls at once",
+        "a handler accepts calls immediately",
         "async_consumer::r63_r65_r66_r67_r68_r80_all_batches_come_in_order, \
-             async_producer::r63_a_handler_that_lacks_something_is_refused_and_released, \
-             async_consumer::r63_a_handler_that_no_producer_takes_ends_its_stream",
+             async_producer::r63_an_incomplete_handler_is_refused_and_released, \
+             async_consumer::r63_a_handler_without_a_producer_ends_its_stream",
     ),
-    ("R64", "the producer is looked at from on_schema on", "every test of async_consumer [async.c]"),
+    ("R64", "the producer is read from on_schema on", "every test of async_consumer [async.c]"),
     (
         "R65",
         "on_schema moves the schema out",
@@ -259,50 +255,50 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R66",
-        "request starts the flow, also from inside callbacks",
-        "async_consumer::r66_nothing_is_requested_before_it_is_wanted, async_consumer::r66_r71_r86_all_of_it_may_happen_inside_of_callbacks, every test [async.c]",
+        "request starts the flow, even within callbacks",
+        "async_consumer::r66_nothing_is_requested_before_the_first_poll, async_consumer::r66_r71_r86_a_reader_may_run_inside_callbacks, every test [async.c]",
     ),
     (
         "R67",
-        "a NULL task is the end; others are copied out",
+        "a NULL task is the end; other tasks are copied",
         "async_consumer::r63_r65_r66_r67_r68_r80_all_batches_come_in_order, every test [async.c]",
     ),
     (
         "R68",
-        "extract_data once for each accepted task",
+        "extract_data is called once for each accepted task",
         "async_consumer::r68_r72_r77_r78_a_stream_dropped_anywhere_cancels_and_drains, \
              async_consumer::r68_a_stream_dropped_before_its_producer_starts_refuses_the_schema, \
-             async_producer::r97_r68_batches_that_are_not_wanted_are_freed, every test [async.c]",
+             async_producer::r97_r68_unwanted_batches_are_freed, every test [async.c]",
     ),
-    ("R69", "the array is ours, apart from the task", "async_consumer::r63_r65_r66_r67_r68_r80_all_batches_come_in_order"),
+    ("R69", "the array outlives the task", "async_consumer::r63_r65_r66_r67_r68_r80_all_batches_come_in_order"),
     (
         "R70",
-        "metadata and texts are copied",
-        "async_consumer::r70_r71_r94_failures_at_every_step_are_told_after_the_batches_before, \
+        "metadata and messages are copied",
+        "async_consumer::r70_r71_r94_failures_at_every_step_are_reported_after_earlier_batches, \
              async_consumer::r90_r70_metadata_of_all_kinds_is_copied",
     ),
     (
         "R71",
-        "on_error and release call no producer",
-        "async_consumer::r70_r71_r94_failures_at_every_step_are_told_after_the_batches_before, every test [async.c]",
+        "on_error and release do not call the producer",
+        "async_consumer::r70_r71_r94_failures_at_every_step_are_reported_after_earlier_batches, every test [async.c]",
     ),
     (
         "R72",
-        "after cancel, more calls may come",
+        "more calls may come after cancel",
         "async_consumer::r72_r75_r76_r89_a_cancel_at_any_point_ends_without_an_error, \
              async_consumer::r68_r72_r77_r78_a_stream_dropped_anywhere_cancels_and_drains",
     ),
     (
         "R73",
         "a failed extraction's output is not used",
-        "async_consumer::r73_a_failed_extraction_is_told_once_and_its_output_is_not_used, \
-             async_producer::r73_r95_a_batch_that_cannot_be_made_is_told_next",
+        "async_consumer::r73_a_failed_extraction_is_reported_once_and_its_output_is_not_used, \
+             async_producer::r73_r95_a_failed_deferred_batch_is_reported_next",
     ),
-    ("R74", "private_data of task and producer is not ours", "every test [async.c, handler.c]"),
+    ("R74", "private_data of task and producer is the producer's", "every test [async.c, handler.c]"),
     (
         "R75",
         "no request or cancel after release",
-        "async_consumer::r75_a_cancel_from_another_thread_never_meets_a_producer_that_is_gone, \
+        "async_consumer::r75_a_cancel_on_another_thread_never_calls_a_freed_producer, \
              async_consumer::r75_a_drop_at_any_moment_is_safe, every test [async.c]",
     ),
     (
@@ -312,7 +308,7 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R77",
-        "waiting tasks are drained with NULL",
+        "waiting tasks are dismissed with NULL",
         "async_consumer::r68_r72_r77_r78_a_stream_dropped_anywhere_cancels_and_drains",
     ),
     (
@@ -322,39 +318,39 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R79",
-        "the producer is there before any callback",
+        "the producer is set before any callback",
         "async_producer::r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_extracted, \
              every test [handler.c]",
     ),
     (
         "R80",
-        "on_schema once and first",
+        "on_schema comes once and first",
         "async_producer::r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_extracted, \
              every test [handler.c]",
     ),
     (
         "R81",
-        "after a refused schema, release alone",
-        "async_producer::r81_nothing_but_release_follows_a_refused_schema, \
+        "only release follows a refused schema",
+        "async_producer::r81_only_release_follows_a_refused_schema, \
              async_consumer::r45_r47_r81_a_malformed_schema_is_refused, every test [handler.c]",
     ),
     (
         "R82",
-        "after a refused task, no on_error",
-        "async_producer::r82_nothing_but_release_follows_a_refused_task, every test [handler.c]",
+        "no on_error follows a refused task",
+        "async_producer::r82_only_release_follows_a_refused_task, every test [handler.c]",
     ),
     (
         "R83",
-        "on_error, then release, and nothing between",
-        "async_producer::r83_r61_a_failure_of_the_source_is_told_after_the_batches_before, \
-             async_producer::r83_r89_a_producer_dropped_at_any_poll_says_so_and_releases, every test [handler.c]",
+        "release follows on_error directly",
+        "async_producer::r83_r61_a_failure_of_the_source_is_reported_after_earlier_batches, \
+             async_producer::r83_r89_a_producer_dropped_at_any_poll_reports_it_and_releases, every test [handler.c]",
     ),
     (
         "R84",
-        "no more tasks than requested",
+        "tasks do not exceed requests",
         "async_producer::r84_back_pressure_holds_until_more_is_requested, \
-             async_producer::r84_nothing_flows_without_a_request_but_the_schema, async_producer::r84_many_batches_flow_one_by_one, \
-             async_consumer::r84_no_more_is_requested_than_there_is_room_for, every test [handler.c]",
+             async_producer::r84_only_the_schema_flows_without_a_request, async_producer::r84_many_batches_flow_one_by_one, \
+             async_consumer::r84_requests_stay_within_the_limit, every test [handler.c]",
     ),
     (
         "R85",
@@ -365,29 +361,29 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R86",
-        "request calls back later, never at once",
-        "async_producer::r87_a_request_that_is_not_positive_is_an_error_told_later, every test [handler.c]",
+        "request never calls back inline",
+        "async_producer::r87_a_request_that_is_not_positive_is_reported_later, every test [handler.c]",
     ),
     (
         "R87",
-        "request of nothing is an error, told later",
-        "async_producer::r87_a_request_that_is_not_positive_is_an_error_told_later",
+        "a request that is not positive is reported later",
+        "async_producer::r87_a_request_that_is_not_positive_is_reported_later",
     ),
     (
         "R88",
-        "request after cancel does nothing",
+        "request after cancel is ignored",
         "async_producer::r88_r89_a_cancel_at_any_point_ends_without_an_error, \
-             async_producer::r88_a_bad_request_after_a_cancel_is_nothing",
+             async_producer::r88_a_bad_request_after_a_cancel_is_ignored",
     ),
     (
         "R89",
-        "cancel on any thread, any number of times, without on_error",
+        "cancel works on any thread, repeatedly, without on_error",
         "async_producer::r88_r89_a_cancel_at_any_point_ends_without_an_error, \
-             async_producer::r89_cancels_from_other_threads_race_with_everything, async_producer::r89_a_cancel_ends_a_source_that_never_has_anything, every test [handler.c]",
+             async_producer::r89_cancels_from_other_threads_race_with_everything, async_producer::r89_a_cancel_ends_a_source_that_is_always_pending, every test [handler.c]",
     ),
     (
         "R90",
-        "metadata is encoded as a schema's, for as long as its owner",
+        "metadata is encoded as a schema's, and valid as long as its owner",
         "async_producer::r90_metadata_of_the_stream_its_batches_and_its_error_is_encoded, \
              async_consumer::r90_r70_metadata_of_all_kinds_is_copied, every test [handler.c]",
     ),
@@ -399,24 +395,24 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R92",
-        "tasks come in the data's order",
+        "tasks come in the order of the data",
         "async_producer::r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_extracted",
     ),
     (
         "R93",
-        "extract_data is quick, on any thread",
+        "extract_data is quick, and works on any thread",
         "async_producer::r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_extracted",
     ),
     (
         "R94",
-        "on_error and release with or without a request",
-        "async_producer::r94_a_source_that_waits_is_asked_only_after_a_request, \
-             async_consumer::r70_r71_r94_failures_at_every_step_are_told_after_the_batches_before",
+        "on_error and release need no request",
+        "async_producer::r94_a_pending_source_is_polled_only_after_a_request, \
+             async_consumer::r70_r71_r94_failures_at_every_step_are_reported_after_earlier_batches",
     ),
     (
         "R95",
-        "after a failed extraction, on_error and release alone",
-        "async_producer::r73_r95_a_batch_that_cannot_be_made_is_told_next, every test [handler.c]",
+        "only on_error and release follow a failed extraction",
+        "async_producer::r73_r95_a_failed_deferred_batch_is_reported_next, every test [handler.c]",
     ),
     (
         "R96",
@@ -425,12 +421,12 @@ const RULES: [(&str, &str, &str); 100] = [
     ),
     (
         "R97",
-        "extract_data fills all of the output, or takes none",
-        "async_producer::r97_r68_batches_that_are_not_wanted_are_freed, every test [handler.c, data.c]",
+        "extract_data fills the whole output, or accepts NULL",
+        "async_producer::r97_r68_unwanted_batches_are_freed, every test [handler.c, data.c]",
     ),
-    ("R98", "capsules have their names, release what nobody took, and serve once", "Python [test_capsules.py]"),
-    ("R99", "unknown keywords and schemas that do not fit are refused", "Python [test_capsules.py]"),
-    ("R100", "methods for the CPU give CPU memory or refuse", "Python [test_capsules.py]"),
+    ("R98", "capsules have their names, release unused structs, and serve once", "Python [test_capsules.py]"),
+    ("R99", "unknown keywords and unfit schemas are refused", "Python [test_capsules.py]"),
+    ("R100", "CPU methods return CPU memory or refuse", "Python [test_capsules.py]"),
 ];
 
 #[test]
@@ -443,7 +439,7 @@ fn every_rule_has_its_tests_and_they_exist() {
         ("pull_consumer", include_str!("pull_consumer.rs")),
         ("pull_producer", include_str!("pull_producer.rs")),
         ("tools", include_str!("tools.rs")),
-        // With devices, in the crates above this one.
+        // Tests with devices, in crates that depend on this one.
         ("device", include_str!("../../../device/src/tests/foreign.rs")),
         ("columnar", include_str!("../../../columnar/src/tests/exchange.rs")),
         ("engine", include_str!("../../../datafusion/tests/suite/exchange.rs")),
@@ -456,7 +452,7 @@ fn every_rule_has_its_tests_and_they_exist() {
             assert!(source.contains(&format!("fn {test}()")), "{rule}: {word}");
         }
     }
-    // And each test that names rules is in the table.
+    // Each test that names rules is in the table.
     for (module, source) in sources {
         for line in source.lines().filter_map(|line| line.strip_prefix("fn r")) {
             let Some((test, _)) = line.split_once("()") else { continue };
@@ -467,18 +463,21 @@ fn every_rule_has_its_tests_and_they_exist() {
     }
 }
 
-/// `docs/conformance.md` is this table; `DEVICEFUSION_WRITE_DOCS=1` writes it anew.
+/// `docs/conformance.md` is generated from this table; `DEVICEFUSION_WRITE_DOCS=1` writes it.
 #[test]
-fn the_page_is_the_table() {
+fn the_page_matches_the_table() {
     let mut page = String::from(
         "# Conformance\n\n\
-         The rules of the Arrow C Device data interface (array, stream, async stream) in the numbering of this project, each with the\n\
-         tests that enforce it. The crates' comments and tests name rules by these numbers. This page is written by a test of\n\
-         `arrow-device` from the table that it checks: a rule without a test is seen.\n\n\
-         `header` to `tools` are modules of `crates/arrow-device/tests/recorder`, where a strict peer in C is the other side; \"every\n\
-         test\" are its checks on every callback, in the file in brackets. `Python` is `crates/arrow-device/tests/python`. `device`, `columnar` and `engine` are the tests with\n\
-         devices: `crates/device/src/tests/foreign.rs`, `crates/columnar/src/tests/exchange.rs`,\n\
-         `crates/datafusion/tests/suite/exchange.rs`.\n\n\
+         The rules of the Arrow C Device data interface (array, stream, async stream), numbered by this\n\
+         project, with the tests that enforce them. Comments and test names cite rules by these numbers.\n\
+         A test of `arrow-device` generates this page from a table, and fails for a rule without a test.\n\n\
+         The modules in the table:\n\n\
+         - `header` to `tools`: `crates/arrow-device/tests/recorder`, with a strict peer in C. \"every test\"\n  \
+           stands for the peer's checks on every callback, in the file in brackets.\n\
+         - `Python`: `crates/arrow-device/tests/python`.\n\
+         - Tests with devices: `device` is `crates/device/src/tests/foreign.rs`, `columnar` is\n  \
+           `crates/columnar/src/tests/exchange.rs`, `engine` is\n  \
+           `crates/datafusion/tests/suite/exchange.rs`.\n\n\
          | rule | what | tests |\n|---|---|---|\n",
     );
     for (rule, what, tests) in RULES {
@@ -490,5 +489,5 @@ fn the_page_is_the_table() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == page, "docs/conformance.md is not what the table says; DEVICEFUSION_WRITE_DOCS=1 writes it");
+    assert!(written == page, "docs/conformance.md does not match the table; DEVICEFUSION_WRITE_DOCS=1 writes it");
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorder against itself: its producers and consumers keep every rule in every combination of settings, and each
-// breach that they can play is noted under the number of its rule, and no other.
+// The recorder against itself. Its producers and consumers keep every rule in every combination of
+// settings, and each violation that they can play is recorded under its rule alone.
 //
-// A program of its own, so that it runs under the sanitizers. Prints what it has not expected, and fails if there was any.
-// With the argument "kept" it breaks no rule: some breaches are data races by nature.
+// A separate program, so that it runs under the sanitizers. It prints unexpected results, and fails
+// if there are any. With the argument "kept" it violates no rule, because some violations are data
+// races by nature.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +14,11 @@
 
 static int problems;
 
-// "key=value key=value", for both sides: but for a few, the keys of one do not concern the other.
+// "key=value key=value", for both sides; most keys concern one side only.
 static void configure(Session *s, const char *settings) {
-    char text[256];
-    snprintf(text, sizeof text, "%s", settings);
-    char *rest = text, *word;
+    char buffer[256];
+    snprintf(buffer, sizeof buffer, "%s", settings);
+    char *rest = buffer, *word;
     while ((word = strsep(&rest, " "))) {
         char *value = strchr(word, '=');
         if (!value) continue;
@@ -42,14 +43,14 @@ static void play_array(Session *p, Session *c) {
 
 static void play_pull(Session *p, Session *c) {
     struct ArrowDeviceArrayStream stream;
-    char text[64];
+    char buffer[64];
     rec_pull_new(p, &stream);
     rec_pull_open(c, &stream);
-    if (rec_pull_schema(c) < 0) rec_pull_error(c, text, sizeof text);
+    if (rec_pull_schema(c) < 0) rec_pull_error(c, buffer, sizeof buffer);
     for (int i = 0; i < 6; i++)
         if (rec_pull_next(c) < 0) {
-            rec_pull_error(c, text, sizeof text);
-            // Time for a text that does not last.
+            rec_pull_error(c, buffer, sizeof buffer);
+            // Time for a dangling message to change.
             if (p->mutant) sleep_us(20000);
         }
     rec_pull_schema(c);
@@ -61,25 +62,25 @@ static void play_async(Session *p, Session *c) {
     rec_handler_wait(c, (int)option(c, "release_ms"));
 }
 
-// The numbers of the rules that were broken, in order, each once: "39 41 ".
+// The violated rules in order, each once: "39 41 ".
 static void rules_of(Session *s, int seen[128]) {
-    static char text[100000];
-    size_t bytes = rec_violations(s, text, sizeof text - 1);
-    text[bytes < sizeof text ? bytes : sizeof text - 1] = 0;
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) seen[atoi(line + 1) % 128] = 1;
+    static char buffer[100000];
+    size_t bytes = rec_violations(s, buffer, sizeof buffer - 1);
+    buffer[bytes < sizeof buffer ? bytes : sizeof buffer - 1] = 0;
+    for (char *line = strtok(buffer, "\n"); line; line = strtok(NULL, "\n")) seen[atoi(line + 1) % 128] = 1;
 }
 
 static void print(const char *side, Session *s) {
-    static char text[200000];
-    size_t bytes = rec_log(s, text, sizeof text);
-    printf("  %s:\n%.*s", side, (int)(bytes < sizeof text ? bytes : sizeof text), text);
+    static char buffer[200000];
+    size_t bytes = rec_log(s, buffer, sizeof buffer);
+    printf("  %s:\n%.*s", side, (int)(bytes < sizeof buffer ? bytes : sizeof buffer), buffer);
 }
 
 static void play(const char *kind, const char *settings, const char *breach, const char *expected) {
     Session *p = rec_new(), *c = rec_new();
-    // Against another recorder both keep to what is only recommended too.
+    // Against another recorder both follow the recommendations too.
     rec_set(c, "preset", 0);
-    // Nothing comes later here.
+    // No release comes late here.
     rec_set(p, "settle_ms", 20);
     configure(p, settings);
     configure(c, settings);
@@ -106,8 +107,8 @@ static void play(const char *kind, const char *settings, const char *breach, con
     rec_destroy(p);
 }
 
-// Each with the rules whose breach is noted. Where there are several, the others follow from the one: no producer is
-// nobody to request from, a private_data that is overwritten keeps the array from being freed.
+// Each with the rules that it violates. Further rules follow from the first. Without a producer
+// there is nothing to request from, and an overwritten private_data prevents the array's release.
 static const struct { const char *kind, *settings, *breach, *expected; } BREACHES[] = {
     // A producer's.
     {"array", "garbage=0", "garbage in reserved", "19"},
@@ -124,8 +125,8 @@ static const struct { const char *kind, *settings, *breach, *expected; } BREACHE
     {"pull", "garbage=0 preset=171", "fields are left at the end", "19 36 44"},
     {"pull", "garbage=0", "data after the end", "60"},
     {"pull", "garbage=0 fail_at=2", "another error later", "60"},
-    {"pull", "garbage=0 fail_at=2 error_text=3", NULL, "55"},
-    {"pull", "garbage=0 fail_at=2", "the error text ends early", "56"},
+    {"pull", "garbage=0 fail_at=2 error_message=3", NULL, "55"},
+    {"pull", "garbage=0 fail_at=2", "the error message ends early", "56"},
     {"pull", "garbage=0 fail_at=2 fail_code=-1", NULL, "61"},
     {"pull", "garbage=0", "release is left set", "57"},
     {"async", "garbage=0", "another device type", "91"},
@@ -188,7 +189,7 @@ int main(int argc, char **argv) {
         play(BREACHES[i].kind, BREACHES[i].settings, BREACHES[i].breach, BREACHES[i].expected);
     printf("%zu breaches\n", kept ? (size_t)0 : sizeof BREACHES / sizeof *BREACHES);
 
-    // No breach in any combination.
+    // No violation in any combination.
     for (int shape = 0; shape < 4; shape++)
         for (int offset = 0; offset < 3; offset++)
             for (int rows = 0; rows < 18; rows = rows * 4 + 1) {
@@ -197,8 +198,8 @@ int main(int argc, char **argv) {
             }
     for (int batches = 0; batches < 3; batches++)
         for (int fail = -1; fail < 6; fail++)
-            for (int text = 0; text < 5; text += 1 + (text == 2)) {
-                snprintf(settings, sizeof settings, "garbage=0 batches=%d fail_at=%d error_text=%d metadata=1 jitter=50", batches, fail, text);
+            for (int message = 0; message < 5; message += 1 + (message == 2)) {
+                snprintf(settings, sizeof settings, "garbage=0 batches=%d fail_at=%d error_message=%d metadata=1 jitter=50", batches, fail, message);
                 play("pull", settings, NULL, "");
             }
     static const char *const ASYNC[] = {
@@ -207,8 +208,8 @@ int main(int argc, char **argv) {
         "extract_null=-2 extract=2 request=9", "refuse_schema=22", "refuse_schema=5 refuse_moves=0", "refuse_task=0", "refuse_task=2",
         "refuse_task=1 refuse_extracts=1", "cancel_at=0", "cancel_at=1", "cancel_at=3", "cancel_at=1 cancel_times=2",
         "cancel_at=1 cancel_elsewhere=1", "cancel_at=2 finish_after_cancel=0 request=9", "cancel_at=2 end_after_cancel=1",
-        "cancel_at=0 request_after_cancel=5", "fail_at=0", "fail_at=1", "fail_at=3", "fail_at=4", "fail_at=2 error_text=0",
-        "fail_at=2 error_text=3", "fail_at=2 error_text=4 metadata=1", "fail_extract=0", "fail_extract=2", "fail_extract=1 extract=1",
+        "cancel_at=0 request_after_cancel=5", "fail_at=0", "fail_at=1", "fail_at=3", "fail_at=4", "fail_at=2 error_message=0",
+        "fail_at=2 error_message=3", "fail_at=2 error_message=4 metadata=1", "fail_extract=0", "fail_extract=2", "fail_extract=1 extract=1",
         "fail_extract=1 extract_null=1", "fail_extract=0 extract=1 request=9", "metadata=2", "metadata=3",
     };
     for (size_t i = 0; i < sizeof ASYNC / sizeof *ASYNC; i++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session of the recorder: its settings, what it counted, and the verdict.
+//! A session of the recorder: its settings, counters and result.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -56,23 +56,23 @@ functions! {
     rec_async_error(Raw, *mut c_char, usize) -> i64;
 }
 
-/// One conversation with the recorder. [`Session::end`] tells whether all rules were kept.
+/// One conversation with the recorder. [`Session::end`] checks that no rule was violated.
 pub struct Session {
     raw: Raw,
     f: Functions,
     ended: bool,
 }
 
-// SAFETY: the recorder guards what several threads reach; each function is called by one test at a time.
+// SAFETY: the recorder locks its shared state; each function is called by one test at a time.
 unsafe impl Send for Session {}
 // SAFETY: as above.
 unsafe impl Sync for Session {}
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // A test that fails leaves its session: the other side may still be calling it.
+        // A failed test leaks its session, because the other side may still call it.
         if !std::thread::panicking() {
-            assert!(self.ended, "a session without a verdict");
+            assert!(self.ended, "a session without `end`");
         }
     }
 }
@@ -97,14 +97,14 @@ impl Session {
         assert_eq!(unsafe { (self.f.rec_set)(self.raw, name.as_ptr(), value) }, 0, "no setting {key}");
     }
 
-    /// What has been counted; -1 where this session counts no such thing.
+    /// A counter; -1 if this session has no such counter.
     pub fn get(&self, key: &str) -> i64 {
         let name = CString::new(key).unwrap();
         // SAFETY: a live session.
         unsafe { (self.f.rec_get)(self.raw, name.as_ptr()) }
     }
 
-    /// Waits until a count is as large as that; false after 30 seconds.
+    /// Waits until a counter reaches `least`; false after 30 seconds.
     pub fn wait_for(&self, key: &str, least: i64) -> bool {
         let start = Instant::now();
         while self.get(key) < least {
@@ -116,41 +116,41 @@ impl Session {
         true
     }
 
-    fn text(&self, get: unsafe extern "C" fn(Raw, *mut c_char, usize) -> usize) -> String {
+    fn string_of(&self, get: unsafe extern "C" fn(Raw, *mut c_char, usize) -> usize) -> String {
         let mut bytes = vec![0u8; 1 << 20];
-        // SAFETY: a live session, and room for as many bytes as told.
+        // SAFETY: a live session, and a buffer of that size.
         let all = unsafe { get(self.raw, bytes.as_mut_ptr().cast(), bytes.len()) };
         bytes.truncate(all);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     pub fn log(&self) -> String {
-        self.text(self.f.rec_log)
+        self.string_of(self.f.rec_log)
     }
 
-    /// How often a line of the log begins so.
+    /// The number of log lines that begin like this.
     pub fn logged(&self, beginning: &str) -> usize {
         self.log().lines().filter(|line| line.starts_with(beginning)).count()
     }
 
-    /// Ends the conversation: everything is given back, and no rule was broken.
+    /// Ends the conversation: everything is released, and no rule was violated.
     #[track_caller]
     pub fn end(self) {
         self.end_with(&[]);
     }
 
-    /// As [`Self::end`], but these rules were broken, and no others.
+    /// As [`Self::end`], but exactly these rules were violated.
     #[track_caller]
     pub fn end_with(mut self, expected: &[&str]) {
         self.ended = true;
         // SAFETY: a live session.
         unsafe { (self.f.rec_settle)(self.raw) };
-        let violations = self.text(self.f.rec_violations);
+        let violations = self.string_of(self.f.rec_violations);
         let mut broken: Vec<_> = violations.lines().filter_map(|line| line.split_once(':')).map(|(rule, _)| rule).collect();
         broken.sort_unstable();
         broken.dedup();
         assert_eq!(broken, expected, "violations:\n{violations}\nlog:\n{}", self.log());
-        // SAFETY: a live session, that has settled: nobody will call it.
+        // SAFETY: a live session that has settled, so no more calls come.
         unsafe { (self.f.rec_destroy)(self.raw) };
     }
 
@@ -170,25 +170,25 @@ impl Session {
         array
     }
 
-    /// Waits for an event that the recorder made.
+    /// Waits for an event of the recorder.
     pub fn event_wait(&self, event: *mut c_void) {
-        // SAFETY: any pointer is taken; what is no event is a breach.
+        // SAFETY: any pointer is accepted; one that is no event is a violation.
         unsafe { (self.f.rec_event_wait)(event) }
     }
 
-    /// Gives a schema to the recorder, which checks it.
+    /// Passes a schema to the recorder, which checks it.
     pub fn check_schema(&self, mut schema: FFI_ArrowSchema) {
         // SAFETY: a live session and a live schema, which is moved out.
         unsafe { (self.f.rec_check_schema)(self.raw, &mut schema) };
     }
 
-    /// Gives an array to the recorder, which checks it against the schema before it.
+    /// Passes an array to the recorder, which checks it against the last schema.
     pub fn check_array(&self, mut array: FFI_ArrowDeviceArray) {
         // SAFETY: a live session and a live array, which is moved out.
         unsafe { (self.f.rec_check_array)(self.raw, &mut array) };
     }
 
-    /// Takes the nth array that the recorder holds.
+    /// Moves the nth array of the recorder out.
     pub fn take(&self, n: i64) -> Option<FFI_ArrowDeviceArray> {
         let mut array = FFI_ArrowDeviceArray::empty();
         // SAFETY: a live session and an output.
@@ -196,7 +196,7 @@ impl Session {
         (code == 0).then_some(array)
     }
 
-    /// Takes the schema that the recorder holds.
+    /// Moves the schema of the recorder out.
     pub fn take_schema(&self) -> Option<FFI_ArrowSchema> {
         let mut schema = FFI_ArrowSchema::empty();
         // SAFETY: a live session and an output.
@@ -214,7 +214,7 @@ impl Session {
         stream
     }
 
-    /// Gives a stream to the recorder, which moves it.
+    /// Passes a stream to the recorder, which moves it.
     pub fn open(&self, mut stream: FFI_ArrowDeviceArrayStream) {
         // SAFETY: a live session and a live stream, which is moved out.
         unsafe { (self.f.rec_pull_open)(self.raw, &mut stream) };
@@ -232,7 +232,7 @@ impl Session {
         unsafe { (self.f.rec_pull_next)(self.raw) }
     }
 
-    /// The text of the failure that the last call told.
+    /// The message of the last call's failure.
     pub fn error(&self) -> Option<String> {
         self.message(self.f.rec_pull_error)
     }
@@ -244,7 +244,7 @@ impl Session {
 
     fn message(&self, get: unsafe extern "C" fn(Raw, *mut c_char, usize) -> i64) -> Option<String> {
         let mut bytes = vec![0u8; 200_000];
-        // SAFETY: a live session, and room for as many bytes as told.
+        // SAFETY: a live session, and a buffer of that size.
         let length = unsafe { get(self.raw, bytes.as_mut_ptr().cast(), bytes.len() - 1) };
         usize::try_from(length).ok()?;
         Some(CStr::from_bytes_until_nul(&bytes).unwrap().to_str().unwrap().to_string())
@@ -252,7 +252,7 @@ impl Session {
 
     // ---- Async streams
 
-    /// Lets the recorder produce for a handler.
+    /// Starts a producer of the recorder for a handler.
     pub fn produce(&self, handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
         assert_ne!(handler, null_mut());
         // SAFETY: a live session and a live handler.
@@ -283,7 +283,7 @@ impl Session {
         assert_eq!(code, 0, "release does not come:\n{}", self.log());
     }
 
-    /// What `on_error` told: the number and the text.
+    /// The arguments of `on_error`: the errno and the message.
     pub fn async_error(&self) -> Option<(i64, Option<String>)> {
         (self.get("errored") == 1).then(|| (self.get("error_code"), self.message(self.f.rec_async_error)))
     }

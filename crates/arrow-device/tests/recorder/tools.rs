@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The recorder against itself under the sanitizers, and all these tests under valgrind, where there are such tools.
+//! The recorder against itself under the sanitizers, and all these tests under valgrind, if the
+//! tools exist.
 
 use std::process::Command;
 
 use crate::c::{SOURCES, STRICT, compile, output};
 use crate::data::BRIEF;
 
-/// Builds the recorder's self-test with these flags and runs it; `None` where the compiler has no such sanitizer.
+/// Builds the recorder's self-test with these flags and runs it; `None` if the compiler lacks the
+/// sanitizer.
 fn selftest(name: &str, flags: &[&str], arguments: &[&str]) -> Option<String> {
     let program = output(&format!("selftest-{name}"));
     let flags = [STRICT.as_slice(), &["-O1", "-g", "-pthread"], flags].concat();
     let sources = [SOURCES.as_slice(), &["selftest.c"]].concat();
     if let Err(error) = compile("cc", &flags, &sources, &program) {
-        // Without a sanitizer there is nothing to excuse it.
+        // Only a sanitizer may be missing.
         assert!(name != "plain", "{error}");
         eprintln!("skipped: {error}");
         return None;
@@ -20,7 +22,7 @@ fn selftest(name: &str, flags: &[&str], arguments: &[&str]) -> Option<String> {
     let run = Command::new(&program).args(arguments).output().unwrap();
     std::fs::remove_file(&program).unwrap();
     let (printed, said) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    // Sanitizers lay claim to addresses, and to ptrace, that some systems do not give.
+    // Sanitizers need address ranges and ptrace that some systems do not allow.
     if said.contains("unexpected memory mapping") || said.contains("LeakSanitizer has encountered a fatal error") {
         eprintln!("skipped: {said}");
         return None;
@@ -30,7 +32,7 @@ fn selftest(name: &str, flags: &[&str], arguments: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn recorder_sees_every_breach_and_nothing_else() {
+fn recorder_detects_every_violation_and_nothing_else() {
     let printed = selftest("plain", &[], &[]).unwrap();
     assert!(!printed.starts_with("0 breaches") && printed.contains("\n0 problems"), "{printed}");
 }
@@ -45,7 +47,7 @@ fn recorder_itself_is_clean_under_the_thread_sanitizer() {
     selftest("thread", &["-fsanitize=thread"], &["kept"]);
 }
 
-/// The recorder closes freed memory to valgrind, so this sees every late read, of either side.
+/// The recorder poisons freed memory for valgrind, which detects every late read of either side.
 #[test]
 fn all_tests_are_clean_under_valgrind() {
     if Command::new("valgrind").arg("--version").output().is_err() {
@@ -57,7 +59,7 @@ fn all_tests_are_clean_under_valgrind() {
         .args(["-q", "--error-exitcode=99"])
         .args(leaks)
         .arg(std::env::current_exe().unwrap())
-        // What runs programs of its own tells nothing here.
+        // Tests that run other programs are pointless here.
         .args(["--skip", "tools::", "--skip", "header::", "--test-threads", "8"])
         // Reading the symbols of a backtrace takes longer than the tests.
         .env("RUST_BACKTRACE", "0")

@@ -108,7 +108,7 @@ fn device() -> String {
 
 /// Whether the test device is an OpenCL device.
 fn is_opencl() -> bool {
-    let is_opencl = device::testing::config().unwrap().selector == device::Selector::OpenCl;
+    let is_opencl = device::testing::config().unwrap().selector == device::Selector::Driver(device::DriverKind::OpenCl);
     if !is_opencl {
         println!("skipped: the test device is not an OpenCL device");
     }

@@ -16,6 +16,11 @@ fn borrowed(text: *const c_char) -> Option<&'static str> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap())
 }
 
+/// The settings whose values are numbers: C's tuning parameters.
+fn numbers() -> impl Iterator<Item = &'static devicefusion::SettingDoc> {
+    devicefusion::DeviceOptions::documentation().iter().filter(|setting| setting.default.parse::<u64>().is_ok())
+}
+
 fn set(config: *mut devicefusion_context_config, name: &str, value: &str) -> i32 {
     let (name, value) = (c(name), c(value));
     // SAFETY: two C strings.
@@ -78,9 +83,8 @@ fn bad_settings_are_refused_when_they_are_set_and_change_nothing() {
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-D A".as_ptr()), 2);
         assert!(thread_error().contains("must be one word"));
         assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.fallback".as_ptr(), 1), 2);
-        let known = "device.fallback is not a tuning parameter; there are device.batch_rows, device.max_work_groups, device.work_group_size, \
-                     device.memory_bytes, device.min_rows, device.compaction_tile_rows";
-        assert_eq!(thread_error(), known);
+        let known = numbers().map(|setting| setting.key).collect::<Vec<_>>().join(", ");
+        assert_eq!(thread_error(), format!("device.fallback is not a tuning parameter; there are {known}"));
     }
     for flag in [-1, 3] {
         assert_eq!(devicefusion_context_config_set_unified_memory(config, flag), 2);
@@ -128,16 +132,11 @@ fn tuning_params_are_listed_with_their_class() {
     let param =
         |index| (borrowed(devicefusion_get_tuning_param_name(index)), borrowed(devicefusion_get_tuning_param_class(index)));
     let params: Vec<_> = (0..devicefusion_get_tuning_param_count()).map(param).collect();
-    let expected = [
-        ("device.batch_rows", "threshold"),
-        ("device.max_work_groups", "threshold"),
-        ("device.work_group_size", "threshold"),
-        ("device.memory_bytes", "size"),
-        ("device.min_rows", "threshold"),
-        ("device.compaction_tile_rows", "threshold"),
-    ];
-    assert_eq!(params, expected.map(|(name, class)| (Some(name), Some(class))));
-    assert_eq!((param(-1), param(6)), ((None, None), (None, None)));
+    let class = |frozen| if frozen { "size" } else { "threshold" };
+    let expected: Vec<_> = numbers().map(|setting| (Some(setting.key), Some(class(setting.frozen)))).collect();
+    assert_eq!(params, expected);
+    let end = params.len() as i32;
+    assert_eq!((param(-1), param(end)), ((None, None), (None, None)));
 
     // The last value counts.
     let config = config();
@@ -181,16 +180,17 @@ fn sizes_of_groups_tiles_and_grids_are_those_of_the_kernels() {
     assert_eq!(context.rows(sql), ["43691 2863420758 131073"]);
     context.execute("SET device.compaction_tile_rows = 96");
     let error = context.failed(2, context.try_execute(sql));
-    let problem = "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 items of a group";
+    let problem =
+        "device.compaction_tile_rows = 96: in the profile 'gpu' it must be a multiple of the 64 work-items of a work-group";
     assert!(error.contains(problem), "{error}");
 
     for (profile, group, tile, problem) in [
-        ("cpu", 64, 0, "device.work_group_size = 64: kernels of the profile 'cpu' have no groups of items"),
+        ("cpu", 64, 0, "device.work_group_size = 64: kernels of the profile 'cpu' have work-groups of one work-item"),
         (
             "gpu",
             32,
             2048,
-            "device.compaction_tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 items of a group",
+            "device.compaction_tile_rows = 2048: in the profile 'gpu' it must be a multiple of the 32 work-items of a work-group",
         ),
     ] {
         let config = sized(profile, group, tile, 0);

@@ -3,12 +3,12 @@
 
 use devicefusion_capi::config::*;
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 use crate::support::{Context, c};
 
 #[test]
 fn programs_in_c_create_functions_of_libraries() {
-    let fixture = Fixture::new(Form::Output);
+    let fixture = Fixture::new(OutputStyle::Output);
     let create = |name: &str| format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}'", fixture.manifest().display());
     let forbidding = Context::on_host();
     let error = forbidding.failed(2, forbidding.try_execute(&create("scale")));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `docs/c-api.md` quotes tested code, and names existing functions and tests.
+//! `docs/c-api.md`, `docs/c-functions.md` and `docs/c-from-futhark.md` quote tested code, and name
+//! existing functions and tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// The three pages, as one.
 fn page() -> String {
-    std::fs::read_to_string(root().join("docs/c-api.md")).unwrap()
+    let pages = ["c-api.md", "c-functions.md", "c-from-futhark.md"];
+    pages.map(|page| std::fs::read_to_string(root().join("docs").join(page)).unwrap()).concat()
 }
 
 #[test]
@@ -38,7 +41,7 @@ fn the_futhark_table_names_existing_functions_and_tests() {
         .map(|name| std::fs::read_to_string(tests.join(format!("{name}.rs"))).unwrap())
         .concat();
     let page = page();
-    let (_, table) = page.split_once("\n## From Futhark's functions to these\n").unwrap();
+    let (_, table) = page.split_once("# From Futhark's functions to C\n").unwrap();
     let rows: Vec<Vec<&str>> = table
         .lines()
         .filter(|line| line.starts_with("| ") && line.ends_with('|'))
@@ -58,10 +61,10 @@ fn the_futhark_table_names_existing_functions_and_tests() {
                 Some(family) => functions.iter().any(|function| function.starts_with(family)),
                 None => functions.contains(&name),
             };
-            assert!(known, "docs/c-api.md: there is no {name}");
+            assert!(known, "docs/c-from-futhark.md: there is no {name}");
         }
         for test in names(test) {
-            assert!(sources.contains(&format!("#[test]\nfn {test}()")), "docs/c-api.md: there is no test {test}");
+            assert!(sources.contains(&format!("#[test]\nfn {test}()")), "docs/c-from-futhark.md: there is no test {test}");
         }
     }
 }
@@ -76,5 +79,5 @@ fn the_page_names_every_function() {
         [name, short, last].iter().any(|name| words.contains(name))
     };
     let missing: Vec<_> = functions().into_iter().filter(|name| !is_named(name)).collect();
-    assert!(missing.is_empty(), "docs/c-api.md lacks {missing:?}");
+    assert!(missing.is_empty(), "docs/c-functions.md lacks {missing:?}");
 }

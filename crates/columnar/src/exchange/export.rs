@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a batch to a device array: one that shares its buffers, or one in host memory.
+//! Export of a batch as a device array that shares its buffers, or as an array in host memory.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,37 +8,44 @@ use arrow_device::ArrayExport;
 use arrow_device::ffi::FFI_ArrowDeviceArray;
 use device::{Buffer, Download, Event, Queue};
 
-use super::{home, host_home};
+use crate::exchange::device_id::{exported_device, exported_host_device};
 use crate::{ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result};
 
-/// Bytes of the bases of views over one heap.
-const ONE_BASE: usize = size_of::<u64>();
+/// Bytes of the bases of views over one variadic buffer.
+const ONE_BASE_BYTES: usize = size_of::<u64>();
 
-/// Whether a column can be exported without a kernel: its layout is Arrow's own for its type, values and validity begin at the
-/// same element, and its NULLs are counted.
-pub fn lies_as_arrow(column: &DeviceColumn) -> bool {
+/// Whether a column can be exported without a kernel.
+///
+/// - Its layout is Arrow's own for its type; lists never are.
+/// - Values and validity start at the same element.
+/// - Its NULLs are counted.
+/// - Views have at most one variadic buffer.
+pub fn has_arrow_layout(column: &DeviceColumn) -> bool {
     let layout = ColumnType::of(&column.ty().data_type, true).map(|natural| natural.layout);
     let validity = match column.validity() {
         Some((_, first)) => column.null_count() == Some(0) || (column.null_count().is_some() && first == column.offset()),
         None => true,
     };
     let one_heap = match (&column.ty().layout, column.buffers()) {
-        (Layout::Views, [_, heap, bases]) => heap.is_empty() || bases.len() == ONE_BASE,
+        (Layout::Views, [_, heap, bases]) => heap.is_empty() || bases.len() == ONE_BASE_BYTES,
         _ => true,
     };
     layout.as_ref() == Some(&column.ty().layout)
         && !matches!(column.ty().layout, Layout::List(_))
         && validity
         && one_heap
-        && column.dictionary().is_none_or(|values| lies_as_arrow(values))
+        && column.dictionary().is_none_or(|values| has_arrow_layout(values))
 }
 
-/// A batch as a struct array, on the same memory. Returns once queued: the array's event completes when whatever `queue` was
-/// given before has, and with it what wrote the batch. The memory is free again when the consumer has released the array.
+/// Exports a batch as a struct array that shares its memory.
+///
+/// Returns once queued. The array's event completes after all earlier work of `queue`, and so after
+/// the work that writes the batch. The consumer's release frees the memory.
 ///
 /// # Errors
-/// `Malformed` for a column that does not [lie as Arrow does](lies_as_arrow); the device's refusal of an event, or the failure
-/// of work before it, where that is known already.
+/// - `Malformed` for a column without [Arrow's layout](has_arrow_layout).
+/// - Failure of the device to create an event.
+/// - Failure of earlier work, if it is known already.
 ///
 /// # Examples
 /// ```
@@ -47,11 +54,11 @@ pub fn lies_as_arrow(column: &DeviceColumn) -> bool {
 /// use columnar::{exchange, natural_types, upload};
 ///
 /// let host = RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(vec![1, 2, 3])) as _)])?;
-/// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
-/// let batch = upload(&queue, &host.schema(), &natural_types(&host.schema())?, &[host])?;
-/// let array = exchange::export(&queue, &batch)?;
-/// assert_eq!(array.array.length, 3);
-/// assert_eq!((array.device_type, array.device_id), exchange::home(queue.context().info()));
+/// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?; let batch =
+/// upload(&queue, &host.schema(), &natural_types(&host.schema())?, &[host])?; let array =
+/// exchange::export(&queue, &batch)?; assert_eq!(array.array.length, 3);
+/// assert_eq!((array.device_type, array.device_id),
+/// exchange::exported_device(queue.context().info()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn export(queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
@@ -61,26 +68,30 @@ pub fn export(queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray
     let event = queue.record_after(&buffers)?;
     let cell = event.raw().map(|raw| Box::new(raw.0));
     if cell.is_none() {
-        // Without an event the data is complete (R21): not after a failure.
+        // An array without an event must be complete (R21), which failed work is not.
         event.is_done()?;
     }
-    // The device type's event is a pointer: the cell has its width.
+    // `sync_event` points to the native event, which is a pointer: `cell` has its width.
     let sync_event = cell.as_deref().map_or(ptr::null_mut(), |cell| ptr::from_ref(cell).cast_mut().cast());
-    let owner = Exported { _buffers: buffers, _event: event, _cell: cell };
-    let (device_type, device_id) = home(queue.context().info());
+    let owner = ExportOwner { _buffers: buffers, _event: event, _cell: cell };
+    let (device_type, device_id) = exported_device(queue.context().info());
     Ok(root.owner(Box::new(owner)).export(device_type, device_id, sync_event)?)
 }
 
-/// A batch as a struct array in host memory: pinned, as `CUDA_HOST`, under CUDA; as `CPU` under OpenCL, which has no type
-/// for its pinned memory. It is complete, without an event.
+/// Exports a batch as a struct array in host memory. The array is complete, without an event.
 ///
-/// The copies are enqueued before this returns; the future waits for them. Whole buffers are copied, also where the batch
-/// is a slice of them; where the device shares the host's memory nothing is, and the array keeps the batch's buffers. The
-/// memory is free again when the consumer has released the array: how much of it is pinned until then is up to the caller.
+/// - CUDA: pinned memory, as `CUDA_HOST`.
+/// - OpenCL: as `CPU`, because there is no device type for OpenCL's pinned memory.
+///
+/// The copies are enqueued before this returns; the future waits for them. They copy whole buffers,
+/// also for a slice. With unified memory nothing is copied and the array keeps the batch's buffers.
+///
+/// The consumer's release frees the memory. The caller bounds the memory that is pinned until then.
 ///
 /// # Errors
-/// `Malformed` for a column that does not [lie as Arrow does](lies_as_arrow); the failure of work before the copies;
-/// `OutOfMemory` where no more host memory can be pinned.
+/// - `Malformed` for a column without [Arrow's layout](has_arrow_layout).
+/// - Failure of work before the copies.
+/// - `OutOfMemory` if no more host memory can be pinned.
 ///
 /// # Examples
 /// ```
@@ -95,7 +106,7 @@ pub fn export(queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray
 ///
 /// let array = futures::executor::block_on(exchange::export_to_host(&queue, &batch.slice(1, 2)))?;
 /// assert!(cpu::is_host(array.device_type) && array.sync_event.is_null());
-/// // SAFETY: exported just now.
+/// // SAFETY: the array was just exported.
 /// let array = unsafe { ImportedArray::import(array, &schema::batch_field(&host.schema()))? };
 /// assert_eq!(cpu::import_batch(array)?, host.slice(1, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -112,38 +123,38 @@ pub fn export_to_host(
         Ok(start)
     });
     let finished = queue.finish();
-    let (device_type, device_id) = host_home(queue.context().info());
+    let (device_type, device_id) = exported_host_device(queue.context().info());
     async move {
         let root = root?;
-        // Not behind an event, although CUDA_HOST may have one (R48) and CPU alone must not (R22): who takes host memory
-        // reads it at once, and not everybody waits first.
+        // `CUDA_HOST` may have an event (R48), `CPU` must not (R22). Some consumers of host memory
+        // read it without a wait, so both go without.
         finished.await?;
         Ok(root.owner(Box::new(copies)).export(device_type, device_id, ptr::null_mut())?)
     }
 }
 
-/// What an exported array needs until it is released.
-struct Exported {
+/// Resources that an exported array holds until its release.
+struct ExportOwner {
     _buffers: Vec<Buffer>,
-    /// Keeps the event in the cell alive.
+    /// Keeps the native event in `_cell` alive.
     _event: Event,
     _cell: Option<Box<u64>>,
 }
 
-/// What a buffer becomes in C's tables.
-type Pointer<'a> = &'a mut dyn FnMut(&Buffer) -> Result<*const c_void>;
+/// Maps a buffer to its entry in the C structure's `buffers`.
+type BufferPointer<'a> = &'a mut dyn FnMut(&Buffer) -> Result<*const c_void>;
 
-/// The description of a batch; nothing is asked of `pointer` where a column cannot go.
-fn root(batch: &DeviceBatch, pointer: Pointer<'_>) -> Result<ArrayExport> {
-    if let Some((field, _)) = batch.schema().fields().iter().zip(batch.columns()).find(|(_, column)| !lies_as_arrow(column)) {
+/// The export of a batch. Checks all columns before the first call of `pointer`.
+fn root(batch: &DeviceBatch, pointer: BufferPointer<'_>) -> Result<ArrayExport> {
+    if let Some((field, _)) = batch.schema().fields().iter().zip(batch.columns()).find(|(_, column)| !has_arrow_layout(column)) {
         let (name, data_type) = (field.name(), field.data_type());
-        return Err(Error::Malformed(format!("export of column \"{name}\" ({data_type}): it does not lie as Arrow does")));
+        return Err(Error::Malformed(format!("export of column \"{name}\" ({data_type}): it does not have Arrow's layout")));
     }
     let columns = batch.columns().iter().map(|column| node(column, pointer)).collect::<Result<_>>()?;
     Ok(ArrayExport::batch(batch.num_rows(), columns)?)
 }
 
-fn node(column: &DeviceColumn, pointer: Pointer<'_>) -> Result<ArrayExport> {
+fn node(column: &DeviceColumn, pointer: BufferPointer<'_>) -> Result<ArrayExport> {
     let export = ArrayExport::new(column.len()).offset(column.offset()).null_count(column.null_count());
     if column.ty().layout == Layout::Null {
         return Ok(export.offset(0));
@@ -159,7 +170,7 @@ fn node(column: &DeviceColumn, pointer: Pointer<'_>) -> Result<ArrayExport> {
             if !heap.is_empty() {
                 buffers.push(pointer(heap)?);
             }
-            // Peers read these on the host (R35).
+            // Consumers read the lengths on the host (R35).
             let sizes: Box<[i64]> = if heap.is_empty() { Box::new([]) } else { Box::new([heap.len() as i64]) };
             buffers.push(sizes.as_ptr().cast());
             lengths = Some(sizes);

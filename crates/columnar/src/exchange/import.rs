@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a device array of somebody else to a batch on the same memory.
+//! Import of a foreign device array as a batch on the same memory.
 //!
-//! The one file above `device` with `unsafe`: it brings together what the import of an array has promised of its pointers and
-//! what the driver needs promised.
+//! The only file with `unsafe` outside the crates `arrow-device` and `device` and the C interfaces.
+//! The caller of [`ImportedArray`]'s import guarantees the validity of its pointers; this file
+//! passes that guarantee on to the driver.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,45 +13,51 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow_device::ffi::ArrowDeviceType;
 use arrow_device::{ArrayView, BufferKind, ImportedArray, cpu};
 use device::driver::RawEvent;
-use device::{Buffer, DriverKind, Guardian, Queue};
+use device::{Buffer, KeepAlive, MemoryHandle, Queue};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::home;
-use crate::gather::place;
-use crate::{ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, natural_types, ones, upload};
+use crate::exchange::device_id::exported_device;
+use crate::upload::transfer::{all_valid, upload_buffer};
+use crate::{ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, natural_types, upload};
 
-/// What device pointers must be multiples of: the widest load of a kernel.
+/// Required alignment of device pointers: the widest load of a kernel.
 const ALIGN: u64 = 16;
 
-/// The columns at `columns`, in that order, of a record batch: a struct array of the columns of `schema`. They come in their
-/// natural types; the others are not touched.
+/// Imports the columns `columns`, in that order, of a struct array with the fields of `schema`.
 ///
-/// Memory of this device is used in place, except views over several buffers, which are gathered on the device, and memory of
-/// another OpenCL context, which goes through the host. Memory of the host is uploaded, which devices that share it do in
-/// place too. What writes the array is waited for by `queue`; the array is released once nothing enqueued needs it.
+/// The columns have their natural types; other columns stay untouched. Copies:
 ///
-/// Dictionaries come as the producer made them: one may repeat values, hold NULLs or have no values, and codes of NULL rows may
-/// be anything. Kernels rely on more: `kernels::ops::Decode` brings such columns into a form that all of them can read.
+/// - Memory of this device is used in place.
+/// - Views over several variadic buffers: the buffers are concatenated on the device.
+/// - CUDA pointers that are not aligned for a kernel's loads are copied on the device.
+/// - Memory of another OpenCL context is copied through the host.
+/// - Host memory is uploaded; unified memory needs no copy.
+///
+/// `queue` waits for the array's event. The array is released after the last enqueued use.
+///
+/// Dictionaries are not checked: values may be repeated, NULL or missing, and codes of NULL rows
+/// may be out of range. Run `kernels::ops::Decode` before other kernels.
 ///
 /// # Errors
-/// `Exchange` for memory that this device cannot use and for an array that does not fit; the device's.
+/// - `Exchange` for memory that this device cannot use, or an array that differs from `schema`.
+/// - Errors of the device.
 pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, columns: &[usize]) -> Result<DeviceBatch> {
     let projected: SchemaRef = Arc::new(schema.project(columns)?);
     let types = natural_types(&projected)?;
-    check_home(queue, &array)?;
+    check_device(queue, &array)?;
     let array = Arc::new(array);
     let event = event_of(&array)?;
     if let Some(event) = event {
-        // SAFETY: the array holds its event (R16), and the guardian the array.
-        unsafe { queue.wait_for_foreign(event, Arc::clone(&array) as Guardian) }.await?;
+        // SAFETY: the array keeps its event alive (R16), and the guardian keeps the array alive.
+        unsafe { queue.wait_for_foreign(event, Arc::clone(&array) as KeepAlive) }.await?;
     }
     if cpu::is_host(array.device_type()) {
         if event.is_some() {
             queue.finish().await?;
         }
         let Ok(array) = Arc::try_unwrap(array) else { return invalid("it is still being waited for".into()) };
-        // SAFETY: just waited for.
+        // SAFETY: the queue has waited for the event, if there is one.
         let batch = cpu::import_batch(unsafe { array.assume_complete() })?;
         let batch = batch.with_schema(Arc::clone(schema))?.project(columns)?;
         return upload(queue, &projected, &types, &[batch]);
@@ -65,7 +72,7 @@ pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, col
         );
     }
     if view.num_children() != schema.fields().len() {
-        return invalid(other_columns(schema, array.data_type()));
+        return invalid(column_mismatch(schema, array.data_type()));
     }
     let importer = Importer { queue, array: &array };
     let mut imported = Vec::with_capacity(types.len());
@@ -80,20 +87,18 @@ pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, col
     DeviceBatch::try_new(projected, imported, view.len())
 }
 
-/// Refuses memory that the queue's device cannot reach.
-fn check_home(queue: &Queue, array: &ImportedArray) -> Result<()> {
+/// Refuses memory that the queue's device cannot access.
+fn check_device(queue: &Queue, array: &ImportedArray) -> Result<()> {
     let info = queue.context().info();
-    let (own, id) = home(info);
+    let (own, id) = exported_device(info);
     let given = array.device_type();
-    let fits = match info.driver {
-        // Contexts tell buffers of other devices apart; those are copied.
-        DriverKind::OpenCl => given == own || given == ArrowDeviceType::CPU,
-        DriverKind::Cuda => {
-            let on_device = [own, ArrowDeviceType::CUDA_MANAGED].contains(&given);
-            (on_device && array.device_id() == id) || [ArrowDeviceType::CPU, ArrowDeviceType::CUDA_HOST].contains(&given)
-        }
-    };
-    if fits {
+    let types = info.driver.arrow_device_types();
+    let on_device = given == own || types.managed == Some(given.0);
+    let on_host = given == ArrowDeviceType::CPU || types.pinned == Some(given.0);
+    // `Queue::adopt` detects objects of other contexts and devices, and copies them. An address
+    // must be one of this device.
+    let same_device = info.driver.memory_handle() == MemoryHandle::Object || array.device_id() == id;
+    if on_host || (on_device && same_device) {
         return Ok(());
     }
     let id = array.device_id();
@@ -106,8 +111,8 @@ fn check_home(queue: &Queue, array: &ImportedArray) -> Result<()> {
     .into())
 }
 
-/// Which column of a schema is missing, or superfluous.
-fn other_columns(schema: &Schema, given: &DataType) -> String {
+/// Message about a missing or superfluous column.
+fn column_mismatch(schema: &Schema, given: &DataType) -> String {
     let given: &[FieldRef] = if let DataType::Struct(fields) = given { fields } else { &[] };
     let (expected, actual) = (schema.fields().len(), given.len());
     let what = match (schema.fields().get(actual), given.get(expected)) {
@@ -126,8 +131,9 @@ fn event_of(array: &ImportedArray) -> Result<Option<RawEvent>> {
     if !array.device_type().has_events() {
         return invalid(format!("it has an event, and {} has none (R22)", array.device_type()));
     }
-    // SAFETY: the import's caller promised that the pointer points to the native event (R24, R48), which is itself a pointer
-    // for CUDA and OpenCL, the only types with events that `check_home` lets pass.
+    // SAFETY: the caller of the array's import guarantees a pointer to the native event (R24, R48).
+    // The native event is a pointer for CUDA and OpenCL, the only device types with events that
+    // pass `check_device`.
     Ok(Some(RawEvent(unsafe { cell.read_unaligned() } as u64)))
 }
 
@@ -141,7 +147,7 @@ struct Importer<'a> {
 }
 
 impl Importer<'_> {
-    /// The rows from `offset` on, `len` of them, of a column. The future is an object since dictionaries have columns too.
+    /// Imports `len` rows of a column from `offset`. Boxed because dictionaries recurse.
     fn column<'b>(
         &'b self,
         view: &'b ArrayView<'_>,
@@ -191,12 +197,12 @@ impl Importer<'_> {
         let validity = match (ty.nullable && ty.layout != Layout::Null, view.validity()) {
             (false, _) => None,
             (true, Some(_)) => Some((self.buffer(view, 0, field).await?, first)),
-            (true, None) => Some((ones(self.queue, len)?, 0)),
+            (true, None) => Some((all_valid(self.queue, len)?, 0)),
         };
         DeviceColumn::try_new(Arc::new(ty), len, buffers, validity, null_count, dictionary)?.with_offset(first)
     }
 
-    /// The values of a dictionary.
+    /// Imports the values of a dictionary.
     async fn dictionary(&self, view: &ArrayView<'_>, field: &Field) -> Result<DeviceColumn> {
         let Some(values) = view.dictionary() else { return invalid(format!("column \"{}\" has no dictionary", field.name())) };
         let nullable = values.validity().is_some() && values.null_count() != Some(0);
@@ -206,12 +212,14 @@ impl Importer<'_> {
     }
 
     async fn buffer(&self, view: &ArrayView<'_>, index: usize, field: &Field) -> Result<Buffer> {
-        // The check saw as many buffers as the type has. One without bytes may point anywhere (R46).
+        // The import checked the number of buffers. The pointer of an empty buffer may be invalid
+        // (R46).
         let buffer = view.buffer(index).filter(|buffer| !buffer.ptr.is_null() && buffer.len_bytes != Some(0));
         let Some(buffer) = buffer else { return Ok(self.queue.alloc(0)?) };
         let handle = buffer.ptr as u64;
-        // SAFETY: the import's caller promised memory of this device, alive and unwritten until the array is released.
-        let adopted = unsafe { self.queue.adopt(handle, buffer.len_bytes, Arc::clone(self.array) as Guardian) }.await;
+        // SAFETY: the caller of the array's import guarantees memory of this device that stays
+        // alive and unwritten until the release. The guardian holds the array.
+        let adopted = unsafe { self.queue.adopt(handle, buffer.len_bytes, Arc::clone(self.array) as KeepAlive) }.await;
         let adopted = adopted.or_else(|error| match error {
             device::Error::Range { end, len, .. } => invalid(format!(
                 "buffer {index} of column \"{}\" ({}) needs {end} bytes, got {len}",
@@ -220,10 +228,10 @@ impl Importer<'_> {
             )),
             error => Err(error.into()),
         })?;
-        // Strings begin anywhere in their heap: kernels ask no alignment of it.
+        // Kernels load strings without alignment, so heaps need none.
         let is_heap = matches!(buffer.kind, BufferKind::Bytes | BufferKind::Variadic);
-        let is_pointer = self.queue.context().info().driver == DriverKind::Cuda;
-        if !is_pointer || is_heap || handle.is_multiple_of(ALIGN) {
+        let is_address = self.queue.context().info().driver.memory_handle() == MemoryHandle::Address;
+        if !is_address || is_heap || handle.is_multiple_of(ALIGN) {
             return Ok(adopted);
         }
         let aligned = self.queue.alloc(adopted.len())?;
@@ -231,7 +239,7 @@ impl Importer<'_> {
         Ok(aligned)
     }
 
-    /// Views, heap and bases.
+    /// Imports views, heap and bases.
     async fn views(&self, view: &ArrayView<'_>, field: &Field) -> Result<Vec<Buffer>> {
         let mut heaps = Vec::new();
         let mut bases = Vec::new();
@@ -256,7 +264,7 @@ impl Importer<'_> {
         if bases.is_empty() {
             bases.push(0);
         }
-        let bases = place(self.queue, arrow::buffer::Buffer::from_vec(bases))?;
+        let bases = upload_buffer(self.queue, arrow::buffer::Buffer::from_vec(bases))?;
         Ok(vec![self.buffer(view, 1, field).await?, heap, bases])
     }
 }

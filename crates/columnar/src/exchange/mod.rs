@@ -1,41 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batches in and out as arrays of the Arrow C Device data interface: the same memory, no copy, or host memory.
+//! Import and export of batches through the Arrow C Device data interface.
 //!
-//! [`export`] takes columns that lie as Arrow lays them out, [`lies_as_arrow`] says which do; kernels bring the others into
-//! that form first. [`export_to_host`] gives the same columns in host memory. [`import`] takes any array of this device's
-//! driver, and of the host.
+//! - [`export`] shares the memory of columns in Arrow's own layout, see [`has_arrow_layout`].
+//!   Kernels convert other columns first.
+//! - [`export_to_host`] copies such columns to host memory.
+//! - [`import`] accepts arrays of this device's driver, and arrays in host memory.
 //!
 //! | driver | device type | device id | `buffers[i]` | event |
 //! |---|---|---|---|---|
 //! | CUDA | `CUDA` | the driver's ordinal | a device pointer | `CUevent` |
-//! | OpenCL | `OPENCL` | position among the devices of all platforms, in the loader's order | a `cl_mem`, from its start | `cl_event` |
+//! | OpenCL | `OPENCL` | index among the devices of all platforms, in the loader's order | a `cl_mem`, from its start | `cl_event` |
 //! | CUDA, to the host | `CUDA_HOST` | the driver's ordinal | pinned memory | none |
 //! | OpenCL, to the host | `CPU` | -1 | the driver's host memory | none |
 
+mod device_id;
 mod export;
 mod import;
 
-use arrow_device::ffi::ArrowDeviceType;
-use device::{DeviceInfo, DriverKind};
-
-pub use export::{export, export_to_host, lies_as_arrow};
+pub use device_id::{exported_device, exported_host_device};
+pub use export::{export, export_to_host, has_arrow_layout};
 pub use import::import;
-
-/// The device type and id of the arrays that a device exports.
-pub fn home(info: &DeviceInfo) -> (ArrowDeviceType, i64) {
-    let device_type = match info.driver {
-        DriverKind::OpenCl => ArrowDeviceType::OPENCL,
-        DriverKind::Cuda => ArrowDeviceType::CUDA,
-    };
-    (device_type, info.ordinal as i64)
-}
-
-/// The device type and id of the arrays in host memory that a device exports.
-pub fn host_home(info: &DeviceInfo) -> (ArrowDeviceType, i64) {
-    match info.driver {
-        // There are no ids to tell apart (R14).
-        DriverKind::OpenCl => (ArrowDeviceType::CPU, -1),
-        // Pinned for all devices, but Arrow C++ and nanoarrow look for one of this ordinal.
-        DriverKind::Cuda => (ArrowDeviceType::CUDA_HOST, info.ordinal as i64),
-    }
-}

@@ -17,7 +17,7 @@ use arrow::datatypes::{
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// How many values are NULL.
+/// Share of NULLs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Nulls {
     None,
@@ -25,7 +25,7 @@ pub(super) enum Nulls {
     All,
 }
 
-/// A generator from a seed that the environment may give; prints it, for the case that the test fails.
+/// A generator with the seed `COLUMNAR_SEED`, or a random seed, which it prints.
 pub(super) fn generator() -> StdRng {
     let seed = std::env::var("COLUMNAR_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| rand::rng().next_u64());
@@ -77,7 +77,7 @@ pub(super) fn plain_types() -> Vec<DataType> {
     types
 }
 
-/// Dictionaries of every key type, and of many types of values.
+/// Dictionaries of every key type, and of many value types.
 pub(super) fn dictionary_types() -> Vec<DataType> {
     use DataType::*;
     let of = |key: DataType, value: DataType| Dictionary(Box::new(key), Box::new(value));
@@ -100,13 +100,13 @@ pub(super) fn dictionary_types() -> Vec<DataType> {
     keys.into_iter().map(|key| of(key, Utf8)).chain(values.into_iter().map(|value| of(Int32, value))).collect()
 }
 
-/// Lists of every kind, of many types of elements.
+/// Every list type, with many element types.
 pub(super) fn list_types() -> Vec<DataType> {
     use DataType::*;
     let item = |element: DataType| Arc::new(Field::new("item", element, true));
-    let words = Dictionary(Box::new(Int16), Box::new(Utf8));
+    let strings = Dictionary(Box::new(Int16), Box::new(Utf8));
     let mut types: Vec<DataType> =
-        [Null, Boolean, Int64, Float32, Decimal256(50, 4), Utf8, Utf8View, LargeBinary, FixedSizeBinary(3), words]
+        [Null, Boolean, Int64, Float32, Decimal256(50, 4), Utf8, Utf8View, LargeBinary, FixedSizeBinary(3), strings]
             .into_iter()
             .map(|element| List(item(element)))
             .collect();
@@ -120,13 +120,13 @@ pub(super) fn list_types() -> Vec<DataType> {
     types
 }
 
-/// Dictionaries of every plain type; of values without a byte arrow's own `take` loses count.
+/// Dictionaries of every plain type except `FixedSizeBinary(0)`, whose rows arrow's `take` loses.
 pub(super) fn dictionaries_of_plain_types() -> Vec<DataType> {
     let of = |value| DataType::Dictionary(Box::new(DataType::Int16), Box::new(value));
     plain_types().into_iter().filter(|value| *value != DataType::FixedSizeBinary(0)).map(of).collect()
 }
 
-/// An array of random values. There is garbage below the NULLs.
+/// An array of random values, also below the NULLs.
 pub(super) fn array(data_type: &DataType, len: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
     if let DataType::Dictionary(key, value) = data_type {
         return dictionary(key, value, len, nulls, rng);
@@ -160,7 +160,7 @@ fn values(data_type: &DataType, len: usize, rng: &mut StdRng) -> ArrayRef {
             cast(&StringArray::from(strings), data_type).unwrap()
         }
         DataType::Utf8View => {
-            // Small blocks, so that there are several buffers.
+            // Small blocks make several buffers.
             let mut views = StringViewBuilder::new().with_fixed_block_size(1 << 12);
             (0..len).for_each(|_| views.append_value(string(rng)));
             Arc::new(views.finish())
@@ -181,7 +181,7 @@ fn values(data_type: &DataType, len: usize, rng: &mut StdRng) -> ArrayRef {
     }
 }
 
-/// Lists of up to a few elements.
+/// Lists of up to four elements.
 fn lists<O: OffsetSizeTrait>(element: &FieldRef, len: usize, rng: &mut StdRng) -> ArrayRef {
     let lengths: Vec<usize> = (0..len).map(|_| rng.random_range(0..5)).collect();
     let total = lengths.iter().sum::<usize>();
@@ -196,7 +196,7 @@ fn fixed(data_type: &DataType, len: usize, width: usize, rng: &mut StdRng) -> Ar
     make_array(data.build().unwrap())
 }
 
-/// Strings that stay inside a view, just do not, or are long, of one and several bytes a character.
+/// A random string: inline in a view, just too long for that, or long; with multi-byte characters.
 pub(super) fn string(rng: &mut StdRng) -> String {
     let len = match rng.random_range(0..1000) {
         0 => 4096 + rng.random_range(0..100),
@@ -215,7 +215,7 @@ fn bytes(rng: &mut StdRng) -> Vec<u8> {
 }
 
 fn dictionary(key: &DataType, value: &DataType, len: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
-    // Values repeat, and some are NULL.
+    // Values are repeated, and some are NULL.
     let distinct = array(value, 20, if nulls == Nulls::None { Nulls::None } else { Nulls::Some }, rng);
     let picks: PrimitiveArray<UInt32Type> = (0..100).map(|_| Some(rng.random_range(0..20))).collect();
     let values = arrow::compute::take(&distinct, &picks, None).unwrap();
@@ -235,7 +235,7 @@ fn keyed<K: ArrowDictionaryKeyType>(values: ArrayRef, len: usize, nulls: Nulls, 
     let nulls = random_nulls(len, nulls, rng);
     let keys = (0..len).map(|row| {
         let valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-        // Keys below NULLs lie anywhere.
+        // Keys below NULLs may be out of range.
         let greatest = if valid { values.len() } else { 127 };
         <K as ArrowPrimitiveType>::Native::usize_as(rng.random_range(0..greatest))
     });
@@ -243,19 +243,19 @@ fn keyed<K: ArrowDictionaryKeyType>(values: ArrayRef, len: usize, nulls: Nulls, 
     Arc::new(DictionaryArray::<K>::try_new(keys, values).unwrap())
 }
 
-/// Cuts an array at random places.
-pub(super) fn pieces(array: &ArrayRef, rng: &mut StdRng) -> Vec<ArrayRef> {
-    let (mut pieces, mut at) = (vec![], 0);
+/// Splits an array into chunks of random length.
+pub(super) fn random_chunks(array: &ArrayRef, rng: &mut StdRng) -> Vec<ArrayRef> {
+    let (mut chunks, mut at) = (vec![], 0);
     while at < array.len() {
         let len = rng.random_range(0..=(array.len() - at).min(1 + array.len() / 3));
-        pieces.push(array.slice(at, len));
+        chunks.push(array.slice(at, len));
         at += len;
     }
-    pieces.push(array.slice(at, 0));
-    pieces
+    chunks.push(array.slice(at, 0));
+    chunks
 }
 
-/// Strings out of a few.
+/// Strings with at most `distinct` distinct values.
 pub(super) fn few_strings(data_type: &DataType, distinct: usize, len: usize, rng: &mut StdRng) -> ArrayRef {
     let strings: Vec<String> = (0..len).map(|_| format!("number {}", rng.random_range(0..distinct))).collect();
     let array: ArrayRef = Arc::new(StringArray::from(strings));

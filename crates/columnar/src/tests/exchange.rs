@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batches out as device arrays and in again: same memory, same values, everything released.
+//! Round trips through device arrays: same memory, same values, everything released.
 
 mod foreign;
 mod host;
@@ -14,11 +14,11 @@ use rand::rngs::StdRng;
 
 use super::data::{Nulls, array, dictionary_types, generator, plain_types};
 use super::*;
-use crate::exchange::{self, home, lies_as_arrow};
+use crate::exchange::{self, exported_device, has_arrow_layout};
 use crate::{DeviceColumn, Error, Layout};
 
 fn imported(array: FFI_ArrowDeviceArray, schema: &SchemaRef) -> ImportedArray {
-    // SAFETY: these tests export what they import.
+    // SAFETY: this process exported the array.
     unsafe { ImportedArray::import(array, &schema::batch_field(schema)) }.unwrap()
 }
 
@@ -27,7 +27,7 @@ fn import(queue: &Queue, array: FFI_ArrowDeviceArray, schema: &SchemaRef) -> Res
     block_on(exchange::import(queue, imported(array, schema), schema, &all))
 }
 
-/// Asserts that a column lies in the memory of another, as far as that has any; bases of views are made anew.
+/// Asserts that a column shares the memory of another, except for the bases of views.
 #[track_caller]
 fn assert_same_memory(actual: &DeviceColumn, expected: &DeviceColumn, case: &str) {
     let shared = if expected.ty().layout == Layout::Views { 2 } else { expected.buffers().len() };
@@ -40,8 +40,8 @@ fn assert_same_memory(actual: &DeviceColumn, expected: &DeviceColumn, case: &str
     }
 }
 
-/// A random array; views over one buffer, those in a dictionary too.
-fn lying(data_type: &DataType, len: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
+/// A random array, whose views have at most one variadic buffer.
+fn random_array(data_type: &DataType, len: usize, nulls: Nulls, rng: &mut StdRng) -> ArrayRef {
     over_one_buffer(array(data_type, len, nulls, rng))
 }
 
@@ -57,21 +57,20 @@ fn over_one_buffer(array: ArrayRef) -> ArrayRef {
     }
 }
 
-/// The table of what is zero copy: every plain type, both ways.
 #[test]
 fn every_plain_type_keeps_its_memory() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         let other = queue.context().queue().unwrap();
         for data_type in plain_types() {
             for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                 for len in [1, 31, 257] {
                     let case = format!("{data_type}, {len} rows, {nulls:?}");
-                    let array = lying(&data_type, len, nulls, &mut rng);
+                    let array = random_array(&data_type, len, nulls, &mut rng);
                     let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
-                    assert!(lies_as_arrow(&batch.columns()[0]), "{case}");
+                    assert!(has_arrow_layout(&batch.columns()[0]), "{case}");
                     let exported = exchange::export(&queue, &batch).unwrap();
-                    assert_eq!((exported.device_type, exported.device_id), home(queue.context().info()), "{case}");
+                    assert_eq!((exported.device_type, exported.device_id), exported_device(queue.context().info()), "{case}");
                     assert_eq!((exported.array.offset, exported.array.null_count), (0, 0), "{case}");
                     let back = import(&other, exported, batch.schema()).unwrap();
                     assert_same_memory(&back.columns()[0], &batch.columns()[0], &case);
@@ -86,9 +85,9 @@ fn every_plain_type_keeps_its_memory() {
 #[test]
 fn slices_travel_by_their_offsets() {
     let mut rng = generator();
-    let queue = shared();
+    let queue = default_queue();
     for data_type in plain_types() {
-        let array = lying(&data_type, 300, Nulls::None, &mut rng);
+        let array = random_array(&data_type, 300, Nulls::None, &mut rng);
         let batch = up(&queue, std::slice::from_ref(&array)).unwrap().slice(77, 100);
         let exported = exchange::export(&queue, &batch).unwrap();
         let back = import(&queue, exported, batch.schema()).unwrap();
@@ -100,26 +99,26 @@ fn slices_travel_by_their_offsets() {
     }
 }
 
-/// R34: nobody is given a null count that is not known.
+/// R34: an unknown null count is not exported.
 #[test]
-fn slices_with_uncounted_nulls_do_not_lie_as_arrow_does() {
+fn slices_with_uncounted_nulls_do_not_have_arrow_layout() {
     let mut rng = generator();
-    let queue = shared();
+    let queue = default_queue();
     let array = array(&DataType::Int64, 300, Nulls::Some, &mut rng);
     let batch = up(&queue, &[array]).unwrap().slice(1, 200);
-    assert!(!lies_as_arrow(&batch.columns()[0]));
+    assert!(!has_arrow_layout(&batch.columns()[0]));
     let error = exchange::export(&queue, &batch).unwrap_err();
-    assert_eq!(error.to_string(), "export of column \"x\" (Int64): it does not lie as Arrow does");
+    assert_eq!(error.to_string(), "export of column \"x\" (Int64): it does not have Arrow's layout");
 }
 
 #[test]
 fn dictionaries_keep_their_memory() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in dictionary_types() {
             for (nulls, start, len) in [(Nulls::Some, 0, 100), (Nulls::None, 7, 80)] {
                 let case = format!("{data_type}, {nulls:?}");
-                let array = lying(&data_type, 100, nulls, &mut rng);
+                let array = random_array(&data_type, 100, nulls, &mut rng);
                 let batch = up(&queue, std::slice::from_ref(&array)).unwrap().slice(start, len);
                 let exported = exchange::export(&queue, &batch).unwrap();
                 let back = import(&queue, exported, batch.schema()).unwrap();
@@ -136,14 +135,14 @@ fn dictionaries_keep_their_memory() {
 
 #[test]
 fn another_context_gets_a_copy() {
-    let (queue, other) = (shared(), shared());
+    let (queue, other) = (default_queue(), default_queue());
     if queue.context().info().driver == DriverKind::Cuda {
         println!("skipped: contexts of one GPU share its memory");
         return;
     }
     let mut rng = generator();
     for data_type in plain_types() {
-        let array = lying(&data_type, 5000, Nulls::Some, &mut rng);
+        let array = random_array(&data_type, 5000, Nulls::Some, &mut rng);
         let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
         let exported = exchange::export(&queue, &batch).unwrap();
         let back = import(&other, exported, batch.schema()).unwrap();
@@ -155,7 +154,7 @@ fn another_context_gets_a_copy() {
 #[test]
 fn arrays_of_the_host_are_uploaded() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in plain_types().into_iter().chain(dictionary_types()) {
             let array = array(&data_type, 300, Nulls::Some, &mut rng).slice(3, 290);
             let exported = cpu::export_batch(&batch_of(&array)).unwrap();
@@ -167,7 +166,7 @@ fn arrays_of_the_host_are_uploaded() {
 
 #[test]
 fn no_rows_arrive_as_no_rows() {
-    let queue = shared();
+    let queue = default_queue();
     for data_type in plain_types().into_iter().chain(dictionary_types()) {
         let none = arrow::array::new_empty_array(&data_type);
         let batch = up(&queue, std::slice::from_ref(&none)).unwrap();
@@ -178,13 +177,13 @@ fn no_rows_arrive_as_no_rows() {
 }
 
 #[test]
-fn views_over_several_buffers_are_gathered_on_the_device() {
-    let queue = shared();
+fn views_over_several_buffers_are_concatenated_on_the_device() {
+    let queue = default_queue();
     let mut builder = StringViewBuilder::new().with_fixed_block_size(64);
     (0..200).for_each(|i| builder.append_value(format!("a string that is long enough for a heap, number {i}")));
     let array: ArrayRef = Arc::new(builder.finish());
     let parts = cpu::export_batch(&batch_of(&array)).unwrap();
-    // The same tree with each host buffer in a device buffer of its own.
+    // The same array with each host buffer in a separate device buffer.
     let host = imported(parts, &schema_of(&array));
     let view = host.view().child(0).unwrap();
     let mut owners = Vec::new();
@@ -202,7 +201,7 @@ fn views_over_several_buffers_are_gathered_on_the_device() {
     });
     let column = ArrayExport::new(view.len()).buffers(buffers.collect());
     assert!(owners.len() > 3);
-    let (device_type, id) = home(queue.context().info());
+    let (device_type, id) = exported_device(queue.context().info());
     let root = ArrayExport::batch(view.len(), vec![column]).unwrap().owner(Box::new((owners, host)));
     let exported = root.export(device_type, id, std::ptr::null_mut()).unwrap();
     let downloads = queue.context().counters().bytes_down;
@@ -211,10 +210,10 @@ fn views_over_several_buffers_are_gathered_on_the_device() {
     assert_same(&down(&queue, &back).unwrap(), &array, "views");
 }
 
-/// R30: a consumer may release anywhere; the memory is free again then, and not before.
+/// R30: a consumer may release on any thread. The release frees the memory.
 #[test]
 fn release_on_another_thread_gives_the_memory_back() {
-    let queue = apart();
+    let queue = discrete_queue();
     let pool = queue.context().pool().clone();
     let array: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..100_000));
     let batch = up(&queue, &[array]).unwrap();
@@ -227,10 +226,10 @@ fn release_on_another_thread_gives_the_memory_back() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_released() {
-    let queue = shared();
+fn mismatched_arrays_are_refused_and_released() {
+    let queue = default_queue();
     let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, false)]));
-    let (device_type, id) = home(queue.context().info());
+    let (device_type, id) = exported_device(queue.context().info());
     let small = queue.alloc(100).unwrap();
     let column = |len: usize| {
         let values = small.raw().handle as *const _;
@@ -260,7 +259,7 @@ fn what_does_not_fit_is_refused_and_released() {
 
 #[test]
 fn nullable_columns_without_validity_have_one_for_kernels() {
-    let queue = shared();
+    let queue = default_queue();
     let host: ArrayRef = Arc::new(Int32Array::from_iter_values(0..70));
     let batch = up(&queue, std::slice::from_ref(&host)).unwrap();
     let exported = exchange::export(&queue, &batch).unwrap();
@@ -272,14 +271,14 @@ fn nullable_columns_without_validity_have_one_for_kernels() {
     assert_same(&down(&queue, &back).unwrap(), &host, "no nulls");
 }
 
-/// Rows of a batch that begin in the middle of its columns, at any bit of their bitmaps.
+/// The struct array has an offset, at any bit of the columns' bitmaps.
 #[test]
 fn offset_of_the_whole_batch_counts() {
     let mut rng = generator();
-    let queue = shared();
+    let queue = default_queue();
     for data_type in plain_types() {
         for (offset, len) in [(0, 300), (1, 299), (77, 100), (299, 1), (300, 0)] {
-            let array = lying(&data_type, 300, Nulls::Some, &mut rng);
+            let array = random_array(&data_type, 300, Nulls::Some, &mut rng);
             let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
             let mut exported = exchange::export(&queue, &batch).unwrap();
             (exported.array.offset, exported.array.length) = (offset as i64, len as i64);
@@ -291,7 +290,7 @@ fn offset_of_the_whole_batch_counts() {
 
 #[test]
 fn event_of_a_device_type_without_events_is_refused() {
-    let queue = shared();
+    let queue = default_queue();
     let array: ArrayRef = Arc::new(Int32Array::from_iter_values(0..7));
     let mut exported = cpu::export_batch(&batch_of(&array)).unwrap();
     let mut cell = 0u64;

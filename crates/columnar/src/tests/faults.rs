@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device that refuses, at every place in turn.
+//! Injected device failures, at each call in turn.
 
 use std::time::Duration;
 
 use arrow::datatypes::DataType;
 use device::testing::Fault;
 
-use super::data::{Nulls, array, generator, pieces};
+use super::data::{Nulls, array, generator, random_chunks};
 use super::*;
-use crate::{Error, Gathering, exchange};
+use crate::{BatchCoalescer, Error, exchange};
 
 #[test]
 fn the_nth_refusal_is_an_error_and_leaves_nothing_behind() {
@@ -19,18 +19,18 @@ fn the_nth_refusal_is_an_error_and_leaves_nothing_behind() {
         let context = Context::new(config().with_wrap(plan.wrap())).unwrap();
         let queue = context.queue().unwrap();
         let array = array(data_type, 1000, Nulls::Some, &mut rng);
-        let parts = pieces(&array, &mut rng);
+        let parts = random_chunks(&array, &mut rng);
         let mut refused = 0;
         loop {
             context.trim();
             plan.fail(fault, refused + 1, u64::MAX);
-            let gathered = || {
+            let coalesced = || {
                 let schema = schema_of(&array);
-                let mut gathering = Gathering::new(&queue, &schema, &natural_types(&schema)?, array.len());
-                parts.iter().try_for_each(|part| gathering.push(batch_of(part)))?;
-                gathering.finish()?.into_iter().try_for_each(|batch| down(&queue, &batch).map(drop))
+                let mut coalescer = BatchCoalescer::new(&queue, &schema, &natural_types(&schema)?, array.len());
+                parts.iter().try_for_each(|part| coalescer.push(batch_of(part)))?;
+                coalescer.finish()?.into_iter().try_for_each(|batch| down(&queue, &batch).map(drop))
             };
-            let result = up(&queue, &parts).and_then(|batch| down(&queue, &batch)).and_then(|back| gathered().map(|()| back));
+            let result = up(&queue, &parts).and_then(|batch| down(&queue, &batch)).and_then(|back| coalesced().map(|()| back));
             plan.heal();
             match result {
                 Err(error) => assert!(matches!(error, Error::Device(_)), "{data_type}: {error}"),
@@ -48,7 +48,7 @@ fn the_nth_refusal_is_an_error_and_leaves_nothing_behind() {
     }
 }
 
-/// The event of an export, and what fills the batch.
+/// Failures of the export's own event, and of the work that writes the batch.
 #[test]
 fn failed_events_fail_exports_and_leave_nothing_behind() {
     let mut rng = generator();
@@ -76,7 +76,7 @@ fn failed_events_fail_exports_and_leave_nothing_behind() {
 fn the_nth_refusal_fails_an_export_to_the_host() {
     let mut rng = generator();
     let array = array(&DataType::Utf8, 1000, Nulls::Some, &mut rng);
-    // Three buffers; the mark of the last copy may be that of all.
+    // Three buffers; one fence after the last copy may serve all of them.
     for (fault, least) in [(Fault::Alloc, 3), (Fault::Copy, 3), (Fault::Record, 1)] {
         let plan = FaultPlan::masking(|info| info.unified_memory = false);
         let context = Context::new(config().with_wrap(plan.wrap())).unwrap();

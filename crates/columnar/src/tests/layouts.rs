@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layouts other than the natural one, and what kernels may rely on.
+//! Layouts other than the natural one, and the invariants of columns.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Field, Int8Type, Schema, i256};
 use bytes::Bytes;
 use device::Buffer;
 
-use super::data::{Nulls, array, few_strings, generator, pieces};
+use super::data::{Nulls, array, few_strings, generator, random_chunks};
 use super::*;
 use crate::{Carrier, ColumnType, DeviceColumn, Error, Layout};
 
@@ -39,7 +39,7 @@ fn dictionary(codes: Carrier, values: Layout) -> Layout {
 }
 
 #[test]
-fn strings_come_back_from_every_layout() {
+fn strings_round_trip_from_every_layout() {
     use DataType::*;
     let mut rng = generator();
     let layouts = [
@@ -50,14 +50,14 @@ fn strings_come_back_from_every_layout() {
         dictionary(Carrier::I32, Layout::Offsets64),
         dictionary(Carrier::U64, Layout::Views),
     ];
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in [Utf8, LargeUtf8, Utf8View, Binary, LargeBinary, BinaryView] {
             for layout in &layouts {
                 for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                     let array = array(&data_type, 300, nulls, &mut rng).slice(9, 290);
-                    for parts in [vec![Arc::clone(&array)], pieces(&array, &mut rng)] {
+                    for parts in [vec![Arc::clone(&array)], random_chunks(&array, &mut rng)] {
                         let batch = up_as(&queue, layout, &parts).unwrap();
-                        let case = format!("{data_type} as {layout:?}, {nulls:?}, {} pieces", parts.len());
+                        let case = format!("{data_type} as {layout:?}, {nulls:?}, {} chunks", parts.len());
                         assert_same(&down(&queue, &batch).unwrap(), &array, &case);
                         assert_same(&down(&queue, &batch.slice(33, 77)).unwrap(), &array.slice(33, 77), &case);
                     }
@@ -68,7 +68,7 @@ fn strings_come_back_from_every_layout() {
 }
 
 #[test]
-fn integers_come_back_from_narrow_carriers() {
+fn integers_round_trip_from_narrow_carriers() {
     use Carrier::*;
     let mut rng = generator();
     let types = [
@@ -80,10 +80,10 @@ fn integers_come_back_from_narrow_carriers() {
         (DataType::Date32, [I32, I32, I16, I8]),
         (DataType::Date64, [I64, I128, U64, U8]),
     ];
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for (data_type, carriers) in &types {
             for nulls in [Nulls::None, Nulls::Some] {
-                // From 0 to 127, so that every carrier holds them; below the NULLs lies more.
+                // Values from 0 to 127 fit every carrier. Values below the NULLs do not.
                 let garbage = array(data_type, 200, Nulls::None, &mut rng);
                 let width = data_type.primitive_width().unwrap();
                 let bytes: Vec<u8> = (0..128).flat_map(|value| i256::from_i128(value).to_le_bytes()[..width].to_vec()).collect();
@@ -109,13 +109,13 @@ fn integers_come_back_from_narrow_carriers() {
     }
 }
 
-/// What kernels compute of a dictionary's type lies as its values do.
+/// Kernels compute plain values for a dictionary type.
 #[test]
-fn plain_values_come_back_as_dictionaries() {
+fn plain_values_round_trip_as_dictionaries() {
     let mut rng = generator();
-    let queue = shared();
+    let queue = default_queue();
     for data_type in super::data::plain_types() {
-        // arrow-rs unpacks a dictionary of no bytes to no rows.
+        // arrow-rs loses the rows of a dictionary of empty values.
         if data_type == DataType::FixedSizeBinary(0) {
             continue;
         }
@@ -138,7 +138,7 @@ fn plain_values_come_back_as_dictionaries() {
 
 #[test]
 fn values_outside_their_carrier_are_named() {
-    let queue = shared();
+    let queue = default_queue();
     let array: ArrayRef = Arc::new(Decimal128Array::from(vec![1, -1, 1 << 31]));
     let error = up_as(&queue, &Layout::Fixed(Carrier::I32), &[array]).unwrap_err();
     assert_eq!(error.to_string(), "column \"x\" (Decimal128(38, 10)): 2147483648 does not fit i32");
@@ -151,7 +151,7 @@ fn values_outside_their_carrier_are_named() {
 
 #[test]
 fn layouts_that_cannot_hold_a_type_are_refused() {
-    let queue = shared();
+    let queue = default_queue();
     let array: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     for layout in [Layout::Bits, Layout::Views, Layout::Bytes(8), Layout::Null, Layout::Fixed(Carrier::F64)] {
         assert!(matches!(up_as(&queue, &layout, std::slice::from_ref(&array)).unwrap_err(), Error::Malformed(_)), "{layout:?}");
@@ -161,8 +161,8 @@ fn layouts_that_cannot_hold_a_type_are_refused() {
 #[test]
 fn dictionaries_are_unified() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
-        // Repeated and NULL values, keys that point nowhere below NULLs.
+    for queue in [default_queue(), discrete_queue()] {
+        // Repeated and NULL values, and a key out of range below a NULL.
         let repeated: ArrayRef = Arc::new(StringArray::from(vec![Some("b"), None, Some("a"), Some("b"), Some("unused")]));
         let keys = Int8Array::new(vec![3, 0, 1, 2, 99].into(), Some(vec![true, true, true, true, false].into()));
         let one: ArrayRef = Arc::new(DictionaryArray::<Int8Type>::new(keys, repeated));
@@ -176,9 +176,9 @@ fn dictionaries_are_unified() {
             [Some("b"), Some("b"), None, Some("a"), None, Some("a"), Some("c"), None].into_iter().collect();
         assert_same(&down(&queue, &batch).unwrap(), &(Arc::new(expected) as ArrayRef), "unified");
 
-        // The same dictionary all along.
+        // All chunks share one dictionary.
         let array = few_strings(&DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8View)), 9, 500, &mut rng);
-        let batch = up(&queue, &pieces(&array, &mut rng)).unwrap();
+        let batch = up(&queue, &random_chunks(&array, &mut rng)).unwrap();
         assert_eq!(batch.columns()[0].dictionary().unwrap().len(), array.as_any_dictionary().values().len());
         assert_same(&down(&queue, &batch).unwrap(), &array, "shared");
     }
@@ -194,8 +194,8 @@ fn values_of(queue: &Queue, column: &DeviceColumn) -> Vec<String> {
 }
 
 #[test]
-fn a_dictionary_as_kernels_want_it_goes_up_as_it_lies() {
-    let Some(queue) = sharing() else { return };
+fn a_dictionary_that_meets_the_invariants_is_not_copied() {
+    let Some(queue) = unified_queue() else { return };
     let array: ArrayRef = Arc::new(vec![Some("a"), None, Some("b")].into_iter().collect::<DictionaryArray<Int8Type>>());
     let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
     let keys = array.as_dictionary::<Int8Type>().keys().values().as_ptr() as usize;
@@ -204,7 +204,7 @@ fn a_dictionary_as_kernels_want_it_goes_up_as_it_lies() {
 
 #[test]
 fn empty_dictionaries_have_a_value_to_read() {
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         let keys = Int8Array::new(vec![5, -1].into(), Some(NullBuffer::new_null(2)));
         for value in [DataType::Utf8, DataType::Utf8View, DataType::Boolean, DataType::Int64, DataType::FixedSizeBinary(3)] {
             let nothing = arrow::array::new_empty_array(&value);
@@ -220,7 +220,7 @@ fn empty_dictionaries_have_a_value_to_read() {
 
 #[test]
 fn dictionaries_that_grow_beyond_their_keys_say_so() {
-    let queue = shared();
+    let queue = default_queue();
     let part = |from: usize| -> ArrayRef {
         let strings: Vec<String> = (from..from + 100).map(|n| n.to_string()).collect();
         Arc::new(strings.iter().map(|s| Some(s.as_str())).collect::<DictionaryArray<Int8Type>>())
@@ -233,39 +233,39 @@ fn dictionaries_that_grow_beyond_their_keys_say_so() {
     );
 }
 
-/// Views of 1000 strings of 100 bytes, one after another in a heap.
+/// Views of 1000 strings of 100 bytes, consecutive in the heaps.
 fn long_views() -> StringViewArray {
     let strings: Vec<String> = (0..1000).map(|n| format!("{n:0100}")).collect();
     StringViewArray::from_iter_values(strings)
 }
 
 #[test]
-fn batches_that_share_a_heap_bring_it_once() {
-    for queue in [shared(), apart()] {
+fn a_heap_that_batches_share_is_uploaded_once() {
+    for queue in [default_queue(), discrete_queue()] {
         let all: ArrayRef = Arc::new(long_views());
         let parts: Vec<_> = (0..10).map(|part| all.slice(part * 100, 100)).collect();
         let batch = up(&queue, &parts).unwrap();
         let heaps: usize = all.as_string_view().data_buffers().iter().map(|heap| heap.len()).sum();
         assert_eq!(batch.columns()[0].buffers()[1].len(), heaps);
-        assert_same(&down(&queue, &batch).unwrap(), &all, "gathered");
+        assert_same(&down(&queue, &batch).unwrap(), &all, "concatenated");
     }
 }
 
 #[test]
-fn heaps_of_few_used_bytes_are_left_behind() {
-    let queue = apart();
+fn sparse_heaps_are_compacted_before_the_upload() {
+    let queue = discrete_queue();
     let all: ArrayRef = Arc::new(long_views());
     let few = all.slice(500, 10);
     let few = super::data::with_nulls(&few, Some(vec![true, false].into_iter().cycle().take(10).collect::<Vec<_>>().into()));
     let batch = up(&queue, std::slice::from_ref(&few)).unwrap();
     assert_eq!(batch.columns()[0].buffers()[1].len(), 5 * 100);
-    assert_same(&down(&queue, &batch).unwrap(), &few, "packed");
+    assert_same(&down(&queue, &batch).unwrap(), &few, "compacted");
 }
 
 #[test]
-fn a_slice_of_large_strings_brings_down_its_own_bytes() {
+fn a_slice_of_large_strings_downloads_only_its_bytes() {
     for data_type in [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View] {
-        let queue = apart();
+        let queue = discrete_queue();
         let strings: Vec<String> = (0..50_000).map(|n| format!("{n:060}")).collect();
         let array: ArrayRef = Arc::new(StringArray::from(strings));
         let array = arrow::compute::cast(&array, &data_type).unwrap();
@@ -281,8 +281,8 @@ fn a_slice_of_large_strings_brings_down_its_own_bytes() {
 
 #[test]
 fn views_below_nulls_may_be_anything() {
-    // As a kernel may leave them: long, in a buffer that there is not.
-    for queue in [shared(), apart()] {
+    // A kernel may leave a long view with a buffer index out of range.
+    for queue in [default_queue(), discrete_queue()] {
         let array: ArrayRef = Arc::new(long_views().slice(0, 8));
         let batch = up(&queue, std::slice::from_ref(&array)).unwrap();
         let column = &batch.columns()[0];
@@ -299,8 +299,8 @@ fn views_below_nulls_may_be_anything() {
 }
 
 #[test]
-fn columns_that_do_not_hold_together_are_refused() {
-    let queue = shared();
+fn inconsistent_columns_are_refused() {
+    let queue = default_queue();
     let ty = |data_type: DataType, nullable| Arc::new(ColumnType::of(&data_type, nullable).unwrap());
     let bytes = |len| queue.alloc(len).unwrap();
     let long = || ty(DataType::Int64, false);
@@ -328,8 +328,8 @@ fn columns_that_do_not_hold_together_are_refused() {
 }
 
 #[test]
-fn offsets_that_lie_outside_the_heap_are_an_error() {
-    let queue = shared();
+fn offsets_out_of_the_heap_are_an_error() {
+    let queue = default_queue();
     let schema = schema_of(&(Arc::new(StringArray::from(vec!["a"])) as ArrayRef));
     let mut types = natural_types(&schema).unwrap();
     types[0].nullable = false;

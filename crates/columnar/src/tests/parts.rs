@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Downloads of rows that share elements of lists or texts of dictionaries.
+//! Downloads of rows that share elements of lists or strings of dictionaries.
 
 use std::sync::Arc;
 
@@ -13,25 +13,26 @@ use rand::Rng;
 
 use super::data::{Nulls, array, generator, list_types};
 use super::*;
-use crate::download::parts_within;
-use crate::lists::bytes;
-use crate::{Carrier, DeviceColumn, Layout, ones};
+use crate::download::record_batch::parts_within;
+use crate::host_arrays::copied_bytes;
+use crate::upload::transfer::all_valid;
+use crate::{Carrier, DeviceColumn, Layout};
 
-/// The rows of a batch's only column of lists that have these numbers, without their elements being moved.
-fn picked(queue: &Queue, batch: &DeviceBatch, rows: &[u32]) -> DeviceBatch {
+/// Takes rows of a batch's only list column. The result shares the elements.
+fn take_lists(queue: &Queue, batch: &DeviceBatch, rows: &[u32]) -> DeviceBatch {
     let lists = &batch.columns()[0];
-    let words = block_on(queue.read(&lists.buffers()[0], 0..batch.num_rows() * 8)).unwrap();
-    let words = HostBuffer::from_slice_ref(words);
-    let words: Vec<u64> = rows.iter().map(|&row| words.typed_data::<u64>()[row as usize]).collect();
-    let words = queue.upload(Bytes::copy_from_slice(&HostBuffer::from_vec(words))).unwrap();
-    let ones = lists.validity().map(|_| (ones(queue, rows.len()).unwrap(), 0));
+    let pairs = block_on(queue.read(&lists.buffers()[0], 0..batch.num_rows() * 8)).unwrap();
+    let pairs = HostBuffer::from_slice_ref(pairs);
+    let pairs: Vec<u64> = rows.iter().map(|&row| pairs.typed_data::<u64>()[row as usize]).collect();
+    let pairs = queue.upload(Bytes::copy_from_slice(&HostBuffer::from_vec(pairs))).unwrap();
+    let validity = lists.validity().map(|_| (all_valid(queue, rows.len()).unwrap(), 0));
     let elements = lists.elements().cloned();
-    let column = DeviceColumn::try_new(Arc::clone(lists.ty()), rows.len(), vec![words], ones, None, elements).unwrap();
+    let column = DeviceColumn::try_new(Arc::clone(lists.ty()), rows.len(), vec![pairs], validity, None, elements).unwrap();
     DeviceBatch::try_new(Arc::clone(batch.schema()), vec![column], rows.len()).unwrap()
 }
 
-fn parts(queue: &Queue, batch: &DeviceBatch, most_copied: usize) -> Result<Vec<ArrayRef>> {
-    let parts: Vec<RecordBatch> = block_on(parts_within(queue, batch.clone(), most_copied).try_collect())?;
+fn parts(queue: &Queue, batch: &DeviceBatch, max_copied_bytes: usize) -> Result<Vec<ArrayRef>> {
+    let parts: Vec<RecordBatch> = block_on(parts_within(queue, batch.clone(), max_copied_bytes).try_collect())?;
     Ok(parts.iter().map(|part| Arc::clone(part.column(0))).collect())
 }
 
@@ -40,21 +41,21 @@ fn joined(parts: &[ArrayRef]) -> ArrayRef {
 }
 
 #[test]
-fn lists_that_share_elements_come_in_parts_of_bounded_bytes() {
+fn lists_that_share_elements_download_in_parts_of_bounded_bytes() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in list_types() {
             let lists = array(&data_type, 50, Nulls::None, &mut rng);
             let rows: Vec<u32> = (0..400).map(|_| rng.random_range(0..50)).collect();
-            let batch = picked(&queue, &up(&queue, &[Arc::clone(&lists)]).unwrap(), &rows);
-            // Not arrow's `take`, which gives no rows of lists without elements.
+            let batch = take_lists(&queue, &up(&queue, &[Arc::clone(&lists)]).unwrap(), &rows);
+            // Arrow's `take` loses the rows of lists without elements.
             let expected = joined(&rows.iter().map(|row| lists.slice(*row as usize, 1)).collect::<Vec<_>>());
-            for most_copied in [0, 100, 1 << 20] {
-                let case = format!("{data_type} in parts of {most_copied} bytes");
-                let parts = parts(&queue, &batch, most_copied).unwrap();
-                let copied = bytes(&expected, 0..expected.len());
-                // Rows that lie one behind another are no copies, and some do by chance.
-                if most_copied == 100 && copied > 10_000 {
+            for max_copied_bytes in [0, 100, 1 << 20] {
+                let case = format!("{data_type} in parts of {max_copied_bytes} bytes");
+                let parts = parts(&queue, &batch, max_copied_bytes).unwrap();
+                let copied = copied_bytes(&expected, 0..expected.len());
+                // Rows that happen to be consecutive need no copies.
+                if max_copied_bytes == 100 && copied > 10_000 {
                     assert!(parts.len() > copied / 1000, "{case}: {} parts of {copied} bytes", parts.len());
                 }
                 assert_same(&joined(&parts), &expected, &case);
@@ -65,11 +66,11 @@ fn lists_that_share_elements_come_in_parts_of_bounded_bytes() {
 
 #[test]
 fn one_row_is_never_too_large() {
-    let queue = shared();
+    let queue = default_queue();
     let elements = array(&DataType::Int64, 1000, Nulls::None, &mut generator());
     let field = Arc::new(Field::new("item", DataType::Int64, true));
     let list: ArrayRef = Arc::new(ListArray::new(field, OffsetBuffer::from_lengths([1000]), Arc::clone(&elements), None));
-    let batch = picked(&queue, &up(&queue, &[list]).unwrap(), &[0, 0, 0]);
+    let batch = take_lists(&queue, &up(&queue, &[list]).unwrap(), &[0, 0, 0]);
     let parts = parts(&queue, &batch, 8).unwrap();
     assert_eq!(parts.len(), 3);
     for part in &parts {
@@ -78,25 +79,25 @@ fn one_row_is_never_too_large() {
 }
 
 #[test]
-fn texts_of_dictionaries_come_in_parts_of_bounded_bytes() {
-    for queue in [shared(), apart()] {
+fn strings_of_dictionaries_download_in_parts_of_bounded_bytes() {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in [DataType::Utf8, DataType::LargeUtf8, DataType::Binary] {
-            let texts = StringArray::from_iter((0..1000).map(|row| (row % 7 != 3).then(|| "word".repeat(row % 5))));
-            let texts = cast(&texts, &data_type).unwrap();
-            let schema = schema_of(&texts);
+            let strings = StringArray::from_iter((0..1000).map(|row| (row % 7 != 3).then(|| "word".repeat(row % 5))));
+            let strings = cast(&strings, &data_type).unwrap();
+            let schema = schema_of(&strings);
             let mut types = natural_types(&schema).unwrap();
             types[0].layout = Layout::Dictionary { codes: Carrier::I32, values: Box::new(types[0].layout.clone()) };
-            let batch = upload(&queue, &schema, &types, &[batch_of(&texts)]).unwrap();
+            let batch = upload(&queue, &schema, &types, &[batch_of(&strings)]).unwrap();
             let parts = parts(&queue, &batch, 100).unwrap();
             assert!(parts.len() > 60, "{} parts of {data_type}", parts.len());
-            assert_same(&joined(&parts), &texts, &data_type);
+            assert_same(&joined(&parts), &strings, &data_type);
         }
     }
 }
 
 #[test]
-fn no_rows_are_no_parts() {
-    let queue = shared();
+fn an_empty_batch_has_no_parts() {
+    let queue = default_queue();
     let batch = up(&queue, &[array(&DataType::Int64, 3, Nulls::None, &mut generator())]).unwrap();
     assert!(parts(&queue, &batch.slice(1, 0), 8).unwrap().is_empty());
     assert_eq!(parts(&queue, &batch, 0).unwrap().len(), 1);

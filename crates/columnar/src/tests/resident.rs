@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resident tables: the types they find, and that no value changes.
+//! Resident tables: narrowed types, statistics and unchanged values.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, Schema, i256};
 use rand::Rng;
 
-use super::data::{Nulls, array, dictionary_types, few_strings, generator, pieces, plain_types};
+use super::data::{Nulls, array, dictionary_types, few_strings, generator, plain_types, random_chunks};
 use super::*;
 use crate::{Carrier, ColumnType, Error, Layout, Resident, ResidentBuilder};
 
@@ -53,11 +53,11 @@ fn decimals(values: impl IntoIterator<Item = Option<i128>>) -> ArrayRef {
 #[test]
 fn no_type_changes_a_value() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in plain_types().into_iter().chain(dictionary_types()) {
             for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                 let array = array(&data_type, 700, nulls, &mut rng);
-                let table = build(&queue, rng.random_range(1..400), &pieces(&array, &mut rng)).unwrap();
+                let table = build(&queue, rng.random_range(1..400), &random_chunks(&array, &mut rng)).unwrap();
                 let case = format!("{data_type}, {nulls:?}");
                 assert_eq!(table.statistics[0].null_count, Some(array.logical_null_count()), "{case}");
                 assert_eq!(table.types[0].nullable, array.logical_null_count() > 0, "{case}");
@@ -69,7 +69,7 @@ fn no_type_changes_a_value() {
 
 #[test]
 fn batches_have_the_rows_asked_for() {
-    let queue = shared();
+    let queue = default_queue();
     let array: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1050));
     let table = build(&queue, 100, &[array.slice(0, 30), array.slice(30, 1000), array.slice(1030, 20)]).unwrap();
     let rows: Vec<_> = table.batches.iter().map(DeviceBatch::num_rows).collect();
@@ -79,13 +79,13 @@ fn batches_have_the_rows_asked_for() {
 
 #[test]
 fn decimals_take_the_narrowest_carrier_of_the_whole_table() {
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         let small = decimals([Some(1), Some(-2_000_000_000)]);
         let table = build(&queue, 2, std::slice::from_ref(&small)).unwrap();
         assert!(fixed(Carrier::I32, &table.types[0]) && !table.types[0].nullable, "{:?}", table.types);
         assert_eq!(table.types[0].bounds, Some((-(1 << 31), 1)));
 
-        // A wider value and a NULL come later: what is there already is laid out anew.
+        // A wider value and a NULL arrive later, so the first batch is converted.
         let wide = decimals([Some(1 << 40), None]);
         let table = build(&queue, 2, &[small.clone(), wide.clone()]).unwrap();
         assert!(fixed(Carrier::I64, &table.types[0]) && table.types[0].nullable, "{:?}", table.types);
@@ -102,7 +102,7 @@ fn decimals_take_the_narrowest_carrier_of_the_whole_table() {
 fn decimals_of_256_bits_take_the_narrowest_carrier_too() {
     let of = |values: &[Option<i256>]| Arc::new(Decimal256Array::from(values.to_vec())) as ArrayRef;
     let power = |bits: u8| Some(i256::ONE << bits);
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         let mut arrays = vec![];
         for (value, carrier) in [
             (power(30), Carrier::I32),
@@ -122,8 +122,8 @@ fn decimals_of_256_bits_take_the_narrowest_carrier_too() {
 }
 
 #[test]
-fn validity_comes_late_where_nulls_do() {
-    for queue in [shared(), apart()] {
+fn a_late_null_gives_earlier_batches_a_validity_bitmap() {
+    for queue in [default_queue(), discrete_queue()] {
         let parts: Vec<ArrayRef> = vec![
             Arc::new(Int32Array::from(vec![1, 2, 3])),
             Arc::new(Int32Array::from(vec![Some(4), None, Some(6)])),
@@ -140,17 +140,19 @@ fn validity_comes_late_where_nulls_do() {
 fn few_strings_share_one_dictionary() {
     use DataType::*;
     let mut rng = generator();
-    let own = |key: DataType, value: DataType| Dictionary(Box::new(key), Box::new(value));
-    for queue in [shared(), apart()] {
-        for data_type in [Utf8, LargeUtf8, Utf8View, own(Int32, Utf8), own(UInt8, LargeUtf8), own(Int16, Utf8View)] {
+    let dictionary = |key: DataType, value: DataType| Dictionary(Box::new(key), Box::new(value));
+    for queue in [default_queue(), discrete_queue()] {
+        for data_type in
+            [Utf8, LargeUtf8, Utf8View, dictionary(Int32, Utf8), dictionary(UInt8, LargeUtf8), dictionary(Int16, Utf8View)]
+        {
             for (distinct, carrier) in [(5, Carrier::U8), (120, Carrier::U8), (1000, Carrier::U16)] {
-                if data_type == own(UInt8, LargeUtf8) && distinct > 256 {
+                if data_type == dictionary(UInt8, LargeUtf8) && distinct > 256 {
                     continue;
                 }
                 let array = few_strings(&data_type, distinct, 3 * distinct, &mut rng);
                 let array =
                     super::data::with_nulls(&array, Some((0..array.len()).map(|row| row % 11 != 10).collect::<Vec<_>>().into()));
-                let table = build(&queue, distinct / 2 + 1, &pieces(&array, &mut rng)).unwrap();
+                let table = build(&queue, distinct / 2 + 1, &random_chunks(&array, &mut rng)).unwrap();
                 let case = format!("{distinct} of {data_type}");
                 let known = table.statistics[0].distinct_count.unwrap();
                 assert!(known <= distinct && known > distinct / 2, "{case}: {known}");
@@ -166,9 +168,9 @@ fn few_strings_share_one_dictionary() {
 }
 
 #[test]
-fn many_strings_end_their_dictionary() {
+fn too_many_distinct_strings_drop_the_dictionary() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in [DataType::Utf8, DataType::Utf8View] {
             let few = few_strings(&data_type, 10, 500, &mut rng);
             let many: Vec<String> = (0..1025).map(|n| format!("another {n}")).collect();
@@ -182,9 +184,9 @@ fn many_strings_end_their_dictionary() {
 }
 
 #[test]
-fn extending_leaves_the_table_as_it_was() {
+fn extending_does_not_change_the_table() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         let first = few_strings(&DataType::Utf8View, 200, 1000, &mut rng);
         let before = build(&queue, 300, std::slice::from_ref(&first)).unwrap();
         let second: ArrayRef = Arc::new(StringViewArray::from_iter((0..600).map(|n| (n % 5 != 0).then(|| format!("new {n}")))));
@@ -194,9 +196,9 @@ fn extending_leaves_the_table_as_it_was() {
         assert_eq!(codes(&after.types[0]), Some(Carrier::U16));
         assert!(!before.types[0].nullable && after.types[0].nullable);
         assert_same(&all(&queue, &after), &concat(&[&first, &second]).unwrap(), "extended");
-        assert_same(&all(&queue, &before), &first, "as it was");
+        assert_same(&all(&queue, &before), &first, "unchanged");
 
-        // Nothing new keeps the very same buffers.
+        // Without new rows both tables share the buffers.
         let same = push(ResidentBuilder::extending(&queue, &before), &[]).unwrap();
         let buffer = |table: &Resident| table.batches[0].columns()[0].buffers()[0].clone();
         assert!(buffer(&same).same(&buffer(&before)));
@@ -206,7 +208,7 @@ fn extending_leaves_the_table_as_it_was() {
 
 #[test]
 fn statistics_are_exact() {
-    let queue = shared();
+    let queue = default_queue();
     let one = |array: ArrayRef, batch_rows: usize| build(&queue, batch_rows, &[array]).unwrap().statistics.remove(0);
     let dates = one(Arc::new(Date32Array::from(vec![Some(3), None, Some(-7), Some(5)])), 2);
     assert_eq!((dates.null_count, dates.distinct_count), (Some(1), None));
@@ -221,7 +223,7 @@ fn statistics_are_exact() {
     let decimal = one(decimals([Some(5), Some(1 << 70)]), 1);
     assert_same(&decimal.max.unwrap(), &decimals([Some(1 << 70)]), "max");
 
-    // NaN has no place among least and greatest, wherever it comes.
+    // A column with NaN has no minimum or maximum.
     for values in [[f64::NAN, 1.0], [1.0, f64::NAN]] {
         let floats = one(Arc::new(Float64Array::from(values.to_vec())), 1);
         assert!(floats.min.is_none() && floats.max.is_none());
@@ -232,7 +234,7 @@ fn statistics_are_exact() {
 
 #[test]
 fn integers_have_bounds() {
-    let queue = shared();
+    let queue = default_queue();
     let array: ArrayRef = Arc::new(Int64Array::from(vec![3, 1000]));
     let table = build(&queue, 1, &[array]).unwrap();
     assert_eq!((table.types[0].bounds, &table.types[0].layout), (Some((0, 1023)), &Layout::Fixed(Carrier::I64)));
@@ -240,7 +242,7 @@ fn integers_have_bounds() {
 
 #[test]
 fn an_empty_table_keeps_its_natural_types() {
-    let queue = shared();
+    let queue = default_queue();
     let array = arrow::array::new_empty_array(&DataType::Decimal128(15, 2));
     let table = build(&queue, 10, &[array]).unwrap();
     assert_eq!(table.types, natural_types(&table.schema).unwrap());
@@ -251,7 +253,7 @@ fn an_empty_table_keeps_its_natural_types() {
 
 #[test]
 fn a_non_nullable_column_refuses_nulls() {
-    let queue = shared();
+    let queue = default_queue();
     let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, false)]));
     let mut builder = ResidentBuilder::try_new(&queue, &schema).unwrap().with_batch_rows(1);
     let batch: RecordBatch = batch_of(&(Arc::new(Int32Array::from(vec![None::<i32>])) as ArrayRef));
@@ -262,7 +264,7 @@ fn a_non_nullable_column_refuses_nulls() {
 #[test]
 fn batches_on_the_device_make_a_table_that_grows() {
     let mut rng = generator();
-    let queue = shared();
+    let queue = default_queue();
     for data_type in plain_types().into_iter().chain(dictionary_types()) {
         let (first, more) = (array(&data_type, 300, Nulls::Some, &mut rng), array(&data_type, 200, Nulls::Some, &mut rng));
         let batch = up(&queue, std::slice::from_ref(&first)).unwrap();
@@ -286,8 +288,8 @@ fn batches_on_the_device_make_a_table_that_grows() {
 }
 
 #[test]
-fn large_batches_on_the_device_are_cut() {
-    let queue = shared();
+fn large_batches_on_the_device_are_sliced() {
+    let queue = default_queue();
     let rows = Resident::BATCH_ROWS + 1;
     let array: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
     let batch = up(&queue, std::slice::from_ref(&array)).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes up comes back, exactly.
+//! Exact round trips through device memory.
 
 use std::sync::Arc;
 
@@ -9,9 +9,12 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use futures::executor::block_on;
 use rand::Rng;
 
-use super::data::{Nulls, array, dictionaries_of_plain_types, dictionary_types, generator, list_types, pieces, plain_types};
+use super::data::{
+    Nulls, array, dictionaries_of_plain_types, dictionary_types, generator, list_types, plain_types, random_chunks,
+};
 use super::*;
-use crate::{Error, ones};
+use crate::Error;
+use crate::upload::transfer::all_valid;
 
 const SLICES: [usize; 5] = [0, 1, 7, 8, 33];
 
@@ -20,9 +23,9 @@ fn every_type() -> Vec<DataType> {
 }
 
 #[test]
-fn every_type_comes_back() {
+fn every_type_round_trips() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in every_type() {
             for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                 for (len, slice) in [0, 1, 31, 257].into_iter().flat_map(|len| SLICES.map(|slice| (len, slice))) {
@@ -38,13 +41,13 @@ fn every_type_comes_back() {
 }
 
 #[test]
-fn dictionaries_of_every_type_come_back() {
+fn dictionaries_of_every_type_round_trip() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in dictionaries_of_plain_types() {
             for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                 let array = array(&data_type, 300, nulls, &mut rng).slice(9, 290);
-                for parts in [vec![Arc::clone(&array)], pieces(&array, &mut rng)] {
+                for parts in [vec![Arc::clone(&array)], random_chunks(&array, &mut rng)] {
                     let batch = up(&queue, &parts).unwrap();
                     assert_same(&down(&queue, &batch).unwrap(), &array, format!("{data_type}, {nulls:?}"));
                 }
@@ -54,13 +57,13 @@ fn dictionaries_of_every_type_come_back() {
 }
 
 #[test]
-fn every_type_comes_back_in_large_batches() {
+fn every_type_round_trips_in_large_batches() {
     let mut rng = generator();
     let len = (1 << 17) + 1;
-    let queues = [shared(), apart()];
+    let queues = [default_queue(), discrete_queue()];
     for data_type in every_type() {
         for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
-            // Copies of a smaller array, which is quicker to make up.
+            // Copies of a smaller array are quicker to generate.
             let part = array(&data_type, 4099, nulls, &mut rng);
             let all = concat(&vec![&*part as &dyn Array; 33]).unwrap();
             for queue in &queues {
@@ -76,13 +79,13 @@ fn every_type_comes_back_in_large_batches() {
 #[test]
 fn several_host_batches_become_one() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in every_type() {
             for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                 let mut parts = vec![];
                 for nulls in [nulls, Nulls::None, nulls] {
                     let array = array(&data_type, 300, nulls, &mut rng);
-                    parts.extend(pieces(&array, &mut rng));
+                    parts.extend(random_chunks(&array, &mut rng));
                 }
                 let expected = concat(&parts.iter().map(|part| &**part as &dyn Array).collect::<Vec<_>>());
                 let expected = expected.unwrap_or_else(|error| panic!("{data_type}: {error}"));
@@ -97,7 +100,7 @@ fn several_host_batches_become_one() {
 #[test]
 fn slices_on_the_device_are_slices_on_the_host() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in every_type() {
             for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                 let array = array(&data_type, 257 + 3, nulls, &mut rng).slice(3, 257);
@@ -117,7 +120,7 @@ fn slices_on_the_device_are_slices_on_the_host() {
 
 #[test]
 fn batches_without_columns_keep_their_rows() {
-    let queue = shared();
+    let queue = default_queue();
     let schema = Arc::new(Schema::empty());
     let options = RecordBatchOptions::new().with_row_count(Some(7));
     let host = RecordBatch::try_new_with_options(Arc::clone(&schema), vec![], &options).unwrap();
@@ -128,7 +131,7 @@ fn batches_without_columns_keep_their_rows() {
 
 #[test]
 fn projections_share_and_reorder_columns() {
-    let queue = shared();
+    let queue = default_queue();
     let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, false), Field::new("b", DataType::Utf8View, true)]));
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int64Array::from(vec![1, 2, 3])),
@@ -144,8 +147,8 @@ fn projections_share_and_reorder_columns() {
 }
 
 #[test]
-fn a_single_batch_is_not_copied_where_memory_is_shared() {
-    let Some(queue) = sharing() else { return };
+fn a_single_batch_is_not_copied_with_unified_memory() {
+    let Some(queue) = unified_queue() else { return };
     let array: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1000));
     let batch = up(&queue, &[array.slice(5, 900)]).unwrap();
     let address = array.as_primitive::<Int64Type>().values()[5..].as_ptr() as usize;
@@ -155,15 +158,15 @@ fn a_single_batch_is_not_copied_where_memory_is_shared() {
 }
 
 #[test]
-fn columns_without_nulls_share_one_bitmap_of_ones() {
-    if let Some(queue) = sharing() {
+fn columns_without_nulls_share_one_validity_bitmap() {
+    if let Some(queue) = unified_queue() {
         let array: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1000));
         let (one, other) = (up(&queue, &[array.slice(0, 300)]).unwrap(), up(&queue, &[array.slice(7, 200)]).unwrap());
         let host = |batch: &DeviceBatch| batch.columns()[0].validity().unwrap().0.raw().host;
         assert_eq!(host(&one), host(&other));
     }
-    for queue in [shared(), apart()] {
-        let bits = ones(&queue, 1001).unwrap();
+    for queue in [default_queue(), discrete_queue()] {
+        let bits = all_valid(&queue, 1001).unwrap();
         assert!(bits.len() >= 126);
         let bytes = block_on(queue.read(&bits, 0..126)).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 0xff));
@@ -171,8 +174,8 @@ fn columns_without_nulls_share_one_bitmap_of_ones() {
 }
 
 #[test]
-fn nulls_in_a_non_nullable_column_name_it() {
-    let queue = shared();
+fn nulls_in_a_non_nullable_column_are_refused_by_name() {
+    let queue = default_queue();
     let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, true)]));
     let mut types = natural_types(&schema).unwrap();
     types[0].nullable = false;
@@ -185,7 +188,7 @@ fn nulls_in_a_non_nullable_column_name_it() {
 }
 
 #[test]
-fn types_without_a_device_form_are_named() {
+fn unsupported_types_are_named() {
     let item = Arc::new(Field::new("item", DataType::Int32, true));
     let structs = DataType::Struct(vec![Arc::clone(&item)].into());
     let list = DataType::List(Arc::new(Field::new("item", structs.clone(), true)));
@@ -198,7 +201,7 @@ fn types_without_a_device_form_are_named() {
 
 #[test]
 fn batches_of_another_type_are_refused() {
-    let queue = shared();
+    let queue = default_queue();
     let (ints, strings) = (array(&DataType::Int32, 3, Nulls::None, &mut generator()), StringViewArray::from(vec!["a"]));
     let schema = schema_of(&ints);
     let strings: ArrayRef = Arc::new(strings);

@@ -21,29 +21,32 @@ use datafusion::prelude::DataFrame;
 use device::{Context, Queue};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
-use kernels::ops::ArrowForm;
+use kernels::ops::ArrowLayout;
 use tokio::runtime::Handle;
 
-use super::{of_device, of_query};
+use super::{exchange_error, query_error};
+use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::{DeviceToHostExec, HostToDeviceExec};
-use crate::run::{columnar_error, op_error};
-use crate::runtime::{device_error, kernel_options, task_context};
+use crate::session::{kernel_options, task_context};
 
-/// Batches that a query may be ahead of a foreign consumer, beside the one that it is making.
+/// Batches that a query may be ahead of a foreign consumer, beside the one that it computes.
 const AHEAD: usize = 1;
 
-/// Who makes the arrays, for messages.
+/// The name in errors.
 const RESULT: &str = "DeviceResult";
 
-/// The rows of a query as they lie on the device: nothing is downloaded.
+/// The rows of a query on the device: nothing is downloaded.
 ///
-/// As a [`Stream`] it gives [`DeviceBatch`]es, within the tokio runtime of the session; those of a `UNION` may lie in
-/// different layouts, which each [column](columnar::DeviceColumn::ty) tells. For others it becomes an
-/// [`ArrowDeviceArrayStream`](Self::into_device_stream) or is [pushed](Self::push_into) into an async handler; these may be
-/// read on any thread that does not run the runtime's tasks (within tokio, in `spawn_blocking`: a pull blocks). Dropping either
-/// stops the query and gives its memory back.
+/// - As a [`Stream`] it gives [`DeviceBatch`]es, within the session's tokio runtime. Batches of a
+///   `UNION` may have different layouts: see each [column's type](columnar::DeviceColumn::ty).
+/// - [`into_device_stream`](Self::into_device_stream) makes an `ArrowDeviceArrayStream`.
+/// - [`push_into`](Self::push_into) pushes into an async handler.
 ///
-/// What a plan computes on the host at its end is uploaded; with `device.fallback = 'error'` there is no such plan.
+/// Read the latter two on a thread that does not run the runtime's tasks, since a pull blocks:
+/// within tokio, in `spawn_blocking`. Dropping them stops the query and releases its memory.
+///
+/// A plan that ends on the host is uploaded. With `device.fallback = 'error'` there is no such
+/// plan.
 ///
 /// # Examples
 /// ```
@@ -67,8 +70,8 @@ const RESULT: &str = "DeviceResult";
 pub struct DeviceResult {
     schema: SchemaRef,
     context: Context,
-    /// Each with what brings it into the layouts of its Arrow types: the parts of a union lie differently.
-    batches: BoxStream<'static, Result<(Arc<ArrowForm>, DeviceBatch)>>,
+    /// Each with its conversion to Arrow layouts: the inputs of a union have different layouts.
+    batches: BoxStream<'static, Result<(Arc<ArrowLayout>, DeviceBatch)>>,
     runtime: Handle,
 }
 
@@ -76,13 +79,13 @@ impl DeviceResult {
     /// Plans a query and starts it.
     ///
     /// # Errors
-    /// The planner's; or if the session has no device, or this is called outside of a tokio runtime.
+    /// The planner's; if the session has no device; or outside of a tokio runtime.
     pub async fn try_new(rows: DataFrame) -> Result<Self> {
         let task = Arc::new(rows.task_ctx());
         Self::execute(rows.create_physical_plan().await?, task)
     }
 
-    /// Starts a plan, all partitions of it, one beside the other.
+    /// Starts all partitions of a plan.
     ///
     /// # Errors
     /// As [`try_new`](Self::try_new).
@@ -103,15 +106,15 @@ impl DeviceResult {
                     &uploaded
                 }
             };
-            let form = ArrowForm::try_new(Arc::clone(&schema), top.types().to_vec(), top.options().clone());
-            let form = Arc::new(form.map_err(|error| op_error(RESULT, error))?);
+            let conversion = ArrowLayout::try_new(Arc::clone(&schema), top.types().to_vec(), top.options().clone());
+            let conversion = Arc::new(conversion.map_err(|error| op_error(RESULT, error))?);
             for partition in 0..top.properties().partitioning.partition_count() {
-                let (schema, form) = (Arc::clone(&schema), Arc::clone(&form));
+                let (schema, conversion) = (Arc::clone(&schema), Arc::clone(&conversion));
                 let of_result = move |batch: Result<DeviceBatch>| {
                     let batch = batch?;
-                    // The parts of a union have names of their own.
+                    // Inputs of a union have other column names.
                     let batch = DeviceBatch::try_new(Arc::clone(&schema), batch.columns().to_vec(), batch.num_rows());
-                    Ok((Arc::clone(&form), batch.map_err(|error| columnar_error(RESULT, error))?))
+                    Ok((Arc::clone(&conversion), batch.map_err(|error| columnar_error(RESULT, error))?))
                 };
                 batches.push(top.execute_device(partition, Arc::clone(&task))?.map(of_result));
             }
@@ -119,7 +122,7 @@ impl DeviceResult {
         Ok(Self { schema, context, batches: stream::select_all(batches).boxed(), runtime })
     }
 
-    /// Ends with an error, instead of its next batch, once `cancelled` is ready; the query stops then.
+    /// Stops the query with an error when `cancelled` is ready.
     ///
     /// # Examples
     /// ```
@@ -138,7 +141,7 @@ impl DeviceResult {
     /// # datafusion::common::Result::<()>::Ok(())
     /// ```
     pub fn cancelled_by(mut self, cancelled: impl Future<Output = ()> + Send + 'static) -> Self {
-        // Nothing once the query has been stopped.
+        // `None` after the query was stopped.
         let mut query = Some((self.batches, Box::pin(cancelled)));
         let next = move |cx: &mut TaskPoll<'_>| {
             let Some((batches, cancelled)) = &mut query else { return Poll::Ready(None) };
@@ -157,28 +160,28 @@ impl DeviceResult {
         &self.schema
     }
 
-    /// The device that has the rows.
+    /// The device of the rows.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Gives the rows away as a stream for C, which blocks the thread that pulls until there is a batch.
+    /// The rows as a stream for C. A pull blocks its thread until there is a batch.
     ///
     /// # Errors
     /// If C cannot express the schema, or the device refuses a queue.
     pub fn into_device_stream(self) -> Result<FFI_ArrowDeviceArrayStream> {
-        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
-        export_stream(&field, device_type, self.into_arrays()?).map_err(of_query)
+        let (field, device_type) = (self.field(), exchange::exported_device(self.context.info()).0);
+        export_stream(&field, device_type, self.into_arrays()?).map_err(query_error)
     }
 
-    /// Pushes the rows into a handler, as many batches as it asks for. Ends once it has called the handler's `release`.
+    /// Pushes batches into a handler as it requests them, then calls its `release`.
     ///
-    /// Failures are told to the handler.
+    /// The handler gets errors of the query.
     pub async fn push_into(self, handler: AsyncHandler) {
-        let (field, device_type) = (self.field(), exchange::home(self.context.info()).0);
+        let (field, device_type) = (self.field(), exchange::exported_device(self.context.info()).0);
         let arrays = match self.into_arrays() {
             Ok(arrays) => arrays.boxed(),
-            Err(error) => stream::iter([Err(of_device(&error))]).boxed(),
+            Err(error) => stream::iter([Err(exchange_error(&error))]).boxed(),
         };
         produce(arrays, &field, device_type, handler, ProduceOptions::default()).await;
     }
@@ -187,7 +190,8 @@ impl DeviceResult {
         schema::batch_field(&self.schema)
     }
 
-    /// The rows as device arrays. The query runs in a task of the session's runtime, wherever the arrays are taken.
+    /// The rows as device arrays. The query runs in a task of the session's runtime, whichever
+    /// thread reads.
     fn into_arrays(self) -> Result<impl Stream<Item = arrow_device::Result<FFI_ArrowDeviceArray>> + Send + use<>> {
         let queue = self.context.queue().map_err(|error| device_error(RESULT, error))?;
         let (sender, receiver) = tokio::sync::mpsc::channel(AHEAD);
@@ -195,26 +199,26 @@ impl DeviceResult {
         let mut tasks = JoinSet::new();
         let forward = async move {
             while let Some(batch) = batches.next().await {
-                let (form, batch) = match batch {
+                let (conversion, batch) = match batch {
                     Ok(batch) => batch,
                     Err(error) => {
-                        // The consumer may be gone: nobody waits for the error.
-                        _ = sender.send(Err(of_device(&error))).await;
+                        // The consumer may be gone.
+                        _ = sender.send(Err(exchange_error(&error))).await;
                         return;
                     }
                 };
-                for piece in batch.pieces(form.most_rows()) {
-                    let array = export(&form, &queue, &piece).await.map_err(|error| of_device(&error));
+                for chunk in batch.chunks(conversion.max_rows()) {
+                    let array = export(&conversion, &queue, &chunk).await.map_err(|error| exchange_error(&error));
                     let failed = array.is_err();
                     if sender.send(array).await.is_err() || failed {
                         return;
                     }
                 }
             }
-            // Work of the exports that failed after they were handed out.
+            // Exports may fail after their arrays were sent.
             if let Err(error) = queue.finish().await {
-                // The consumer may be gone: nobody waits for the error.
-                _ = sender.send(Err(of_device(&device_error(RESULT, error)))).await;
+                // The consumer may be gone.
+                _ = sender.send(Err(exchange_error(&device_error(RESULT, error)))).await;
             }
         };
         tasks.spawn_on(forward, &self.runtime);
@@ -222,7 +226,7 @@ impl DeviceResult {
             if let Some(array) = receiver.recv().await {
                 return Some((array, (receiver, tasks)));
             }
-            // A task that panicked, or whose runtime is gone, closes its end of the channel without a word.
+            // A task that panicked, or whose runtime is gone, closes its channel without an error.
             let ended = tasks.join_next().await?;
             let error = ended.err()?;
             Some((Err(Error::Other(format!("{RESULT}: the query's task failed: {error}"))), (receiver, tasks)))
@@ -238,12 +242,12 @@ impl Stream for DeviceResult {
     }
 }
 
-async fn export(form: &ArrowForm, queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
-    let batch = form.run(queue, batch).await.map_err(|error| op_error(RESULT, error))?;
+async fn export(conversion: &ArrowLayout, queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray> {
+    let batch = conversion.run(queue, batch).await.map_err(|error| op_error(RESULT, error))?;
     exchange::export(queue, &batch).map_err(|error| columnar_error(RESULT, error))
 }
 
-/// What lies below operators that only bring partitions together, which the result does itself.
+/// The plans below operators that only merge partitions, as the result does itself.
 fn parts(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn ExecutionPlan>> {
     let gathers = plan.is::<CoalescePartitionsExec>() && plan.fetch().is_none();
     match gathers || plan.is::<UnionExec>() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the arrays of a stream table come from: once, or anew for each scan.
+//! Sources of stream tables: one stream, or a new stream for each scan.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,24 +10,24 @@ use datafusion::common::{Result, exec_err};
 use futures::Stream;
 use parking_lot::Mutex;
 
-/// Device arrays as they come in.
+/// Device arrays of another library.
 pub(crate) type ImportedArrayStream = Pin<Box<dyn Stream<Item = arrow_device::Result<ImportedArray>> + Send>>;
 
 /// Makes a new stream for each scan.
-pub(super) type Factory = Box<dyn Fn() -> Result<ImportedArrayStream> + Send + Sync>;
+pub(super) type StreamFactory = Box<dyn Fn() -> Result<ImportedArrayStream> + Send + Sync>;
 
 /// The arrays behind a table.
 pub(crate) struct Source {
-    /// What EXPLAIN calls it.
+    /// Name in EXPLAIN.
     name: &'static str,
     schema: SchemaRef,
     arrays: Arrays,
 }
 
 enum Arrays {
-    /// `None` once they have been read.
+    /// `None` after they were read.
     Once(Mutex<Option<ImportedArrayStream>>),
-    Each(Factory),
+    PerScan(StreamFactory),
 }
 
 impl fmt::Debug for Source {
@@ -41,16 +41,16 @@ impl Source {
         Source { name, schema, arrays: Arrays::Once(Mutex::new(Some(arrays))) }
     }
 
-    pub fn each(name: &'static str, schema: SchemaRef, factory: Factory) -> Self {
-        Source { name, schema, arrays: Arrays::Each(factory) }
+    pub fn each(name: &'static str, schema: SchemaRef, factory: StreamFactory) -> Self {
+        Source { name, schema, arrays: Arrays::PerScan(factory) }
     }
 
-    /// What EXPLAIN calls it.
+    /// Name in EXPLAIN.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Of all arrays.
+    /// The schema of all arrays.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -58,10 +58,10 @@ impl Source {
     /// The arrays of one scan.
     ///
     /// # Errors
-    /// The factory's; or if the one stream that there is has been read.
+    /// The factory's; or if the one stream was read before.
     pub fn open(&self) -> Result<ImportedArrayStream> {
         match &self.arrays {
-            Arrays::Each(factory) => factory(),
+            Arrays::PerScan(factory) => factory(),
             Arrays::Once(stream) => match stream.lock().take() {
                 Some(stream) => Ok(stream),
                 None => exec_err!(

@@ -13,20 +13,21 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 
-use super::of_query;
+use super::query_error;
 use super::source::{ImportedArrayStream, Source};
 use crate::exec::DeviceStreamExec;
 
-/// Arrays that a pull stream may be ahead of the kernels.
+/// Arrays that a pull stream reads ahead of the kernels.
 const READ_AHEAD: usize = 2;
 
-/// A table over an `ArrowDeviceArrayStream`: device arrays that somebody else produces, read in place.
+/// A table over an `ArrowDeviceArrayStream` of another library, read in place.
 ///
-/// Its rows must be memory of the session's device, or of the host, which is uploaded. Only the columns that a query names
-/// are touched; filters are fused into the kernels that read them, and a limit stops the stream.
+/// - The rows must be memory of the session's device, or of the host, which is uploaded.
+/// - Only the columns of a query are read. Filters are fused into the kernels that read them.
+/// - A limit stops the stream.
 ///
 /// # Examples
-/// SQL over batches of another library; here arrow-rs's own:
+/// SQL over batches of another library, here of arrow-rs:
 /// ```
 /// # tokio::runtime::Runtime::new()?.block_on(async {
 /// use std::sync::Arc;
@@ -56,7 +57,7 @@ pub struct DeviceStreamTable {
 }
 
 impl DeviceStreamTable {
-    /// A table of the rows of one stream, which one scan can read; a second one is an error. A thread of its own begins to
+    /// A table of one stream, which one scan can read; another scan is an error. A thread begins to
     /// pull at once, a few arrays ahead of the scan.
     ///
     /// # Errors
@@ -66,8 +67,8 @@ impl DeviceStreamTable {
         Ok(Self { source: Arc::new(Source::once("ArrowDeviceArrayStream", schema, pulled(reader)?)) })
     }
 
-    /// A table whose every scan reads a new stream that `factory` makes, each of `schema`. A scan fails if `factory` does, or
-    /// if its stream has another schema.
+    /// A table that reads a new stream of `factory` in each scan. A scan fails if the factory does,
+    /// or if the stream's schema is not `schema`.
     pub fn from_factory(
         schema: SchemaRef,
         factory: impl Fn() -> Result<ArrowDeviceArrayStreamReader> + Send + Sync + 'static,
@@ -85,22 +86,22 @@ impl DeviceStreamTable {
     }
 }
 
-/// A table over an async device stream: device arrays that a producer pushes, as fast as the query reads them.
+/// A table over an async device stream, which a producer pushes as fast as the query reads.
 ///
-/// One scan can read it; a second one is an error. Where its rows may lie, and what is read of them, is as for
-/// [`DeviceStreamTable`]. A query that ends early, or fails, cancels the producer.
+/// One scan can read it; another scan is an error. Memory and columns are as for
+/// [`DeviceStreamTable`]. A query that fails or ends early cancels the producer.
 #[derive(Debug)]
 pub struct AsyncDeviceStreamTable {
     source: Arc<Source>,
 }
 
 impl AsyncDeviceStreamTable {
-    /// A table of the rows of a stream. Waits for its schema.
+    /// A table of a stream. Waits for the schema.
     ///
     /// # Errors
     /// The producer's; also if its arrays are not record batches.
     pub async fn try_new(mut stream: AsyncDeviceStream) -> Result<Self> {
-        let schema = stream.schema().await.map_err(of_query)?;
+        let schema = stream.schema().await.map_err(query_error)?;
         Ok(Self { source: Arc::new(Source::once("ArrowAsyncDeviceStream", schema, stream.boxed())) })
     }
 }
@@ -111,9 +112,9 @@ fn schema_of(reader: &ArrowDeviceArrayStreamReader) -> Result<SchemaRef> {
         .ok_or_else(|| plan_datafusion_err!("a table needs a stream of record batches, got one of {}", reader.data_type()))
 }
 
-/// The arrays of a pull stream, whose blocking calls a thread of its own makes.
+/// The arrays of a pull stream, whose blocking calls run in a thread of its own.
 fn pulled(reader: ArrowDeviceArrayStreamReader) -> Result<ImportedArrayStream> {
-    Ok(reader.into_stream(READ_AHEAD).map_err(of_query)?.boxed())
+    Ok(reader.into_stream(READ_AHEAD).map_err(query_error)?.boxed())
 }
 
 fn scan(source: &Arc<Source>, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -121,7 +122,7 @@ fn scan(source: &Arc<Source>, projection: Option<&Vec<usize>>) -> Result<Arc<dyn
     Ok(Arc::new(DeviceStreamExec::try_new(Arc::clone(source), columns)?))
 }
 
-/// Both tables are their sources.
+/// Implements `TableProvider` for a table over a source.
 macro_rules! provider {
     ($table:ident) => {
         #[async_trait]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregation on the device: ungrouped and grouped, in one step.
+//! Aggregation with and without keys, in one step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,31 +10,29 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::projection::ProjectionMapping;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-use crate::aggregate::AggregateCall;
-use crate::exec::{fused_below, inner_methods};
+use crate::exec::{fused_below, inner_methods, refuse_stream, refused_execution, single_partition};
+use crate::expr::AggregateCall;
 use crate::futhark::fold_function;
 
-/// What an aggregation computes: the part that does not depend on its child.
+/// An aggregation without its input.
 #[derive(Debug, Clone)]
 pub(crate) struct AggregateSpec {
-    /// Group keys with their output names, over the input's columns.
+    /// Group keys over the input's columns, with their output names.
     pub keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
     /// The aggregates, over the input's columns.
     pub calls: Vec<AggregateCall>,
-    /// Keys, then aggregates: exactly as the host's final aggregate has them.
+    /// Keys, then aggregates: the schema of the host's final aggregate.
     pub schema: SchemaRef,
 }
 
-/// Groups rows and folds aggregates, all partitions of the input into one.
+/// Aggregates all partitions of the input to one.
 ///
-/// It stands for the whole chain of partial aggregate, repartitioning and final aggregate. The order
-/// of groups is not defined. Aggregates of Futhark libraries that share the device are called once, for all rows.
+/// Replaces partial aggregate, repartitioning and final aggregate. The order of groups is not
+/// defined. Aggregates of Futhark libraries that share the device are called once, for all rows.
 #[derive(Debug)]
 pub struct DeviceAggregateExec {
     pub(crate) spec: AggregateSpec,
@@ -45,17 +43,12 @@ pub struct DeviceAggregateExec {
 
 impl DeviceAggregateExec {
     pub(crate) fn new(spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = PlanProperties::new(
-            equivalences(&spec, &input),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Final,
-            Boundedness::Bounded,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
-        DeviceAggregateExec { spec, input, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+        let properties = single_partition(equivalences(&spec, &input), EmissionType::Final);
+        DeviceAggregateExec { spec, input, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    /// What a host aggregate computes, with `final_schema` as the schema of its result.
+    /// The spec of a host aggregate over raw rows. `final_schema`: the schema of its final
+    /// aggregate.
     pub(crate) fn spec_of(aggregate: &AggregateExec, final_schema: SchemaRef) -> AggregateSpec {
         let functions = aggregate.aggr_expr().iter().zip(aggregate.filter_expr());
         AggregateSpec {
@@ -65,17 +58,19 @@ impl DeviceAggregateExec {
         }
     }
 
-    /// The same with the keys in columns from `first` on: those of the sets, and the set's number. `real`: the column that
-    /// tells which rows are some.
+    /// As [`spec_of`](Self::spec_of) over the output of a `DeviceExpandExec`.
+    ///
+    /// - `first_key`: column of the first key. The other keys and `__grouping_id` follow.
+    /// - `real`: the column that is false in the blank row of a set without keys.
     pub(crate) fn spec_of_sets(
         aggregate: &AggregateExec,
         final_schema: SchemaRef,
-        first: usize,
+        first_key: usize,
         real: Option<Column>,
     ) -> AggregateSpec {
         let names = aggregate.group_expr().expr().iter().map(|(_, name)| name.as_str()).chain([Aggregate::INTERNAL_GROUPING_ID]);
         let keys = names.enumerate().map(|(index, name)| {
-            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, first + index));
+            let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, first_key + index));
             (column, name.to_string())
         });
         let mut spec = AggregateSpec { keys: keys.collect(), ..Self::spec_of(aggregate, final_schema) };
@@ -93,19 +88,19 @@ impl DeviceAggregateExec {
 
     fn describe(&self) -> (Vec<String>, Vec<String>) {
         let keys = self.spec.keys.iter().map(|(expr, name)| {
-            let text = expr.to_string();
-            if text.rsplit_once('@').is_some_and(|(column, _)| column == name) { text } else { format!("{text} as {name}") }
+            let key = expr.to_string();
+            if key.rsplit_once('@').is_some_and(|(column, _)| column == name) { key } else { format!("{key} as {name}") }
         });
         let aggregates = self.spec.calls.iter().map(|call| call.function.name().to_string());
         (keys.collect(), aggregates.collect())
     }
 
-    /// Whether libraries that share the device aggregate, not kernels of ours.
+    /// Whether all aggregates are functions of libraries that share the device.
     pub(crate) fn is_of_libraries(&self) -> bool {
         self.spec.calls.iter().any(AggregateCall::is_of_library)
     }
 
-    /// The objects of these libraries.
+    /// Paths of these libraries.
     fn libraries(&self) -> Vec<String> {
         let mut libraries = Vec::new();
         for function in self.spec.calls.iter().filter_map(|call| fold_function(call.function.fun())) {
@@ -118,8 +113,8 @@ impl DeviceAggregateExec {
     }
 }
 
-/// Which keys always equal one another or a constant: an ORDER BY of one key may have been planned by
-/// another. Nothing is said of order.
+/// Equalities among keys and constants. An ORDER BY of one key may have been planned by another.
+/// Orders are dropped.
 fn equivalences(spec: &AggregateSpec, input: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
     let schema = Arc::clone(&spec.schema);
     let Ok(keys) = ProjectionMapping::try_new(spec.keys.iter().cloned(), &input.schema()) else {
@@ -135,7 +130,7 @@ impl DisplayAs for DeviceAggregateExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (keys, aggregates) = self.describe();
         let libraries = self.libraries();
-        // A library gets rows that have been written.
+        // The input of a library is materialised.
         let fused = if libraries.is_empty() { fused_below(&self.input) } else { Vec::new() };
         if format == DisplayFormatType::TreeRender {
             if !keys.is_empty() {
@@ -143,13 +138,13 @@ impl DisplayAs for DeviceAggregateExec {
             }
             writeln!(f, "aggr={}", aggregates.join(", "))?;
             if !libraries.is_empty() {
-                writeln!(f, "of={}", libraries.join(", "))?;
+                writeln!(f, "libraries={}", libraries.join(", "))?;
             }
             return if fused.is_empty() { Ok(()) } else { write!(f, "fused={}", fused.join(", ")) };
         }
         write!(f, "DeviceAggregateExec: gby=[{}], aggr=[{}]", keys.join(", "), aggregates.join(", "))?;
         if !libraries.is_empty() {
-            write!(f, ", of=[{}]", libraries.join(", "))?;
+            write!(f, ", libraries=[{}]", libraries.join(", "))?;
         }
         if !fused.is_empty() {
             write!(f, ", fused=[{}]", fused.join(", "))?;
@@ -165,6 +160,8 @@ impl ExecutionPlan for DeviceAggregateExec {
         exprs: |node| node.spec.keys.iter().map(|(expr, _)| expr).chain(node.spec.calls.iter().flat_map(AggregateCall::exprs)),
         over: |node| DeviceAggregateExec::new(node.spec.clone(), input),
     }
+
+    refused_execution!(refuse_stream("DeviceAggregateExec"));
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties

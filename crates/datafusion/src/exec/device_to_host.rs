@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The top of a device subtree: lowers it to pipelines, runs them, downloads the result.
+//! The top of an offloaded subplan: lowers it to stages, runs them and downloads the result.
 
 use std::fmt;
 use std::sync::Arc;
 
 use columnar::ColumnType;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::execution_plan::SchedulingType;
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-    ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use kernels::ops::Options;
 
-use crate::exec::{HostToDeviceExec, is_device, statistics_of_the_input};
+use crate::exec::{device_inputs, inner_methods, pass_through_methods};
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
@@ -30,38 +27,30 @@ use crate::run::{self, DeviceBatchStream};
 #[derive(Debug)]
 pub struct DeviceToHostExec {
     input: Arc<dyn ExecutionPlan>,
-    reason: String,
+    destination: String,
     options: Options,
     stage: Arc<Stage>,
-    /// Whether the stages are made anew for each run, with values that are not known before.
+    /// Whether each run lowers the operators anew, with the values of scalar subqueries.
     awaits_subqueries: bool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl DeviceToHostExec {
-    /// The top of `input`'s device operators. `reason` says why rows leave the device here.
-    pub fn try_new(input: Arc<dyn ExecutionPlan>, reason: impl Into<String>, options: Options) -> Result<Self> {
+    /// The top of `input`'s device operators. `destination`, for EXPLAIN: the result, or the host
+    /// operator that reads the rows, and its reason.
+    pub fn try_new(input: Arc<dyn ExecutionPlan>, destination: impl Into<String>, options: Options) -> Result<Self> {
         let stage = graph::lower(&input, &options)?;
         // Each partition of the plan runs by itself: one too many would give rows twice.
         let partitions = input.output_partitioning().partition_count();
         if stage.partitions != partitions {
             return internal_err!("{} has {partitions} partitions and runs in {}", input.name(), stage.partitions);
         }
-        let mut awaits_subqueries = false;
-        input.apply(|node| {
-            if !is_device(node) || node.is::<HostToDeviceExec>() {
-                return Ok(TreeNodeRecursion::Jump);
-            }
-            node.apply_expressions(&mut |expr| {
-                awaits_subqueries |= awaits_subquery(expr);
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })?;
+        let awaits_subqueries = awaits_subqueries(&input)?;
         let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
         Ok(DeviceToHostExec {
             input,
-            reason: reason.into(),
+            destination: destination.into(),
             options,
             stage: Arc::new(stage),
             awaits_subqueries,
@@ -75,12 +64,12 @@ impl DeviceToHostExec {
         &self.input
     }
 
-    /// Why rows leave the device here.
-    pub fn reason(&self) -> &str {
-        &self.reason
+    /// The reader of the rows, and why it runs on the host.
+    pub fn destination(&self) -> &str {
+        &self.destination
     }
 
-    /// How the kernels are shaped.
+    /// Shape of the kernels.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -88,48 +77,52 @@ impl DeviceToHostExec {
     /// Runs one partition and leaves its rows on the device.
     ///
     /// # Errors
-    /// If the session has no device, or a kernel cannot be made; errors of the run come with the stream.
+    /// If the session has no device, or a kernel cannot be made; errors of the run come with the
+    /// stream.
     pub fn execute_device(&self, partition: usize, task: Arc<TaskContext>) -> Result<DeviceBatchStream> {
         run::execute_device(&self.ready_stage()?, partition, &task)
     }
 
-    /// The stages with the values of scalar subqueries, which have run by now.
+    /// The stage of a run. Scalar subqueries of the host have run by now.
     fn ready_stage(&self) -> Result<Arc<Stage>> {
-        if !self.awaits_subqueries {
-            return Ok(Arc::clone(&self.stage));
+        match self.awaits_subqueries {
+            false => Ok(Arc::clone(&self.stage)),
+            true => Ok(Arc::new(graph::lower(&self.input, &self.options)?)),
         }
-        Ok(Arc::new(graph::lower(&self.input, &self.options)?))
     }
 
-    /// How the columns lie on the device.
+    /// Physical types of the columns on the device.
     pub(crate) fn types(&self) -> &[ColumnType] {
         &self.stage.types
     }
 
-    /// Names and texts of the kernels.
-    pub fn kernel_texts(&self) -> Vec<(String, String)> {
-        self.stage.kernel_texts()
+    /// Names and sources of the kernels.
+    pub fn kernel_sources(&self) -> Vec<(String, String)> {
+        self.stage.kernel_sources()
     }
+}
+
+fn awaits_subqueries(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let mut awaits = false;
+    plan.apply_expressions(&mut |expr| {
+        awaits |= awaits_subquery(expr);
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    device_inputs(plan).into_iter().try_fold(awaits, |awaits, input| Ok(awaits | awaits_subqueries(input)?))
 }
 
 impl DisplayAs for DeviceToHostExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kernels = self.stage.pipelines();
+        let (pipelines, destination) = (self.stage.pipelines(), &self.destination);
         match format {
-            DisplayFormatType::TreeRender => write!(f, "pipelines={kernels}\ndownload={}", self.reason),
-            DisplayFormatType::Default => {
-                write!(f, "DeviceToHostExec: pipelines={kernels}, download=[{}]", self.reason)
-            }
+            DisplayFormatType::TreeRender => write!(f, "pipelines={pipelines}\nto={destination}"),
+            DisplayFormatType::Default => write!(f, "DeviceToHostExec: pipelines={pipelines}, to=[{destination}]"),
             DisplayFormatType::Verbose => {
-                write!(
-                    f,
-                    "DeviceToHostExec: pipelines={kernels}, download=[{}], profile={}",
-                    self.reason,
-                    self.options.profile.name()
-                )?;
+                let profile = self.options.profile.name();
+                write!(f, "DeviceToHostExec: pipelines={pipelines}, to=[{destination}], profile={profile}")?;
                 write!(f, "{}", sizes(&self.options))?;
-                for (name, text) in self.kernel_texts() {
-                    write!(f, "\n-- kernel {name}\n{text}\n-- end of {name}")?;
+                for (name, source) in self.kernel_sources() {
+                    write!(f, "\n-- kernel {name}\n{source}\n-- end of {name}")?;
                 }
                 Ok(())
             }
@@ -137,71 +130,35 @@ impl DisplayAs for DeviceToHostExec {
     }
 }
 
-/// The sizes that are not the profile's own choice.
+/// The sizes that differ from the profile's defaults.
 fn sizes(options: &Options) -> String {
-    let own = Options::new(options.profile);
+    let defaults = Options::new(options.profile);
     [
-        ("work_group_size", options.work_group_size, own.work_group_size),
-        ("compaction_tile_rows", options.compaction_tile_rows, own.compaction_tile_rows),
-        ("max_work_groups", options.max_work_groups, own.max_work_groups),
+        ("work_group_size", options.work_group_size, defaults.work_group_size),
+        ("compaction_tile_rows", options.compaction_tile_rows, defaults.compaction_tile_rows),
+        ("max_work_groups", options.max_work_groups, defaults.max_work_groups),
     ]
     .into_iter()
-    .filter(|(_, size, own)| size != own)
+    .filter(|(_, size, default)| size != default)
     .map(|(name, size, _)| format!(", {name}={size}"))
     .collect()
 }
 
 impl ExecutionPlan for DeviceToHostExec {
-    fn name(&self) -> &str {
-        "DeviceToHostExec"
+    inner_methods! {
+        "DeviceToHostExec",
+        inputs: [input],
+        exprs: |_node| std::iter::empty::<&Arc<dyn PhysicalExpr>>(),
+        over: |node| DeviceToHostExec::try_new(input, node.destination.clone(), node.options.clone())?,
     }
+    pass_through_methods!();
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(DeviceToHostExec::try_new(input, self.reason.clone(), self.options.clone())?)),
-            Err(children) => internal_err!("DeviceToHostExec has one child, not {}", children.len()),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let stream = run::execute_host(&self.ready_stage()?, self.schema(), partition, &task, &self.metrics)?;
         Ok(make_cooperative(stream))
     }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-
-    statistics_of_the_input!();
 }

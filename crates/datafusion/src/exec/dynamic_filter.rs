@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Dynamic filters: what a join's build side tells the operators below its probe side.
+//! Dynamic filters: keys of a join's build side drop rows far below its probe side.
 
 use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::{Result, Statistics};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-use crate::exec::inner_methods;
+use crate::exec::{coalesced_equivalences, inner_methods, refuse_stream, refused_execution, single_partition};
 
-/// Drops rows that a join above would drop for want of a match, before an aggregation or another join has worked on them.
+/// Drops rows without a match in a join above, before an aggregation or another join works on them.
 ///
-/// The join's own table is asked, or where the caches do not hold that, its keys as bits (`kernels::ops::JoinBuild::add_bits`),
-/// of which EXPLAIN ANALYZE shows the `filter_bytes`: where these are a Bloom filter, some rows pass that the join drops then. A
-/// table that has most of the values between its least and its greatest is of no use; then the filter steps aside, and EXPLAIN
-/// ANALYZE shows no `rows_removed`.
+/// The filter probes, whichever fits the caches:
+/// - the join's own table,
+/// - its keys as a bitmap or Bloom filter (`kernels::ops::JoinBuild::add_bloom_filter`). EXPLAIN
+///   ANALYZE shows its `filter_bytes`. The join drops rows that a Bloom filter passes by mistake.
+///
+/// If the build side has most values of its key range, the filter would drop few rows. It then
+/// passes all rows, and EXPLAIN ANALYZE shows no `rows_removed`.
 #[derive(Debug)]
 pub struct DeviceDynamicFilterExec {
     input: Arc<dyn ExecutionPlan>,
@@ -32,21 +33,15 @@ pub struct DeviceDynamicFilterExec {
 }
 
 impl DeviceDynamicFilterExec {
-    /// Filters rows of all partitions by `keys`, which are compared with those of the join that bears the `number`.
+    /// Filters rows of all partitions by `keys`, compared with the keys of the join of this
+    /// `number`.
     pub(crate) fn new(
         input: Arc<dyn ExecutionPlan>,
         keys: Vec<Arc<dyn PhysicalExpr>>,
         number: usize,
         null_equals_null: bool,
     ) -> Self {
-        let mut equivalences = input.equivalence_properties().clone();
-        if input.output_partitioning().partition_count() != 1 {
-            equivalences.clear_orderings();
-            equivalences.clear_per_partition_constants();
-        }
-        let one = Partitioning::UnknownPartitioning(1);
-        let properties = PlanProperties::new(equivalences, one, EmissionType::Incremental, Boundedness::Bounded);
-        let properties = Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative));
+        let properties = single_partition(coalesced_equivalences(&input), EmissionType::Incremental);
         DeviceDynamicFilterExec { input, keys, number, null_equals_null, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
@@ -55,17 +50,17 @@ impl DeviceDynamicFilterExec {
         &self.input
     }
 
-    /// The input's columns that are looked up, in the order of the join's keys.
+    /// Columns of the input, in the order of the join's keys.
     pub(crate) fn keys(&self) -> &[Arc<dyn PhysicalExpr>] {
         &self.keys
     }
 
-    /// The number of the join, within the offloaded subplan.
+    /// The number of the join within the offloaded subplan.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Whether NULL has a match where the build side has NULL.
+    /// Whether NULL matches NULL.
     pub(crate) fn null_equals_null(&self) -> bool {
         self.null_equals_null
     }
@@ -75,8 +70,8 @@ impl DisplayAs for DeviceDynamicFilterExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = self.keys.iter().map(|key| key.to_string()).collect::<Vec<_>>().join(", ");
         match format {
-            DisplayFormatType::TreeRender => write!(f, "keys={keys}\nof join #{}", self.number),
-            _ => write!(f, "DeviceDynamicFilterExec: keys=[{keys}], of_join=#{}", self.number),
+            DisplayFormatType::TreeRender => write!(f, "keys={keys}\ndynamic_filter=#{}", self.number),
+            _ => write!(f, "DeviceDynamicFilterExec: keys=[{keys}], dynamic_filter=#{}", self.number),
         }
     }
 }
@@ -88,6 +83,8 @@ impl ExecutionPlan for DeviceDynamicFilterExec {
         exprs: |node| &node.keys,
         over: |node| DeviceDynamicFilterExec::new(input, node.keys.clone(), node.number, node.null_equals_null),
     }
+
+    refused_execution!(refuse_stream("DeviceDynamicFilterExec"));
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `GROUPING SETS`, `ROLLUP` and `CUBE` on the device: the rows of an aggregation once for each set.
+//! `GROUPING SETS`, `ROLLUP` and `CUBE`: the rows of an aggregation once for each set.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,18 +7,19 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::Aggregate;
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::inner_methods;
+use crate::exec::{inner_methods, leaf_properties, refuse_stream, refused_execution};
 
-/// Gives each batch of all partitions once for each set, with the keys that the set lacks all NULL, and the set's number behind them.
+/// Gives each batch of all partitions once for each grouping set, as Spark's `Expand` does.
 ///
-/// The keys are the input's last columns. Nothing is copied: a key that is NULL has the values of the others, and bits of its
-/// own that say so. A set without keys has a group even where there are no rows: then a row comes that is none, as its column
-/// [`REAL`](Self::REAL) says, and which aggregates do not take.
+/// - The keys are the input's last columns. Keys outside of the set are NULL.
+/// - `__grouping_id` follows them.
+/// - Nothing is copied: a key that is NULL shares the values and has a validity bitmap of its own.
+/// - A set without keys has a group even without rows. It gets one blank row, in which the column
+///   [`REAL`](Self::REAL) is false. Aggregates skip that row.
 #[derive(Debug)]
 pub struct DeviceExpandExec {
     input: Arc<dyn ExecutionPlan>,
@@ -27,23 +28,24 @@ pub struct DeviceExpandExec {
     pub(crate) metrics: ExecutionPlanMetricsSet,
 }
 
-/// A set of an aggregation's keys.
+/// A grouping set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GroupingSet {
     /// For each key, whether it is left out.
     pub masked: Vec<bool>,
-    /// What `__grouping_id` is: a bit for each key that is left out, the last key's being the lowest; above them how often
-    /// the same set came before.
+    /// `__grouping_id`: a bit for each key that is left out, the last key's the lowest. Above these
+    /// bits stands the number of equal sets before.
     pub id: u8,
 }
 
 impl GroupingSet {
-    /// Whether it has no keys.
+    /// Whether the set has no keys.
     pub fn is_total(&self) -> bool {
         self.masked.iter().all(|masked| *masked)
     }
 
-    /// The sets of an aggregation, as the host numbers them. `None` where the numbers do not fit a byte.
+    /// The sets of an aggregation with the host's `__grouping_id`s. `None` if these do not fit a
+    /// byte.
     pub fn numbered(groups: &[Vec<bool>]) -> Option<Vec<GroupingSet>> {
         let before = |index: usize| groups[..index].iter().filter(|other| **other == groups[index]).count();
         let most = (0..groups.len()).map(before).max().unwrap_or(0);
@@ -61,7 +63,7 @@ impl GroupingSet {
 }
 
 impl DeviceExpandExec {
-    /// Name of the last column, where a set has no keys: whether a row is one.
+    /// Name of the last column, present if a set has no keys: false in the blank row.
     pub const REAL: &str = "__real";
 
     /// Expands the rows of `input`, whose last columns are the keys of `sets`.
@@ -77,17 +79,10 @@ impl DeviceExpandExec {
         let id = Arc::new(Field::new(Aggregate::INTERNAL_GROUPING_ID, DataType::UInt8, false));
         let real = sets.iter().any(GroupingSet::is_total).then(|| Arc::new(Field::new(Self::REAL, DataType::Boolean, false)));
         let schema = Arc::new(Schema::new(fields.chain([id]).chain(real).collect::<Vec<_>>()));
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
-        let properties = Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative));
-        Ok(DeviceExpandExec { input, sets, properties, metrics: ExecutionPlanMetricsSet::new() })
+        Ok(DeviceExpandExec { input, sets, properties: leaf_properties(schema), metrics: ExecutionPlanMetricsSet::new() })
     }
 
-    /// The rows that are given several times.
+    /// The rows that are repeated.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
     }
@@ -125,6 +120,8 @@ impl ExecutionPlan for DeviceExpandExec {
         over: |node| DeviceExpandExec::try_new(input, node.sets.clone())?,
     }
 
+    refused_execution!(refuse_stream("DeviceExpandExec"));
+
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
     }
@@ -140,7 +137,7 @@ mod tests {
             |groups: &[Vec<bool>]| GroupingSet::numbered(groups).map(|sets| sets.iter().map(|set| set.id).collect::<Vec<_>>());
         let (all, one, none) = (vec![false, false], vec![false, true], vec![true, true]);
         assert_eq!(sets(&[all.clone(), one, none.clone()]), Some(vec![0, 1, 3]));
-        assert_eq!(sets(&[all.clone(), none, all]), Some(vec![0, 3, 4]), "the second time a bit above the keys' is set");
-        assert_eq!(sets(&[vec![false; 9]]), None, "the host's number has 16 bits");
+        assert_eq!(sets(&[all.clone(), none, all]), Some(vec![0, 3, 4]), "an equal set before sets a bit above the keys");
+        assert_eq!(sets(&[vec![false; 9]]), None, "nine keys need 16 bits");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `WHERE` on the device.
+//! `WHERE`.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 
-use crate::exec::row_wise_operator;
+use crate::exec::host_counterpart;
 
-/// Keeps the rows for which a predicate is true, in their order.
+/// KeepEmpty the rows for which a predicate is true, in their order.
 ///
-/// A row-wise step: it runs inside the kernels of the operator above it. Partitioning, ordering and
-/// statistics are those of the `FilterExec` it stands for.
+/// Fused into the kernels of the operator above. Partitioning, ordering and statistics are those of
+/// the `FilterExec` that it replaces.
 #[derive(Debug)]
 pub struct DeviceFilterExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
@@ -24,10 +24,10 @@ pub struct DeviceFilterExec {
 }
 
 impl DeviceFilterExec {
-    /// The device form of a `FilterExec` without `fetch`, whose child runs on the device.
+    /// Offloads a `FilterExec` without `fetch`, whose child runs on the device.
     pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
         let Some(filter) = host.downcast_ref::<FilterExec>() else {
-            return internal_err!("DeviceFilterExec stands for a FilterExec, not {}", host.name());
+            return internal_err!("DeviceFilterExec replaces a FilterExec, not {}", host.name());
         };
         let predicate = Arc::clone(filter.predicate());
         let projection = filter.projection().as_ref().map(|projection| projection.to_vec());
@@ -39,10 +39,10 @@ impl DeviceFilterExec {
         &self.predicate
     }
 
-    /// Columns of the child that are handed on, all where `None`.
+    /// Columns of the child that are passed on; all if `None`.
     pub fn projection(&self) -> Option<&[usize]> {
         self.projection.as_deref()
     }
 }
 
-row_wise_operator!(DeviceFilterExec, "DeviceFilterExec");
+host_counterpart!(DeviceFilterExec, "DeviceFilterExec");

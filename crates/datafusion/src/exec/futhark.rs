@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions of compiled Futhark libraries on the device.
+//! Calls of compiled Futhark libraries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +11,16 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
-use crate::exec::row_wise_operator;
-use crate::futhark::{Calls, DeviceCall};
+use crate::exec::host_counterpart;
+use crate::futhark::{DeviceCall, LibraryCalls};
 
-/// Calls functions of libraries that share the device, and gives their results behind the input's columns.
+/// Calls functions of libraries that share the device. Their results follow the input's columns.
 ///
-/// A library is called once for each batch, with the rows that have no NULL among the arguments; the others' results are NULL.
-/// Its arguments are the columns' own memory where these lie as the library takes them, else columns that a kernel writes; its
-/// results are columns where they lie. Partitioning and ordering are the input's.
+/// - A library is called once for each batch, with the rows without a NULL argument. Other results
+///   are NULL.
+/// - Arguments are passed in place if their layout is the library's, else a kernel writes them.
+/// - Results are columns in place.
+/// - Partitioning and ordering are the input's.
 #[derive(Debug)]
 pub struct DeviceFutharkExec {
     /// A projection of the input's columns and the calls.
@@ -28,12 +30,12 @@ pub struct DeviceFutharkExec {
 }
 
 impl DeviceFutharkExec {
-    /// The device form of a projection of all of a device operator's columns with calls behind them.
+    /// Offloads a projection of all columns of a device operator, and calls behind them.
     pub(crate) fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
         let Some(projection) = host.downcast_ref::<ProjectionExec>() else {
-            return internal_err!("DeviceFutharkExec stands for a ProjectionExec, not {}", host.name());
+            return internal_err!("DeviceFutharkExec replaces a ProjectionExec, not {}", host.name());
         };
-        let mut calls = Calls::behind(&projection.input().schema());
+        let mut calls = LibraryCalls::new(&projection.input().schema());
         for output in projection.expr() {
             calls.lift(&output.expr).map_err(|reason| plan_datafusion_err!("DeviceFutharkExec: {reason}"))?;
         }
@@ -41,11 +43,11 @@ impl DeviceFutharkExec {
         Ok(DeviceFutharkExec { host, metrics: ExecutionPlanMetricsSet::new(), calls })
     }
 
-    /// Expressions over an input, with the calls within them as columns of an operator of their own. `None` where there
-    /// are none.
-    pub(crate) fn below(exprs: &[Arc<dyn PhysicalExpr>], input: &Arc<dyn ExecutionPlan>) -> Result<Option<Lifted>> {
+    /// Lifts the calls of expressions over `input` to an operator of their own. `None` without
+    /// calls.
+    pub(crate) fn lift(exprs: &[Arc<dyn PhysicalExpr>], input: &Arc<dyn ExecutionPlan>) -> Result<Option<LiftedCalls>> {
         let schema = input.schema();
-        let mut calls = Calls::behind(&schema);
+        let mut calls = LibraryCalls::new(&schema);
         let lifted = exprs.iter().map(|expr| calls.lift(expr)).collect::<std::result::Result<Vec<_>, _>>();
         let lifted = lifted.map_err(|reason| plan_datafusion_err!("DeviceFutharkExec: {reason}"))?;
         if calls.calls.is_empty() {
@@ -66,8 +68,8 @@ impl DeviceFutharkExec {
     }
 }
 
-/// An operator that makes calls, and expressions over its columns.
-pub(crate) type Lifted = (Arc<dyn ExecutionPlan>, Vec<Arc<dyn PhysicalExpr>>);
+/// An operator that makes calls, and the expressions over its columns.
+pub(crate) type LiftedCalls = (Arc<dyn ExecutionPlan>, Vec<Arc<dyn PhysicalExpr>>);
 
 impl DisplayAs for DeviceFutharkExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,10 +83,10 @@ impl DisplayAs for DeviceFutharkExec {
         }
         let (calls, libraries) = (calls.join(", "), libraries.join(", "));
         match format {
-            DisplayFormatType::TreeRender => write!(f, "calls={calls}\nof={libraries}"),
-            _ => write!(f, "DeviceFutharkExec: calls=[{calls}], of=[{libraries}]"),
+            DisplayFormatType::TreeRender => write!(f, "calls={calls}\nlibraries={libraries}"),
+            _ => write!(f, "DeviceFutharkExec: calls=[{calls}], libraries=[{libraries}]"),
         }
     }
 }
 
-row_wise_operator!(plan of DeviceFutharkExec, "DeviceFutharkExec", |node| node.host.properties());
+host_counterpart!(plan of DeviceFutharkExec, "DeviceFutharkExec", |node| node.host.properties());

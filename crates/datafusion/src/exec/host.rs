@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A host operator that says why it is on the host.
+//! A host operator with its reason.
 
 use std::any::Any;
 use std::fmt;
@@ -17,10 +17,9 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-/// Decorates a host operator with the reason why it has no place on the device, for EXPLAIN.
+/// Decorates a host operator with the reason why it is not offloaded, for EXPLAIN.
 ///
-/// It takes the operator's place in the plan, under its name and with its children; everything else
-/// is the operator's own.
+/// It has the operator's name and children, and delegates all methods to the operator.
 #[derive(Debug)]
 pub struct HostExec {
     inner: Arc<dyn ExecutionPlan>,
@@ -33,7 +32,7 @@ impl HostExec {
         HostExec { inner, reason: reason.into() }
     }
 
-    /// The operator itself.
+    /// The decorated operator.
     pub fn inner(&self) -> &Arc<dyn ExecutionPlan> {
         &self.inner
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Joins on the device: hash joins, and nested loops where there are no equal keys.
+//! Joins: hash joins, and nested loops without equal keys.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,65 +10,66 @@ use datafusion::common::{JoinType, Result, ScalarValue, exec_err};
 use datafusion::logical_expr::physical_planning_context::{ScalarSubqueryResults, SubqueryIndex};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
     ReplaceChildrenOptions,
 };
 
-use crate::exec::inner_methods;
+use crate::exec::{JoinColumns, JoinTypeFacts, inner_methods, refuse_stream, refused_execution, single_partition};
 
-/// What a join computes: the part that does not depend on its children.
+/// A join without its children. The left side is built, the right side probes.
 #[derive(Debug, Clone)]
 pub(crate) struct JoinSpec {
     pub join_type: JoinType,
     /// Equal keys, each over its side's columns.
     pub on: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
     pub null_equals_null: bool,
-    /// Whether it is `NOT IN`, with its meaning of NULLs.
+    /// Whether the join has the NULL semantics of `NOT IN`.
     pub null_aware: bool,
-    /// What else must be true of a pair.
+    /// The condition beside the equal keys.
     pub filter: Option<JoinFilter>,
-    /// The scalar subquery that the left side is: one row at most.
+    /// The scalar subquery of the left side, which has one row at most.
     pub scalar: Option<ScalarSubquery>,
-    /// Columns of the join that are handed on, all where `None`.
+    /// Columns of the join that are passed on; all if `None`.
     pub projection: Option<Vec<usize>>,
-    /// The result's, after the projection.
+    /// The schema after the projection.
     pub schema: SchemaRef,
-    /// What is known of the result: what equals what, and its order.
+    /// Equalities and orders of the result.
     pub equivalences: EquivalenceProperties,
 }
 
-/// A scalar subquery of an offloaded subplan, which runs once, before the offloaded subplan's rows.
+/// A scalar subquery of an offloaded subplan. It runs once, before the subplan's rows.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScalarSubquery {
-    /// Where DataFusion's expressions look for its value.
+    /// The slots from which DataFusion's expressions read values.
     pub results: ScalarSubqueryResults,
     pub index: SubqueryIndex,
-    /// Whether scans of the host do.
-    pub is_told: bool,
+    /// Whether host scans read the value.
+    pub publishes: bool,
 }
 
 impl ScalarSubquery {
-    /// Whether both are one subquery.
+    /// Whether both are the same subquery.
     pub fn is(&self, other: &ScalarSubquery) -> bool {
         (&self.results, self.index) == (&other.results, other.index)
     }
 
-    /// Puts the value where scans of the host look for it.
+    /// Stores the value for host scans.
     ///
     /// # Errors
-    /// If another run of the plan has put another value there, by which its scans may still leave out rows. DataFusion itself
-    /// would go on with the first run's value: it wants the state of a plan reset between its runs.
-    pub fn tell(&self, value: ScalarValue) -> Result<()> {
+    /// If an earlier run of the plan has stored another value. Its scans may still prune rows by
+    /// that value. DataFusion itself would keep the first value: it wants plans reset between their
+    /// runs.
+    pub fn publish(&self, value: ScalarValue) -> Result<()> {
         match self.results.get(self.index) {
             None => self.results.set(self.index, value),
-            Some(told) if told == value => Ok(()),
-            Some(told) => {
+            Some(stored) if stored == value => Ok(()),
+            Some(stored) => {
                 exec_err!(
-                    "a scalar subquery gave {told} when the plan ran before, and now {value}: reset the plan's state between its runs"
+                    "a scalar subquery gave {stored} when the plan ran before, and now {value}: reset the plan's state between its runs"
                 )
             }
         }
@@ -76,19 +77,15 @@ impl ScalarSubquery {
 }
 
 impl JoinSpec {
-    /// The order of the result's rows: that of the probe side's, where it has one partition and none of the other side's rows
-    /// are left over. Rows of one probe row are in no order.
+    /// The order of the result: the probe side's, if that side has one partition and no rows of the
+    /// build side come at the end. Matches of one probe row are in no order.
     pub fn order_of_probe(&self, left: &Arc<dyn ExecutionPlan>, right: &Arc<dyn ExecutionPlan>) -> Result<Option<LexOrdering>> {
-        use JoinType::*;
-        let first = match self.join_type {
-            Inner | Right => left.schema().fields().len(),
-            RightSemi | RightAnti | RightMark => 0,
-            Left | Full | LeftSemi | LeftAnti | LeftMark => return Ok(None),
-        };
-        if right.output_partitioning().partition_count() != 1 {
+        let facts = JoinTypeFacts::of(self.join_type);
+        if !facts.keeps_probe_order || right.output_partitioning().partition_count() != 1 {
             return Ok(None);
         }
-        let place = |column: &Column| {
+        let first = facts.first_probe_column(left.schema().fields().len());
+        let output_of = |column: &Column| {
             let joined = first + column.index();
             match &self.projection {
                 None => Some(joined),
@@ -100,7 +97,7 @@ impl JoinSpec {
             let mut kept = true;
             let expr = Arc::clone(&key.expr).transform_up(|node| {
                 let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
-                let moved = place(column).map(|index| Column::new(column.name(), index));
+                let moved = output_of(column).map(|index| Column::new(column.name(), index));
                 kept &= moved.is_some();
                 Ok(Transformed::yes(moved.map_or(Arc::clone(&node), |column| Arc::new(column))))
             })?;
@@ -113,55 +110,57 @@ impl JoinSpec {
     }
 }
 
-/// Joins two sides: the left one is built to a table, the rows of the right one look their matches up.
+/// Joins two sides: the left side is built to a table, which rows of the right side probe.
 ///
-/// A probe is a row-wise step: it runs inside the kernels of the operator above it, as far as each row has one match at
-/// most. It stands for any join of the host, which may want its inputs partitioned or sorted; here they need not be. Rows of
-/// the right side keep their order, except where those of the left side must all be given.
+/// - A probe runs inside the kernels of the operator above, if each row has one match at most.
+/// - It replaces any join of the host. Its inputs need be neither partitioned nor sorted.
+/// - Rows of the right side keep their order, unless rows of the left side come at the end.
 #[derive(Debug)]
 pub struct DeviceJoinExec {
     pub(crate) spec: JoinSpec,
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,
-    number: Option<usize>,
-    scan_filter: Option<Arc<dyn PhysicalExpr>>,
+    dynamic_filters: DynamicFilters,
     properties: Arc<PlanProperties>,
     pub(crate) metrics: ExecutionPlanMetricsSet,
 }
 
+/// Dynamic filters that a join's build side feeds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DynamicFilters {
+    /// Number by which `DeviceDynamicFilterExec`s below the probe side name the join.
+    pub number: Option<usize>,
+    /// A `DynamicFilterPhysicalExpr` within a host scan below the probe side, over the scan's
+    /// columns.
+    pub scan: Option<Arc<dyn PhysicalExpr>>,
+}
+
+impl DynamicFilters {
+    pub fn is_empty(&self) -> bool {
+        self.number.is_none() && self.scan.is_none()
+    }
+}
+
 impl DeviceJoinExec {
     pub(crate) fn new(spec: JoinSpec, left: Arc<dyn ExecutionPlan>, right: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = PlanProperties::new(
-            spec.equivalences.clone(),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
-        let metrics = ExecutionPlanMetricsSet::new();
-        DeviceJoinExec { spec, left, right, number: None, scan_filter: None, properties: Arc::new(properties), metrics }
+        let properties = single_partition(spec.equivalences.clone(), EmissionType::Incremental);
+        let (dynamic_filters, metrics) = Default::default();
+        DeviceJoinExec { spec, left, right, dynamic_filters, properties, metrics }
     }
 
-    /// The same join over a probe side with dynamic filters: the number by which they name it, and what tells a host scan
-    /// the ranges of the build side's keys.
-    pub(crate) fn with_dynamic_filters(
-        &self,
-        right: Arc<dyn ExecutionPlan>,
-        number: Option<usize>,
-        scan_filter: Option<Arc<dyn PhysicalExpr>>,
-    ) -> Self {
+    /// The join over a probe side with the dynamic filters that the join feeds.
+    pub(crate) fn with_dynamic_filters(&self, right: Arc<dyn ExecutionPlan>, dynamic_filters: DynamicFilters) -> Self {
         let join = DeviceJoinExec::new(self.spec.clone(), Arc::clone(&self.left), right);
-        DeviceJoinExec { number, scan_filter, ..join }
+        DeviceJoinExec { dynamic_filters, ..join }
     }
 
-    /// The number by which dynamic filters name the join; `None` where there are none.
+    pub(crate) fn dynamic_filters(&self) -> &DynamicFilters {
+        &self.dynamic_filters
+    }
+
+    /// The number of the join's dynamic filter; `None` without one.
     pub fn number(&self) -> Option<usize> {
-        self.number
-    }
-
-    /// A `DynamicFilterPhysicalExpr` within a host scan below the probe side, over the scan's columns.
-    pub(crate) fn scan_filter(&self) -> Option<&Arc<dyn PhysicalExpr>> {
-        self.scan_filter.as_ref()
+        self.dynamic_filters.number
     }
 
     /// The side that is built.
@@ -174,14 +173,13 @@ impl DeviceJoinExec {
         &self.right
     }
 
-    /// The columns of the join before its projection.
+    /// The columns before the projection, without the mark.
     fn joined(&self) -> Schema {
-        use JoinType::*;
         let (left, right) = (self.left.schema(), self.right.schema());
-        let fields = match self.spec.join_type {
-            LeftSemi | LeftAnti | LeftMark => left.fields().to_vec(),
-            RightSemi | RightAnti | RightMark => right.fields().to_vec(),
-            _ => left.fields().iter().chain(right.fields()).cloned().collect(),
+        let fields = match JoinTypeFacts::of(self.spec.join_type).columns {
+            JoinColumns::Build | JoinColumns::BuildAndMark => left.fields().to_vec(),
+            JoinColumns::Probe | JoinColumns::ProbeAndMark => right.fields().to_vec(),
+            JoinColumns::Both => left.fields().iter().chain(right.fields()).cloned().collect(),
         };
         Schema::new(fields)
     }
@@ -224,7 +222,7 @@ impl DisplayAs for DeviceJoinExec {
         if self.spec.null_aware {
             write!(f, ", null_aware")?;
         }
-        if let Some(number) = self.number {
+        if let Some(number) = self.number() {
             write!(f, ", dynamic_filter=#{number}")?;
         }
         Ok(())
@@ -241,17 +239,19 @@ impl ExecutionPlan for DeviceJoinExec {
         },
         over: |node| {
             let join = DeviceJoinExec::new(node.spec.clone(), left, right);
-            DeviceJoinExec { number: node.number, scan_filter: node.scan_filter.clone(), ..join }
+            DeviceJoinExec { dynamic_filters: node.dynamic_filters.clone(), ..join }
         },
     }
+
+    refused_execution!(refuse_stream("DeviceJoinExec"));
 
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
     }
 
-    /// Scans are told values anew when the plan runs again.
+    /// Clears the subquery's value for host scans: the next run publishes it again.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(subquery) = self.spec.scalar.as_ref().filter(|subquery| subquery.is_told) {
+        if let Some(subquery) = self.spec.scalar.as_ref().filter(|subquery| subquery.publishes) {
             subquery.results.clear();
         }
         let children = self.children().into_iter().cloned().collect();
@@ -259,6 +259,6 @@ impl ExecutionPlan for DeviceJoinExec {
     }
 
     fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.scan_filter.iter().cloned().collect()
+        self.dynamic_filters.scan.iter().cloned().collect()
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `LIMIT` and `OFFSET` on the device.
+//! `LIMIT` and `OFFSET`.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
-use crate::exec::{coalesced_equivalences, row_wise_operator};
+use crate::exec::{coalesced_equivalences, host_counterpart};
 
-/// Skips rows of a partition, then hands on at most so many; batches are sliced, nothing is copied,
-/// and the input is dropped as soon as the last row has passed.
+/// Skips rows of a partition, then passes on at most `fetch`.
+///
+/// Batches are sliced, nothing is copied. The last row drops the input, which stops its work.
 #[derive(Debug)]
 pub struct DeviceLimitExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
@@ -22,14 +23,14 @@ pub struct DeviceLimitExec {
 }
 
 impl DeviceLimitExec {
-    /// The device form of a `GlobalLimitExec` or `LocalLimitExec` whose child runs on the device.
+    /// Offloads a `GlobalLimitExec` or `LocalLimitExec` whose child runs on the device.
     pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
         let (skip, fetch) = if let Some(limit) = host.downcast_ref::<GlobalLimitExec>() {
             (limit.skip(), limit.fetch())
         } else if let Some(limit) = host.downcast_ref::<LocalLimitExec>() {
             (0, Some(limit.fetch()))
         } else {
-            return internal_err!("DeviceLimitExec stands for a limit, not {}", host.name());
+            return internal_err!("DeviceLimitExec replaces a limit, not {}", host.name());
         };
         let mut properties = Arc::clone(host.properties());
         if properties.output_partitioning().partition_count() == 1
@@ -40,15 +41,15 @@ impl DeviceLimitExec {
         Ok(DeviceLimitExec { host, metrics: ExecutionPlanMetricsSet::new(), skip, fetch, properties })
     }
 
-    /// Rows to skip first.
+    /// Number of rows to skip.
     pub fn skip(&self) -> usize {
         self.skip
     }
 
-    /// Rows to hand on at most; all where `None`.
+    /// Most rows to pass on; all if `None`.
     pub fn fetch_rows(&self) -> Option<usize> {
         self.fetch
     }
 }
 
-row_wise_operator!(DeviceLimitExec, "DeviceLimitExec", |node| &node.properties);
+host_counterpart!(DeviceLimitExec, "DeviceLimitExec", |node| &node.properties);

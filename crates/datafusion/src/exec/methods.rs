@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Methods of `ExecutionPlan` that several operators share, as macros: the trait has one object for each operator.
+//! Macros for the methods of `ExecutionPlan` that several operators share.
 
-/// The methods of `ExecutionPlan` that all device operators below an offloaded subplan share; `execute` is what comes instead of rows.
-macro_rules! device_methods {
-    ($name:literal, execute: $execute:expr) => {
+use datafusion::common::{Result, internal_err};
+use datafusion::execution::SendableRecordBatchStream;
+
+/// The error of an operator that only a `DeviceToHostExec` can run.
+pub(crate) fn refuse_stream(name: &str) -> Result<SendableRecordBatchStream> {
+    internal_err!("{name} runs inside a DeviceToHostExec and has no rows of its own for the host")
+}
+
+/// Name, metrics and the like of an operator with fields `metrics` and a method `replace_children`.
+macro_rules! common_methods {
+    ($name:literal) => {
         fn name(&self) -> &str {
             $name
         }
@@ -20,31 +28,35 @@ macro_rules! device_methods {
             self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
         }
 
-        fn execute(
-            &self,
-            _partition: usize,
-            _context: std::sync::Arc<datafusion::execution::TaskContext>,
-        ) -> datafusion::common::Result<datafusion::execution::SendableRecordBatchStream> {
-            $execute
-        }
-
         fn metrics(&self) -> Option<datafusion::physical_plan::metrics::MetricsSet> {
             Some(self.metrics.clone_inner())
         }
     };
 }
-pub(crate) use device_methods;
+pub(crate) use common_methods;
 
-/// The methods of `ExecutionPlan` that all leaves share, whatever they read; `rows` is what they are the rows of.
+/// `execute` of an operator that gives an error instead of rows.
+macro_rules! refused_execution {
+    ($error:expr) => {
+        fn execute(
+            &self,
+            _partition: usize,
+            _context: std::sync::Arc<datafusion::execution::TaskContext>,
+        ) -> datafusion::common::Result<datafusion::execution::SendableRecordBatchStream> {
+            $error
+        }
+    };
+}
+pub(crate) use refused_execution;
+
+/// The methods of a leaf. `$rows` names the source of its rows.
 macro_rules! leaf_methods {
     ($name:literal, rows of $rows:literal) => {
-        $crate::exec::device_methods!(
-            $name,
-            execute: datafusion::common::internal_err!(
-                "the rows of {} need a session with a device: build its state with SessionStateBuilderExt::with_device",
-                $rows
-            )
-        );
+        $crate::exec::common_methods!($name);
+        $crate::exec::refused_execution!(datafusion::common::internal_err!(
+            "the rows of {} need a session with a device: build its state with SessionStateBuilderExt::with_device",
+            $rows
+        ));
 
         fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
             &self.properties
@@ -74,11 +86,13 @@ macro_rules! leaf_methods {
 }
 pub(crate) use leaf_methods;
 
-/// The methods of `ExecutionPlan` that all operators share that stand for no single one of the host's: `exprs` gives those of
-/// a node, `over` what it is over other inputs, which are fields of their names.
+/// The methods of an operator without a 1:1 host counterpart, but for `execute`.
+///
+/// `exprs` gives the expressions of a node. `over` makes the node over other inputs, which are
+/// fields of the names in `inputs`.
 macro_rules! inner_methods {
     ($name:literal, inputs: [$($input:ident),+], exprs: |$node:ident| $exprs:expr, over: |$of:ident| $over:expr $(,)?) => {
-        $crate::exec::device_methods!($name, execute: $crate::exec::refuse_stream($name));
+        $crate::exec::common_methods!($name);
 
         fn children(&self) -> Vec<&std::sync::Arc<dyn datafusion::physical_plan::ExecutionPlan>> {
             vec![$(&self.$input),+]
@@ -117,12 +131,13 @@ macro_rules! inner_methods {
 }
 pub(crate) use inner_methods;
 
-/// Implements `DisplayAs` and `ExecutionPlan` for a row-wise device operator that keeps the host
-/// operator it stands for: schema, properties and statistics are that operator's, over the device child. With `plan of` before
-/// the name, `ExecutionPlan` alone.
-macro_rules! row_wise_operator {
+/// Implements `ExecutionPlan` for an operator with a field `host`: the host operator over the
+/// device input, whose schema, properties and statistics it has.
+///
+/// Implements `DisplayAs` too, unless `plan of` stands before the name.
+macro_rules! host_counterpart {
     ($node:ident, $name:literal) => {
-        $crate::exec::row_wise_operator!($node, $name, |node| node.host.properties());
+        $crate::exec::host_counterpart!($node, $name, |node| node.host.properties());
     };
     ($node:ident, $name:literal, |$of:ident| $properties:expr) => {
         impl datafusion::physical_plan::DisplayAs for $node {
@@ -140,11 +155,12 @@ macro_rules! row_wise_operator {
             }
         }
 
-        $crate::exec::row_wise_operator!(plan of $node, $name, |$of| $properties);
+        $crate::exec::host_counterpart!(plan of $node, $name, |$of| $properties);
     };
     (plan of $node:ident, $name:literal, |$of:ident| $properties:expr) => {
         impl datafusion::physical_plan::ExecutionPlan for $node {
-            $crate::exec::device_methods!($name, execute: $crate::exec::refuse_stream($name));
+            $crate::exec::common_methods!($name);
+            $crate::exec::refused_execution!($crate::exec::refuse_stream($name));
 
             fn properties(&self) -> &std::sync::Arc<datafusion::physical_plan::PlanProperties> {
                 let $of = self;
@@ -199,11 +215,16 @@ macro_rules! row_wise_operator {
         }
     };
 }
-pub(crate) use row_wise_operator;
+pub(crate) use host_counterpart;
 
-/// The methods of `ExecutionPlan` that say that the rows are those of the one input, partition by partition.
-macro_rules! statistics_of_the_input {
+/// Order and statistics of an operator that passes the rows of its one input on, partition by
+/// partition.
+macro_rules! pass_through_methods {
     () => {
+        fn maintains_input_order(&self) -> Vec<bool> {
+            vec![true]
+        }
+
         fn child_stats_requests(&self, partition: Option<usize>) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
             vec![datafusion::physical_plan::statistics::ChildStats::At(partition)]
         }
@@ -220,4 +241,4 @@ macro_rules! statistics_of_the_input {
         }
     };
 }
-pub(crate) use statistics_of_the_input;
+pub(crate) use pass_through_methods;

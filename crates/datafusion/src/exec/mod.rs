@@ -1,23 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The physical operators, one per file.
 //!
-//! [`DeviceToHostExec`] is the only one that executes: it owns the subtree below it, down to the
-//! [`HostToDeviceExec`]s, [`DeviceScanExec`]s and [`DeviceStreamExec`]s, and runs it as fused pipelines. The operators in
-//! between exist for EXPLAIN, metrics and rewriting; executing one of them is an internal error,
-//! never a quiet download.
+//! [`DeviceToHostExec`] is the only operator that executes. It runs the subtree below it as fused
+//! pipelines. Leaves of the subtree are [`HostToDeviceExec`], [`DeviceScanExec`] and
+//! [`DeviceStreamExec`]. The other operators exist for EXPLAIN, metrics and rewriting. Executing
+//! one of them is an internal error, never a quiet download.
+//!
+//! # Words of EXPLAIN
+//!
+//! | word | operator | meaning |
+//! |---|---|---|
+//! | `to=[…]` | `DeviceToHostExec` | the reader of the downloaded rows; with a reason if it computes on the host |
+//! | `from=[…]` | `HostToDeviceExec` | the origin of the uploaded rows; with a reason if it computes on the host |
+//! | `host=[…]` | host operators | the reason why the operator is not offloaded |
+//! | `pipelines=N` | `DeviceToHostExec` | number of pipelines that launch kernels |
+//! | `profile=…` | `DeviceToHostExec` | shape of the kernels (EXPLAIN VERBOSE, which also prints their sources) |
+//! | `columns=N` | `HostToDeviceExec` | number of uploaded columns |
+//! | `fused=[…]` | `DeviceAggregateExec` | operators below that run inside its kernels |
+//! | `libraries=[…]` | `DeviceAggregateExec`, `DeviceFutharkExec` | Futhark libraries that are called |
+//! | `calls=[…]` | `DeviceFutharkExec` | calls of these libraries |
+//! | `dynamic_filter=#1` | `DeviceJoinExec` | number of the dynamic filter that the build side feeds |
+//! | `dynamic_filter=#1` | `DeviceDynamicFilterExec` | number of the join whose keys it probes |
+//! | `scalar_subquery=v@2` | `DeviceJoinExec` | the column into which the join brings a subquery's value |
+//! | `shared=#1` | `DeviceSharedExec`, `DeviceReuseExec` | identifies rows that one offloaded subplan shares |
+//! | `cached=#1` | `DeviceSharedExec`, `DeviceReuseExec` | identifies rows that several offloaded subplans share |
+//! | `readers=N` | `DeviceSharedExec` | number of readers of shared or cached rows |
+//! | `sets=[…]` | `DeviceExpandExec` | the grouping sets |
+//! | `source=…` | `DeviceStreamExec` | the kind of stream |
+//!
+//! Other words are those of the DataFusion operator that is replaced.
 
 mod aggregate;
+mod cache;
 mod device_to_host;
 mod dynamic_filter;
 mod expand;
 mod filter;
 mod futhark;
 mod host;
+mod host_plan;
 mod host_to_device;
 mod join;
+mod join_strings;
+mod join_type;
 mod limit;
 mod methods;
+mod operator;
 mod projection;
+mod properties;
 mod scan;
 mod shared;
 mod sort;
@@ -28,6 +58,7 @@ mod window;
 
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
+pub(crate) use cache::{CrossSubplanCache, SharedRows};
 pub use device_to_host::DeviceToHostExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;
 pub use expand::DeviceExpandExec;
@@ -35,12 +66,21 @@ pub(crate) use expand::GroupingSet;
 pub use filter::DeviceFilterExec;
 pub use futhark::DeviceFutharkExec;
 pub use host::HostExec;
+pub(crate) use host_plan::{
+    computes, is_bounded, is_constant, is_limit, is_trivial, joins_other_lists, reads_files, scan_projection, window_exprs,
+};
 pub use host_to_device::HostToDeviceExec;
 pub use join::DeviceJoinExec;
-pub(crate) use join::{JoinSpec, ScalarSubquery};
+pub(crate) use join::{DynamicFilters, JoinSpec, ScalarSubquery};
+pub(crate) use join_strings::JoinStrings;
+pub(crate) use join_type::{JoinColumns, JoinTypeFacts};
 pub use limit::DeviceLimitExec;
-pub(crate) use methods::{device_methods, inner_methods, leaf_methods, row_wise_operator, statistics_of_the_input};
+pub(crate) use methods::{
+    common_methods, host_counterpart, inner_methods, leaf_methods, pass_through_methods, refuse_stream, refused_execution,
+};
+pub(crate) use operator::{DeviceOperator, device_inputs, drops_rows, fused_below, is_device};
 pub use projection::DeviceProjectionExec;
+pub(crate) use properties::{coalesced_equivalences, column_names, leaf_properties, single_partition};
 pub use scan::DeviceScanExec;
 pub(crate) use shared::Sharing;
 pub use shared::{DeviceReuseExec, DeviceSharedExec};
@@ -49,88 +89,3 @@ pub use stream::DeviceStreamExec;
 pub use union::DeviceUnionExec;
 pub use unnest::DeviceUnnestExec;
 pub use window::DeviceWindowExec;
-
-use std::sync::Arc;
-
-use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::{Result, internal_err};
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_expr::EquivalenceProperties;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
-
-/// Whether a plan node computes on the device (below an offloaded subplan's top).
-pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<DeviceFilterExec>()
-        || plan.is::<DeviceProjectionExec>()
-        || plan.is::<DeviceAggregateExec>()
-        || plan.is::<DeviceDynamicFilterExec>()
-        || plan.is::<DeviceExpandExec>()
-        || plan.is::<DeviceFutharkExec>()
-        || plan.is::<DeviceJoinExec>()
-        || plan.is::<DeviceLimitExec>()
-        || plan.is::<DeviceReuseExec>()
-        || plan.is::<DeviceScanExec>()
-        || plan.is::<DeviceSharedExec>()
-        || plan.is::<DeviceSortExec>()
-        || plan.is::<DeviceStreamExec>()
-        || plan.is::<DeviceUnionExec>()
-        || plan.is::<DeviceUnnestExec>()
-        || plan.is::<HostToDeviceExec>()
-        || plan.is::<DeviceWindowExec>()
-}
-
-/// Names of the row-wise operators that run inside the kernels of the operator above them.
-pub(crate) fn fused_below(input: &Arc<dyn ExecutionPlan>) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    let mut plan = input;
-    loop {
-        if plan.is::<DeviceFilterExec>() {
-            names.push("DeviceFilterExec");
-        } else if plan.is::<DeviceProjectionExec>() {
-            names.push("DeviceProjectionExec");
-        } else {
-            return names;
-        }
-        match plan.children().first() {
-            Some(child) => plan = child,
-            None => return names,
-        }
-    }
-}
-
-/// The properties of a leaf: one partition of rows in no order.
-pub(crate) fn leaf_properties(schema: SchemaRef) -> Arc<PlanProperties> {
-    let properties = PlanProperties::new(
-        EquivalenceProperties::new(schema),
-        Partitioning::UnknownPartitioning(1),
-        EmissionType::Incremental,
-        Boundedness::Bounded,
-    );
-    Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
-}
-
-/// What holds for the rows of all partitions of `input` together, in any order.
-///
-/// An order or a constant of one partition, such as a literal of one input of a `UNION`, does not.
-pub(crate) fn coalesced_equivalences(input: &Arc<dyn ExecutionPlan>) -> EquivalenceProperties {
-    let mut equivalences = input.equivalence_properties().clone();
-    if input.output_partitioning().partition_count() > 1 {
-        equivalences.clear_orderings();
-        equivalences.clear_per_partition_constants();
-    }
-    equivalences
-}
-
-/// The names of a scan's columns, as EXPLAIN lists them.
-pub(crate) fn column_names(schema: &Schema) -> String {
-    schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ")
-}
-
-pub(crate) fn refuse<T>(name: &str) -> Result<T> {
-    internal_err!("{name} runs inside a DeviceToHostExec and has no rows of its own for the host")
-}
-
-pub(crate) fn refuse_stream(name: &str) -> Result<SendableRecordBatchStream> {
-    refuse(name)
-}

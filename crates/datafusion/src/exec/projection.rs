@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Computed columns on the device.
+//! Computed columns.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use crate::exec::row_wise_operator;
+use crate::exec::host_counterpart;
 
 /// Computes columns of each row.
 ///
-/// A row-wise step: it runs inside the kernels of the operator above it. Partitioning, ordering and
-/// statistics are those of the `ProjectionExec` it stands for.
+/// Fused into the kernels of the operator above. Partitioning, ordering and statistics are those of
+/// the `ProjectionExec` that it replaces.
 #[derive(Debug)]
 pub struct DeviceProjectionExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
@@ -23,10 +23,10 @@ pub struct DeviceProjectionExec {
 }
 
 impl DeviceProjectionExec {
-    /// The device form of a `ProjectionExec` whose child runs on the device.
+    /// Offloads a `ProjectionExec` whose child runs on the device.
     pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
         let Some(projection) = host.downcast_ref::<ProjectionExec>() else {
-            return internal_err!("DeviceProjectionExec stands for a ProjectionExec, not {}", host.name());
+            return internal_err!("DeviceProjectionExec replaces a ProjectionExec, not {}", host.name());
         };
         let expressions = projection.expr().to_vec();
         Ok(DeviceProjectionExec { host, metrics: ExecutionPlanMetricsSet::new(), expressions })
@@ -38,4 +38,4 @@ impl DeviceProjectionExec {
     }
 }
 
-row_wise_operator!(DeviceProjectionExec, "DeviceProjectionExec");
+host_counterpart!(DeviceProjectionExec, "DeviceProjectionExec");

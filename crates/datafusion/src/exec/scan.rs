@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading a resident table.
+//! Scan of a resident table.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use crate::exec::{column_names, leaf_methods, leaf_properties};
 use crate::table::Snapshot;
 
-/// The batches of a resident table as they were when the query was planned, some of its columns.
+/// Columns of a resident table, in the snapshot that was current when the query was planned.
 #[derive(Debug)]
 pub struct DeviceScanExec {
     snapshot: Arc<Snapshot>,
@@ -22,13 +22,13 @@ pub struct DeviceScanExec {
 }
 
 impl DeviceScanExec {
-    /// A scan of `columns` (positions in the table), in that order.
+    /// A scan of `columns`, by their positions in the table.
     pub(crate) fn try_new(snapshot: Arc<Snapshot>, columns: Vec<usize>) -> Result<Self> {
         let properties = leaf_properties(Arc::new(snapshot.schema().project(&columns)?));
         Ok(DeviceScanExec { snapshot, columns, properties, metrics: ExecutionPlanMetricsSet::new() })
     }
 
-    /// The table's state that is read.
+    /// The snapshot of the table.
     pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that several operators read, and that are computed once: operators of one offloaded subplan, or of the offloaded subplans of scalar subqueries
-//! and of the main query, which runs after them.
+//! Rows that several operators read and that are computed once.
+//!
+//! The readers are operators of one offloaded subplan, or of several: of scalar subqueries, and of
+//! the main query, which runs after them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,31 +13,31 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::{inner_methods, leaf_methods, statistics_of_the_input};
-use crate::run::KeptRows;
+use crate::exec::{CrossSubplanCache, inner_methods, leaf_methods, pass_through_methods, refuse_stream, refused_execution};
 
-/// Who reads shared rows, and where they are.
+/// Readers of shared rows, and where the rows are kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Sharing {
-    /// Which of the shared rows of an offloaded subplan, or of those that offloaded subplans of a plan keep for each other, these are.
+    /// Number of the rows: within an offloaded subplan, or among the cached rows of a plan.
     pub number: usize,
-    /// How many read them.
+    /// Number of readers.
     pub readers: usize,
-    /// `None` where all readers are of one offloaded subplan: its run has the rows.
-    pub kept: Option<Arc<KeptRows>>,
-    /// Whether nobody comes after this reader: it is of the main query.
-    pub last: bool,
+    /// `None` if all readers are of one offloaded subplan, whose run keeps the rows.
+    pub cache: Option<Arc<CrossSubplanCache>>,
+    /// Whether this is the last reader: it belongs to the main query.
+    pub is_last: bool,
 }
 
 impl fmt::Display for Sharing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.kept.is_some() { "kept" } else { "rows" };
-        write!(f, "{what}=#{}", self.number)
+        let keeper = if self.cache.is_some() { "cached" } else { "shared" };
+        write!(f, "{keeper}=#{}", self.number)
     }
 }
 
-/// Keeps the batches of its input on the device until all who read them have come: this operator's parent, and each
-/// [`DeviceReuseExec`] of its number.
+/// KeepEmpty the batches of its input on the device until the last reader has come.
+///
+/// Readers are this operator's parent, and each [`DeviceReuseExec`] of its number.
 #[derive(Debug)]
 pub struct DeviceSharedExec {
     input: Arc<dyn ExecutionPlan>,
@@ -53,17 +55,17 @@ impl DeviceSharedExec {
         &self.sharing
     }
 
-    /// Whose rows are shared.
+    /// The operator whose rows are shared.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
     }
 
-    /// Which of an offloaded subplan's shared rows these are, or of those that offloaded subplans share.
+    /// Number of the shared rows.
     pub fn number(&self) -> usize {
         self.sharing.number
     }
 
-    /// How many read them.
+    /// Number of readers.
     pub fn readers(&self) -> usize {
         self.sharing.readers
     }
@@ -87,10 +89,10 @@ impl ExecutionPlan for DeviceSharedExec {
         over: |node| DeviceSharedExec::new(input, node.sharing.clone()),
     }
 
-    /// A plan that runs again must not meet the rows of the time before.
+    /// Clears the cache: another run of the plan must not read rows of the one before.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(kept) = &self.sharing.kept {
-            kept.clear();
+        if let Some(cache) = &self.sharing.cache {
+            cache.clear();
         }
         Ok(Arc::new(DeviceSharedExec::new(Arc::clone(&self.input), self.sharing.clone())))
     }
@@ -99,14 +101,11 @@ impl ExecutionPlan for DeviceSharedExec {
         self.input.properties()
     }
 
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    statistics_of_the_input!();
+    refused_execution!(refuse_stream("DeviceSharedExec"));
+    pass_through_methods!();
 }
 
-/// Reads the rows of a [`DeviceSharedExec`] once more.
+/// Reads the rows of a [`DeviceSharedExec`] again.
 #[derive(Debug)]
 pub struct DeviceReuseExec {
     shared: Arc<dyn ExecutionPlan>,
@@ -116,18 +115,19 @@ pub struct DeviceReuseExec {
 }
 
 impl DeviceReuseExec {
-    /// Reads the rows of `shared`, which is the input of the [`DeviceSharedExec`] of this number, or gives the same rows.
+    /// Reads the rows of `shared`: the input of the [`DeviceSharedExec`] of this number, or an
+    /// equal subplan.
     pub(crate) fn new(shared: Arc<dyn ExecutionPlan>, sharing: Sharing) -> Self {
         let properties = Arc::clone(shared.properties());
         DeviceReuseExec { shared, sharing, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    /// Whose rows these are.
+    /// The operator whose rows are read.
     pub(crate) fn shared(&self) -> &Arc<dyn ExecutionPlan> {
         &self.shared
     }
 
-    /// Which of the shared rows these are.
+    /// Number of the shared rows.
     pub fn number(&self) -> usize {
         self.sharing.number
     }

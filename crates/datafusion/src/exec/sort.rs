@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ORDER BY` on the device.
+//! `ORDER BY`.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
-use crate::exec::{coalesced_equivalences, row_wise_operator};
+use crate::exec::{coalesced_equivalences, host_counterpart};
 
-/// Sorts all partitions of its input to one, or finds the first rows without sorting the others.
+/// Sorts all partitions of its input to one, or finds the top-k rows without sorting the others.
 ///
-/// It stands for a `SortExec` and for the merge of sorted partitions above it. Rows with equal keys keep their order.
+/// Replaces a `SortExec` and the merge of sorted partitions above it. The sort is stable.
 #[derive(Debug)]
 pub struct DeviceSortExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
@@ -24,10 +24,10 @@ pub struct DeviceSortExec {
 }
 
 impl DeviceSortExec {
-    /// The device form of a `SortExec` of one output partition, whose child runs on the device.
+    /// Offloads a `SortExec` of one output partition, whose child runs on the device.
     pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
         let Some(sort) = host.downcast_ref::<SortExec>() else {
-            return internal_err!("DeviceSortExec stands for a SortExec, not {}", host.name());
+            return internal_err!("DeviceSortExec replaces a SortExec, not {}", host.name());
         };
         let (keys, fetch) = (sort.expr().to_vec(), sort.fetch());
         let mut equivalences = coalesced_equivalences(sort.input());
@@ -41,10 +41,10 @@ impl DeviceSortExec {
         &self.keys
     }
 
-    /// Rows that are wanted; all where `None`.
+    /// Number of rows of a top-k; all if `None`.
     pub fn fetch_rows(&self) -> Option<usize> {
         self.fetch
     }
 }
 
-row_wise_operator!(DeviceSortExec, "DeviceSortExec", |node| &node.properties);
+host_counterpart!(DeviceSortExec, "DeviceSortExec", |node| &node.properties);

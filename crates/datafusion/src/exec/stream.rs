@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading a stream of device arrays that somebody else produces.
+//! Scan of a stream of device arrays that another library produces.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use crate::exchange::Source;
 use crate::exec::{column_names, leaf_methods, leaf_properties};
 
-/// Some columns of the arrays of a stream table, in place where they are memory of the session's device.
+/// Columns of a stream table, read in place if they are memory of the session's device.
 #[derive(Debug)]
 pub struct DeviceStreamExec {
     source: Arc<Source>,
@@ -21,13 +21,13 @@ pub struct DeviceStreamExec {
 }
 
 impl DeviceStreamExec {
-    /// A scan of `columns` (positions in the arrays), in that order.
+    /// A scan of `columns`, by their positions in the arrays.
     pub(crate) fn try_new(source: Arc<Source>, columns: Vec<usize>) -> Result<Self> {
         let properties = leaf_properties(Arc::new(source.schema().project(&columns)?));
         Ok(DeviceStreamExec { source, columns, properties, metrics: ExecutionPlanMetricsSet::new() })
     }
 
-    /// Where the arrays come from.
+    /// The source of the arrays.
     pub(crate) fn source(&self) -> &Arc<Source> {
         &self.source
     }

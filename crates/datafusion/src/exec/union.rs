@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `UNION ALL` on the device.
+//! `UNION ALL`.
 
 use std::sync::Arc;
 
@@ -9,9 +9,11 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
-use crate::exec::{DeviceProjectionExec, is_device, row_wise_operator};
+use crate::exec::{DeviceProjectionExec, host_counterpart, is_device};
 
-/// The partitions of its inputs, one after another; columns that lie otherwise in one input than in another are written anew.
+/// The partitions of its inputs, one after another.
+///
+/// Columns whose physical layouts differ between the inputs are rewritten to a common layout.
 #[derive(Debug)]
 pub struct DeviceUnionExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
@@ -19,11 +21,12 @@ pub struct DeviceUnionExec {
 }
 
 impl DeviceUnionExec {
-    /// The device form of a `UnionExec` whose children run on the device, but for projections that DataFusion has put there to
-    /// give all of them one schema.
+    /// Offloads a `UnionExec` whose children run on the device.
+    ///
+    /// DataFusion puts projections above children whose schemas differ. These are offloaded too.
     pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
         if !host.is::<UnionExec>() {
-            return internal_err!("DeviceUnionExec stands for a UnionExec, not {}", host.name());
+            return internal_err!("DeviceUnionExec replaces a UnionExec, not {}", host.name());
         }
         let on_device = |child: &Arc<dyn ExecutionPlan>| -> Result<Arc<dyn ExecutionPlan>> {
             Ok(match child.is::<ProjectionExec>() && child.children().into_iter().all(is_device) {
@@ -36,10 +39,10 @@ impl DeviceUnionExec {
         Ok(DeviceUnionExec { host, metrics: ExecutionPlanMetricsSet::new() })
     }
 
-    /// Whether an operator of the host is a union.
-    pub(crate) fn stands_for(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    /// Whether a host operator is a union.
+    pub(crate) fn replaces(plan: &Arc<dyn ExecutionPlan>) -> bool {
         plan.is::<UnionExec>() || plan.is::<InterleaveExec>()
     }
 }
 
-row_wise_operator!(DeviceUnionExec, "DeviceUnionExec");
+host_counterpart!(DeviceUnionExec, "DeviceUnionExec");

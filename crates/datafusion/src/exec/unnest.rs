@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `UNNEST` on the device.
+//! `UNNEST`.
 
 use std::sync::Arc;
 
@@ -7,44 +7,45 @@ use datafusion::common::{Result, internal_err};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::unnest::UnnestExec;
-use kernels::ops::Keeps;
+use kernels::ops::KeepEmpty;
 
-use crate::exec::row_wise_operator;
-use crate::expr::Reason;
+use crate::exec::host_counterpart;
+use crate::reason::Reason;
 
-/// Gives each element of lists as a row, with the other columns repeated; of several lists the longest decides, and NULL stands
-/// for the elements that the others lack.
+/// Gives each element of a list as a row, with the other columns repeated.
 ///
-/// Partitioning and ordering are those of the `UnnestExec` it stands for. On the host stay levels of lists that are unnested at
-/// once, and structs.
+/// Of several lists the longest decides; shorter ones give NULL. Partitioning and ordering are
+/// those of the `UnnestExec` that it replaces. Structs, and several levels of lists at once, stay
+/// on the host.
 #[derive(Debug)]
 pub struct DeviceUnnestExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
     pub(crate) metrics: ExecutionPlanMetricsSet,
     lists: Vec<usize>,
-    keeps: Keeps,
+    keeps: KeepEmpty,
 }
 
 impl DeviceUnnestExec {
-    /// The device form of an `UnnestExec` whose child runs on the device.
+    /// Offloads an `UnnestExec` whose child runs on the device.
     pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
         let Some(unnest) = host.downcast_ref::<UnnestExec>() else {
-            return internal_err!("DeviceUnnestExec stands for an UnnestExec, not {}", host.name());
+            return internal_err!("DeviceUnnestExec replaces an UnnestExec, not {}", host.name());
         };
         let lists = unnest.list_column_indices().iter().map(|list| list.index_in_input_schema).collect();
         let options = unnest.options();
-        let keeps = Keeps { nulls: options.preserve_nulls(), empties: options.expand_empty_as_null() };
+        let keeps = KeepEmpty { nulls: options.preserve_nulls(), empties: options.expand_empty_as_null() };
         Ok(DeviceUnnestExec { host, metrics: ExecutionPlanMetricsSet::new(), lists, keeps })
     }
 
-    /// What of an `UnnestExec` is not supported on the device, beside the types of its columns.
-    pub(crate) fn supports(unnest: &UnnestExec) -> std::result::Result<(), Reason> {
+    /// Checks an `UnnestExec`, but for the types of its columns.
+    pub(crate) fn support_of(unnest: &UnnestExec) -> std::result::Result<(), Reason> {
         let lists = unnest.list_column_indices();
         if !unnest.struct_column_indices().is_empty() || lists.is_empty() {
             return Err("UNNEST of structs is not supported on the device".to_string());
         }
-        let again = |at: usize| lists[..at].iter().any(|list| list.index_in_input_schema == lists[at].index_in_input_schema);
-        if lists.iter().any(|list| list.depth != 1) || (0..lists.len()).any(again) {
+        let is_repeated =
+            |at: usize| lists[..at].iter().any(|list| list.index_in_input_schema == lists[at].index_in_input_schema);
+        if lists.iter().any(|list| list.depth != 1) || (0..lists.len()).any(is_repeated) {
             return Err("UNNEST of several levels of lists is not supported on the device".to_string());
         }
         Ok(())
@@ -55,10 +56,10 @@ impl DeviceUnnestExec {
         &self.lists
     }
 
-    /// Which lists without elements have a row.
-    pub(crate) fn keeps(&self) -> Keeps {
+    /// Which lists without elements give a row.
+    pub(crate) fn keeps(&self) -> KeepEmpty {
         self.keeps
     }
 }
 
-row_wise_operator!(DeviceUnnestExec, "DeviceUnnestExec");
+host_counterpart!(DeviceUnnestExec, "DeviceUnnestExec");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Window functions on the device.
+//! Window functions.
 
 use std::sync::Arc;
 
@@ -8,12 +8,11 @@ use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 
-use crate::exec::row_wise_operator;
-use crate::planner::window_exprs;
+use crate::exec::{host_counterpart, window_exprs};
 
-/// Appends window functions of one partitioning and order to its rows, which come in that order and keep it.
+/// Appends window functions of one partitioning and order to its rows, which have that order.
 ///
-/// It stands for a `WindowAggExec` or a `BoundedWindowAggExec`; here all rows of the input are kept until the last one came.
+/// Replaces a `WindowAggExec` or a `BoundedWindowAggExec`. It holds all rows until the input ends.
 #[derive(Debug)]
 pub struct DeviceWindowExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
@@ -22,10 +21,10 @@ pub struct DeviceWindowExec {
 }
 
 impl DeviceWindowExec {
-    /// The device form of a window operator, whose child runs on the device and has one partition.
+    /// Offloads a window operator whose child runs on the device in one partition.
     pub fn try_new(host: Arc<dyn ExecutionPlan>) -> Result<Self> {
         let Some(functions) = window_exprs(&host) else {
-            return internal_err!("DeviceWindowExec stands for a window operator, not {}", host.name());
+            return internal_err!("DeviceWindowExec replaces a window operator, not {}", host.name());
         };
         let functions = functions.to_vec();
         Ok(DeviceWindowExec { host, metrics: ExecutionPlanMetricsSet::new(), functions })
@@ -37,4 +36,4 @@ impl DeviceWindowExec {
     }
 }
 
-row_wise_operator!(DeviceWindowExec, "DeviceWindowExec");
+host_counterpart!(DeviceWindowExec, "DeviceWindowExec");

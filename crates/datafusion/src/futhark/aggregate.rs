@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregates: all rows of a group are kept, and handed over in one call.
+//! Aggregates: one call gets all rows of a group.
 //!
-//! Rows with a NULL argument are left out; without rows the result is NULL. Parameters that are no arrays take constants.
+//! Rows with a NULL argument are skipped. Without rows the result is NULL. Parameters that are no
+//! arrays take constants.
 
 use std::mem::size_of_val;
 use std::sync::Arc;
@@ -17,9 +18,10 @@ use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Documentation, Sig
 use datafusion::physical_expr::expressions::Literal;
 use futhark::Scalar;
 
-use crate::futhark::convert::{cast_argument, constant};
-use crate::futhark::function::{Function, Parameter, Returns};
-use crate::futhark::scalar::nulls_of;
+use crate::futhark::convert::{cast_argument, constant, nulls_of};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Parameter;
+use crate::futhark::returns::Returns;
 
 /// An entry point as an aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -29,13 +31,12 @@ pub(crate) struct FutharkAggregate {
 }
 
 impl FutharkAggregate {
-    /// The aggregate that an entry point is.
+    /// The aggregate of an entry point.
     pub fn new(function: Function, volatility: Volatility) -> FutharkAggregate {
         let signature = function.sql_signature(volatility);
         FutharkAggregate { function, signature }
     }
 
-    /// The entry point.
     pub fn function(&self) -> &Function {
         &self.function
     }
@@ -53,7 +54,7 @@ impl AggregateUDFImpl for FutharkAggregate {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         self.function.check(types.iter())?;
         match self.function.returns() {
-            Returns::Aggregate(one) => Ok(one.data_type.clone()),
+            Returns::Aggregate(scalar) => Ok(scalar.data_type.clone()),
             _ => internal_err!("{} is no aggregate", self.name()),
         }
     }
@@ -74,13 +75,13 @@ impl AggregateUDFImpl for FutharkAggregate {
             constants.push(constant(&self.function, parameter, literal.value())?);
         }
         let columns = vec![Vec::new(); columns_of(&self.function).count()];
-        Ok(Box::new(Rows { function: self.function.clone(), constants, columns, rows: 0, bytes: 0 }))
+        Ok(Box::new(GroupRows { function: self.function.clone(), constants, columns, rows: 0, bytes: 0 }))
     }
 
-    /// A list for each column of rows.
+    /// A list of values for each array parameter.
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let field = |(_, parameter): (usize, &Parameter)| {
-            let list = DataType::LargeList(item(parameter));
+            let list = DataType::LargeList(list_field(parameter));
             Arc::new(Field::new(format_state_name(args.name, &parameter.name), list, true))
         };
         Ok(columns_of(&self.function).map(field).collect())
@@ -95,53 +96,53 @@ impl AggregateUDFImpl for FutharkAggregate {
     }
 }
 
-/// The parameters that are columns, with their positions among all.
+/// Array parameters, with their positions.
 fn columns_of(function: &Function) -> impl Iterator<Item = (usize, &Parameter)> {
     function.parameters().iter().enumerate().filter(|(_, parameter)| parameter.is_array)
 }
 
-fn item(parameter: &Parameter) -> FieldRef {
+fn list_field(parameter: &Parameter) -> FieldRef {
     Arc::new(Field::new_list_field(parameter.data_type.clone(), true))
 }
 
 /// The rows of a group.
 #[derive(Debug)]
-struct Rows {
+struct GroupRows {
     function: Function,
-    /// Of the parameters that are no columns; `None` is NULL.
+    /// Constant arguments; `None` is NULL.
     constants: Vec<Option<Scalar>>,
-    /// For each parameter that is a column, its rows in pieces.
+    /// Chunks of rows for each array parameter.
     columns: Vec<Vec<ArrayRef>>,
     rows: usize,
-    /// Of the rows; what else their buffers hold is somebody else's.
+    /// Bytes of the rows, without other rows of their buffers.
     bytes: usize,
 }
 
-impl Rows {
+impl GroupRows {
     fn push(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
         let rows = columns.first().map_or(0, |column| column.len());
         if rows == 0 {
             return Ok(());
         }
         self.rows += rows;
-        for (pieces, column) in self.columns.iter_mut().zip(columns) {
+        for (chunks, column) in self.columns.iter_mut().zip(columns) {
             self.bytes += column.to_data().get_slice_memory_size()?;
-            pieces.push(column);
+            chunks.push(column);
         }
         Ok(())
     }
 
-    /// The rows of each column, in one piece.
+    /// The rows of each column as one array.
     fn joined(&self) -> Result<Vec<ArrayRef>> {
-        let joined = |(pieces, (_, parameter)): (&Vec<ArrayRef>, (usize, &Parameter))| match pieces.as_slice() {
+        let joined = |(chunks, (_, parameter)): (&Vec<ArrayRef>, (usize, &Parameter))| match chunks.as_slice() {
             [] => Ok(new_empty_array(&parameter.data_type)),
-            pieces => Ok(concat(&pieces.iter().map(|piece| piece.as_ref()).collect::<Vec<_>>())?),
+            chunks => Ok(concat(&chunks.iter().map(|chunk| chunk.as_ref()).collect::<Vec<_>>())?),
         };
         self.columns.iter().zip(columns_of(&self.function)).map(joined).collect()
     }
 }
 
-impl Accumulator for Rows {
+impl Accumulator for GroupRows {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let column = |(position, parameter): (usize, &Parameter)| match values.get(position) {
             Some(values) => cast_argument(&self.function, parameter, values),
@@ -156,16 +157,16 @@ impl Accumulator for Rows {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let Returns::Aggregate(one) = self.function.returns() else {
+        let Returns::Aggregate(scalar) = self.function.returns() else {
             return internal_err!("{} is no aggregate", self.function.name());
         };
         let constants: Option<Vec<Scalar>> = self.constants.iter().copied().collect();
         let (Some(constants), true) = (constants, self.rows > 0) else {
-            return ScalarValue::try_from(&one.data_type);
+            return ScalarValue::try_from(&scalar.data_type);
         };
         let function = &self.function;
         let results = function.call_over(&self.joined()?, &constants)?;
-        function.value_of(one, results)
+        function.value_of(scalar, results)
     }
 
     fn size(&self) -> usize {
@@ -174,7 +175,7 @@ impl Accumulator for Rows {
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
         let list = |(values, (_, parameter)): (ArrayRef, (usize, &Parameter))| {
-            let list = LargeListArray::new(item(parameter), OffsetBuffer::from_lengths([values.len()]), values, None);
+            let list = LargeListArray::new(list_field(parameter), OffsetBuffer::from_lengths([values.len()]), values, None);
             ScalarValue::LargeList(Arc::new(list))
         };
         Ok(self.joined()?.into_iter().zip(columns_of(&self.function)).map(list).collect())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrow's arrays as Futhark's, and the reverse. NULLs have been taken out before.
+//! Conversion between Arrow's and Futhark's arrays, without NULLs.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err, internal_err};
 use futhark::{Primitive, Scalar, Value};
 
-use crate::expr::Reason;
-use crate::futhark::function::{Function, Of, Parameter};
-use crate::futhark::scalar::nulls_of;
+use crate::futhark::function::Function;
+use crate::futhark::parameter::{Parameter, ValueKind};
+use crate::reason::Reason;
 
-/// An argument as the type that its parameter has.
+/// Casts an argument to its parameter's type.
 ///
 /// # Errors
 /// If a value does not fit.
@@ -30,15 +30,15 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
     if array.data_type().is_null() {
         return Ok(new_null_array(&parameter.data_type, array.len()));
     }
-    if let Of::Sums(sum) = &parameter.of {
+    if let ValueKind::Sums(sum) = &parameter.kind {
         return sum.cast(function, array);
     }
-    if let (Of::Lists(column), DataType::List(to)) = (&parameter.of, &parameter.data_type) {
-        let lists = held(array).map_err(failed)?;
+    if let (ValueKind::Lists(column), DataType::List(to)) = (&parameter.kind, &parameter.data_type) {
+        let lists = compacted(array).map_err(failed)?;
         let values = cast_argument(function, column, lists.values())?;
         return Ok(Arc::new(ListArray::try_new(Arc::clone(to), lists.offsets().clone(), values, lists.nulls().cloned())?));
     }
-    if let (Of::Records(_, fields), Some(structs)) = (&parameter.of, array.as_struct_opt()) {
+    if let (ValueKind::Records(_, fields), Some(structs)) = (&parameter.kind, array.as_struct_opt()) {
         let field = |field: &Parameter| match structs.column_by_name(&field.name) {
             Some(column) => cast_argument(function, field, &present(column, structs.nulls())?),
             None => exec_err!("the argument {} of {} has no field {}", parameter.name, function.name(), field.name),
@@ -50,14 +50,14 @@ pub(crate) fn cast_argument(function: &Function, parameter: &Parameter, array: &
     cast_values(array, &parameter.data_type).map_err(failed)
 }
 
-/// Values, or lists of any depth of them, as another type.
+/// Casts values, or lists of any depth.
 ///
 /// # Errors
-/// If one that a row holds does not fit. Others need not: arrays keep what is cut off, and what lies under NULLs.
+/// If a value of a row does not fit. Values that no row refers to, or under a NULL, are not cast.
 fn cast_values(array: &ArrayRef, to: &DataType) -> std::result::Result<ArrayRef, ArrowError> {
     match (array.data_type(), to) {
         (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), DataType::List(item)) => {
-            let lists = held(array)?;
+            let lists = compacted(array)?;
             let values = cast_values(lists.values(), item.data_type())?;
             let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
             Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?))
@@ -67,8 +67,8 @@ fn cast_values(array: &ArrayRef, to: &DataType) -> std::result::Result<ArrayRef,
     }
 }
 
-/// Lists with no values but those of their rows.
-fn held(array: &ArrayRef) -> std::result::Result<ListArray, ArrowError> {
+/// Lists without values that no row refers to.
+fn compacted(array: &ArrayRef) -> std::result::Result<ListArray, ArrowError> {
     let (DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) = array.data_type() else {
         return Err(ArrowError::CastError(format!("{} is no list", array.data_type())));
     };
@@ -77,7 +77,7 @@ fn held(array: &ArrayRef) -> std::result::Result<ListArray, ArrowError> {
     Ok(take(&lists, &rows, None)?.as_list::<i32>().clone())
 }
 
-/// A column with NULL in all other rows.
+/// A column that is NULL outside of `rows`.
 pub(crate) fn present(column: &ArrayRef, rows: Option<&NullBuffer>) -> Result<ArrayRef> {
     match rows {
         Some(rows) => Ok(nullif(column, &BooleanArray::new(!rows.inner(), None))?),
@@ -85,27 +85,51 @@ pub(crate) fn present(column: &ArrayRef, rows: Option<&NullBuffer>) -> Result<Ar
     }
 }
 
-/// A column in the library's memory. Lists are more dimensions: those of a column must be equally long.
+/// Rows in which an argument is NULL, or a part of it that must not be NULL.
+pub(crate) fn nulls_in(parameter: &Parameter, column: &ArrayRef) -> Option<NullBuffer> {
+    match (&parameter.kind, column.as_struct_opt()) {
+        (ValueKind::Sums(sum), Some(structs)) => sum.nulls(structs),
+        (ValueKind::Records(_, fields), Some(structs)) => {
+            let fields = fields.iter().zip(structs.columns()).map(|(field, column)| nulls_in(field, column));
+            fields.fold(structs.nulls().cloned(), |nulls, of_field| NullBuffer::union(nulls.as_ref(), of_field.as_ref()))
+        }
+        _ => nulls_of(std::slice::from_ref(column)),
+    }
+}
+
+/// Rows in which a column is NULL.
+pub(crate) fn nulls_of(columns: &[ArrayRef]) -> Option<NullBuffer> {
+    let nulls = columns.iter().fold(None, |nulls, column| {
+        let with_column = NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref());
+        // A struct with a NULL field is no record.
+        let fields = column.as_struct_opt().and_then(|structs| nulls_of(structs.columns()));
+        NullBuffer::union(with_column.as_ref(), fields.as_ref())
+    });
+    nulls.filter(|nulls| nulls.null_count() > 0)
+}
+
+/// Copies a column to the library's memory. Lists become further dimensions and must be equally
+/// long.
 ///
 /// # Errors
-/// Where lists differ in length or hold a NULL; else what the library says.
+/// If lists differ in length or hold a NULL; else the library's.
 pub(crate) fn to_futhark(function: &Function, parameter: &Parameter, array: &ArrayRef) -> futhark::Result<Value> {
     let context = function.context();
-    match &parameter.of {
-        Of::Values(primitive) => array_to_futhark(function, &parameter.name, *primitive, array),
-        Of::Records(type_name, fields) => {
+    match &parameter.kind {
+        ValueKind::Values(primitive) => array_to_futhark(function, &parameter.name, *primitive, array),
+        ValueKind::Records(type_name, fields) => {
             let columns = array.as_struct_opt().map_or(&[] as &[ArrayRef], |structs| structs.columns());
             let values = fields.iter().zip(columns).map(|(field, column)| to_futhark(function, field, column));
             context.record(type_name, &values.collect::<futhark::Result<Vec<_>>>()?).map(Value::from)
         }
-        Of::Sums(_) | Of::Opaque(_) | Of::Lists(_) => {
+        ValueKind::Sums(_) | ValueKind::Opaque(_) | ValueKind::Lists(_) => {
             let problem = format!("the argument {} is {}, which is no array", parameter.name, parameter.data_type);
             Err(futhark::Error::Usage(problem))
         }
     }
 }
 
-/// A column of a primitive type, or of lists of it, in the library's memory.
+/// Copies a column of a primitive type, or of lists of it.
 ///
 /// # Errors
 /// As [`to_futhark`].
@@ -125,7 +149,7 @@ fn array_to_futhark(function: &Function, name: &str, primitive: Primitive, array
     context.array_of_bytes(primitive, &shape, &bytes_of(&column.to_data(), primitive)).map(Value::from)
 }
 
-/// The length of lists that are equally long, and their elements one after the other.
+/// The length of equally long lists, and their elements one after the other.
 fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reason> {
     let mut lengths = lists.offsets().lengths();
     let length = lengths.next().unwrap_or(0);
@@ -140,24 +164,24 @@ fn elements_of(lists: &ListArray) -> std::result::Result<(usize, ArrayRef), Reas
     }
 }
 
-/// The value of a row, which may be a record or of a sum type.
+/// The value of a row: a scalar, record, sum or list.
 ///
 /// # Errors
-/// What the library says.
+/// The library's.
 pub(crate) fn value_at(function: &Function, parameter: &Parameter, array: &ArrayRef, row: usize) -> futhark::Result<Value> {
-    let value = match &parameter.of {
-        Of::Values(primitive) => scalar_at(*primitive, array, row).map(Value::from),
-        Of::Records(type_name, fields) => {
+    let value = match &parameter.kind {
+        ValueKind::Values(primitive) => scalar_at(*primitive, array, row).map(Value::from),
+        ValueKind::Records(type_name, fields) => {
             let columns = array.as_struct_opt().map_or(&[] as &[ArrayRef], |structs| structs.columns());
             let values = fields.iter().zip(columns).map(|(field, column)| value_at(function, field, column, row));
             let values = values.collect::<futhark::Result<Vec<_>>>()?;
             Some(function.context().record(type_name, &values)?.into())
         }
-        Of::Opaque(type_name) => {
+        ValueKind::Opaque(type_name) => {
             let sealed = array.as_binary_opt::<i32>().map(|values| function.context().unseal(type_name, values.value(row)));
             sealed.transpose()?.map(Value::from)
         }
-        Of::Lists(column) => {
+        ValueKind::Lists(column) => {
             let list = array.as_list_opt::<i32>().map(|lists| lists.value(row));
             let value = list.map(|elements| match nulls_of(std::slice::from_ref(&elements)) {
                 None => to_futhark(function, column, &elements),
@@ -168,12 +192,12 @@ pub(crate) fn value_at(function: &Function, parameter: &Parameter, array: &Array
             });
             value.transpose()?
         }
-        Of::Sums(sum) => array.as_struct_opt().map(|structs| sum.value_at(function, structs, row)).transpose()?,
+        ValueKind::Sums(sum) => array.as_struct_opt().map(|structs| sum.value_at(function, structs, row)).transpose()?,
     };
     value.ok_or_else(|| futhark::Error::Usage(format!("the argument {} has no value", parameter.name)))
 }
 
-/// The value of a row.
+/// The scalar of a row.
 fn scalar_at(primitive: Primitive, array: &ArrayRef, row: usize) -> Option<Scalar> {
     if let Some(flags) = array.as_boolean_opt() {
         return Some(Scalar::Bool(flags.value(row)));
@@ -187,10 +211,10 @@ fn bytes_of(data: &ArrayData, primitive: Primitive) -> arrow::buffer::Buffer {
     data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
 }
 
-/// An array of a library as a column. Dimensions behind the first make lists of fixed size.
+/// Reads an array of a library as a column. Further dimensions become lists of fixed size.
 ///
 /// # Errors
-/// What the library says.
+/// The library's.
 pub(crate) fn from_futhark(function: &Function, array: &futhark::Array, data_type: &DataType) -> Result<ArrayRef> {
     let failed = |error| function.failed(error);
     let len: usize = array.shape().iter().product();
@@ -221,24 +245,24 @@ pub(crate) fn column_of(scalars: &[Scalar], primitive: Primitive, data_type: &Da
     Ok(make_array(ArrayData::builder(data_type.clone()).len(scalars.len()).add_buffer(values.into()).build()?))
 }
 
-/// A constant of SQL as a parameter's value; `None` for NULL.
+/// The value of a constant argument; `None` for NULL.
 pub(crate) fn constant(function: &Function, parameter: &Parameter, value: &ScalarValue) -> Result<Option<Scalar>> {
     if value.is_null() {
         return Ok(None);
     }
     let array = cast_argument(function, parameter, &value.to_array()?)?;
-    let Of::Values(primitive) = parameter.of else { return internal_err!("a constant of {}", parameter.data_type) };
+    let ValueKind::Values(primitive) = parameter.kind else { return internal_err!("a constant of {}", parameter.data_type) };
     Ok(scalar_at(primitive, &array, 0))
 }
 
-/// The column that arrays of a library are, or records of such.
+/// A column of an array, or of a record of arrays.
 ///
 /// # Errors
-/// Where fields differ in length; else what the library says.
+/// If fields differ in length; else the library's.
 pub(crate) fn column(function: &Function, value: &Value, of: &Parameter) -> Result<ArrayRef> {
-    match (&of.of, value) {
-        (Of::Values(_), Value::Array(array)) => from_futhark(function, array, element_of(&of.data_type)),
-        (Of::Records(_, fields), Value::Opaque(record)) => {
+    match (&of.kind, value) {
+        (ValueKind::Values(_), Value::Array(array)) => from_futhark(function, array, element_of(&of.data_type)),
+        (ValueKind::Records(_, fields), Value::Opaque(record)) => {
             let values = record.fields().map_err(|error| function.failed(error))?;
             struct_column(function, &values, fields)
         }
@@ -246,7 +270,7 @@ pub(crate) fn column(function: &Function, value: &Value, of: &Parameter) -> Resu
     }
 }
 
-/// A column of structs of what a call gave for each field.
+/// A column of structs, with a field for each value of a call.
 ///
 /// # Errors
 /// As [`column`].
@@ -256,21 +280,23 @@ pub(crate) fn struct_column(function: &Function, values: &[Value], fields: &[Par
     structs(fields, columns)
 }
 
-/// The row that one value of a library is.
+/// One value of a library as a row.
 ///
 /// # Errors
-/// What the library says.
-pub(crate) fn row_of(function: &Function, value: &Value, of: &Of, data_type: &DataType) -> Result<ArrayRef> {
+/// The library's.
+pub(crate) fn row_of(function: &Function, value: &Value, of: &ValueKind, data_type: &DataType) -> Result<ArrayRef> {
     let failed = |error| function.failed(error);
     match (of, value, data_type) {
-        (Of::Values(_), Value::Scalar(scalar), _) => column_of(&[*scalar], scalar.primitive(), data_type),
-        (Of::Records(_, fields), Value::Opaque(record), _) => struct_row(function, &record.fields().map_err(failed)?, fields),
-        (Of::Sums(sum), Value::Opaque(value), _) => sum.row(function, value),
-        (Of::Opaque(_), Value::Opaque(value), _) => {
+        (ValueKind::Values(_), Value::Scalar(scalar), _) => column_of(&[*scalar], scalar.primitive(), data_type),
+        (ValueKind::Records(_, fields), Value::Opaque(record), _) => {
+            struct_row(function, &record.fields().map_err(failed)?, fields)
+        }
+        (ValueKind::Sums(sum), Value::Opaque(value), _) => sum.row(function, value),
+        (ValueKind::Opaque(_), Value::Opaque(value), _) => {
             Ok(Arc::new(BinaryArray::from(vec![value.seal().map_err(failed)?.as_slice()])))
         }
-        (Of::Lists(elements), value, DataType::List(item)) => {
-            // Arrays of more dimensions are lists of a fixed size; those of a column have none.
+        (ValueKind::Lists(elements), value, DataType::List(item)) => {
+            // Further dimensions are lists of fixed size; columns have variable lists.
             let elements = cast(&column(function, value, elements)?, item.data_type())?;
             let offsets = OffsetBuffer::from_lengths([elements.len()]);
             Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, elements, None)?))
@@ -279,19 +305,19 @@ pub(crate) fn row_of(function: &Function, value: &Value, of: &Of, data_type: &Da
     }
 }
 
-/// The row of structs of one value of a library for each field.
+/// A row of a struct, with a field for each value of a call.
 pub(crate) fn struct_row(function: &Function, values: &[Value], fields: &[Parameter]) -> Result<ArrayRef> {
-    let row = |(value, of): (&Value, &Parameter)| row_of(function, value, &of.of, &of.data_type);
+    let row = |(value, of): (&Value, &Parameter)| row_of(function, value, &of.kind, &of.data_type);
     structs(fields, values.iter().zip(fields).map(row).collect::<Result<Vec<_>>>()?)
 }
 
-/// Structs of columns of the same length.
+/// Structs of equally long columns.
 fn structs(fields: &[Parameter], columns: Vec<ArrayRef>) -> Result<ArrayRef> {
     let fields = fields.iter().zip(&columns).map(|(of, column)| Field::new(&of.name, column.data_type().clone(), true));
     Ok(Arc::new(StructArray::try_new(fields.collect(), columns, None)?))
 }
 
-/// What lists of any depth hold.
+/// The element type of lists of any depth.
 fn element_of(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::List(item) => element_of(item.data_type()),
@@ -330,8 +356,8 @@ mod tests {
         assert_eq!(of(&rows.as_list::<i32>().value(0)), [3, 4]);
         // A dictionary with a value that no row has.
         let keys = Int32Array::from(vec![0, 3]);
-        let words: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::try_new(keys, numbers()).unwrap());
-        let cast = cast_values(&words, &DataType::UInt8).unwrap();
+        let dictionary: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::try_new(keys, numbers()).unwrap());
+        let cast = cast_values(&dictionary, &DataType::UInt8).unwrap();
         assert_eq!(cast.as_primitive::<UInt8Type>().values(), &[1, 3]);
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `CREATE FUNCTION name() LANGUAGE futhark AS '/path/program.json'`.
 //!
-//! The functions of one library share it and its context. Once one of its files has changed, new functions open it anew.
+//! Functions of one library share it and its context. If one of its files has changed, new
+//! functions open it again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,23 +14,26 @@ use datafusion::common::{Result, config_err, exec_datafusion_err, plan_datafusio
 use datafusion::execution::context::{FunctionFactory, RegisterFunction};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{CreateFunction, Expr, Volatility};
-use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library};
 
 use crate::futhark::aggregate::FutharkAggregate;
-use crate::futhark::function::{Conventions, Function, Nulls};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Nulls;
+use crate::futhark::registration::registration;
+use crate::futhark::returns::{Conventions, Returns};
 use crate::futhark::scalar::FutharkScalar;
 use crate::futhark::table::FutharkTable;
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Makes the functions of `LANGUAGE futhark`; other languages are left to the session's former factory.
+/// Makes functions of `LANGUAGE futhark`; the session's former factory makes those of other
+/// languages.
 #[derive(Debug)]
 pub(crate) struct FutharkFactory {
     next: Option<Arc<dyn FunctionFactory>>,
 }
 
 impl FutharkFactory {
-    /// A factory before another one.
+    /// A factory that leaves other languages to `next`.
     pub fn new(next: Option<Arc<dyn FunctionFactory>>) -> FutharkFactory {
         FutharkFactory { next }
     }
@@ -42,11 +46,11 @@ impl FunctionFactory for FutharkFactory {
         if !language.is_some_and(|language| language.eq_ignore_ascii_case("futhark")) {
             return match &self.next {
                 Some(next) => next.create(state, statement).await,
-                // As DataFusion has it where there is no factory.
+                // DataFusion's message without a factory.
                 None => config_err!("Function factory has not been configured; without one there is LANGUAGE futhark only"),
             };
         }
-        if !options_of(state.config_options()).futhark {
+        if !DeviceOptions::of(state.config_options()).futhark {
             return plan_err!(
                 "device.futhark = false forbids CREATE FUNCTION … LANGUAGE futhark, which loads native code into this process; \
                  SET device.futhark = true allows it"
@@ -54,7 +58,7 @@ impl FunctionFactory for FutharkFactory {
         }
         let name = statement.name.as_str();
         name_is_free(state, name, statement.or_replace)?;
-        let Source { path, entry_point, conventions, tuning } = source(statement.params.function_body.as_ref(), name)?;
+        let FunctionSource { path, entry_point, conventions, tuning } = source(statement.params.function_body.as_ref(), name)?;
         let device = DeviceRuntime::of(state.config()).and_then(|runtime| runtime.opened());
         let context = match contexts_of(state)
             .find(|context| is_of(context, &path) && shares(context, device.as_ref()) && context.tuning() == tuning)
@@ -70,21 +74,21 @@ impl FunctionFactory for FutharkFactory {
         if statement.or_replace {
             stays_of_its_kind(state, name, function.returns())?;
         }
-        Ok(function.into_registration(statement.params.behavior.unwrap_or(Volatility::Immutable)))
+        Ok(registration(function, statement.params.behavior.unwrap_or(Volatility::Immutable)))
     }
 }
 
-/// Opens a library and makes a context, which takes its time. It shares the session's device, if its back end can.
+/// Opens a library and makes a context, in a blocking thread. The context shares the session's
+/// device if its back end can.
 async fn open(path: PathBuf, tuning: Vec<(String, usize)>, state: &SessionState) -> Result<Context> {
-    let (runtime, options) = (DeviceRuntime::of(state.config()), options_of(state.config_options()));
+    let (runtime, options) = (DeviceRuntime::of(state.config()), DeviceOptions::of(state.config_options()));
     let open = move || {
-        // SAFETY: device.futhark is the user's word that libraries named in SQL are what their manifests say.
+        // SAFETY: by device.futhark the user vouches that libraries named in SQL are what their
+        // manifests say.
         let library = unsafe { Library::open(&path) }?;
-        let device = match library.manifest().backend {
-            // Without a device the library sets one up for itself, and functions work in host memory.
-            Backend::OpenCl | Backend::Cuda => runtime.as_ref().and_then(|runtime| runtime.try_context(&options).ok()),
-            _ => None,
-        };
+        // Without a device the library opens one itself, and functions work in host memory.
+        let shares = library.manifest().backend.driver().is_some();
+        let device = runtime.as_ref().filter(|_| shares).and_then(|runtime| runtime.try_context(&options).ok());
         let config = ContextConfig { profiling: options.futhark_profiling, tuning, ..ContextConfig::default() };
         let context = match device.filter(|device| library.can_share(device.info().driver)) {
             Some(device) => Context::on_device(&library, config, &device)?,
@@ -100,30 +104,30 @@ async fn open(path: PathBuf, tuning: Vec<(String, usize)>, state: &SessionState)
     opened.map_err(|error: futhark::Error| exec_datafusion_err!("{error}"))
 }
 
-/// What `AS 'path#entry_point?nulls=mask'` names.
-struct Source {
+/// The parts of `AS 'path#entry_point?nulls=mask'`.
+struct FunctionSource {
     /// The manifest.
     path: PathBuf,
-    /// Without one that of the function's name.
+    /// The function's name, if none is given.
     entry_point: String,
     conventions: Conventions,
-    /// Of the library's context, by name.
+    /// Tuning parameters of the library's context, by name.
     tuning: Vec<(String, usize)>,
 }
 
-fn source(body: Option<&Expr>, name: &str) -> Result<Source> {
-    let text = match body {
+fn source(body: Option<&Expr>, name: &str) -> Result<FunctionSource> {
+    let source = match body {
         Some(Expr::Literal(value, _)) => value.try_as_str().flatten(),
         _ => None,
     };
-    let Some(text) = text else {
+    let Some(source) = source else {
         return plan_err!("CREATE FUNCTION {name} needs the path of a manifest: AS '/path/program.json'");
     };
-    // A path may have any of these characters before its file's name.
+    // A path may contain `?` and `#` before the name of its file.
     let is_convention = |rest: &str| !rest.contains('/') && rest.contains('=');
-    let (text, said) = text.rsplit_once('?').filter(|(_, said)| is_convention(said)).unwrap_or((text, ""));
+    let (source, stated) = source.rsplit_once('?').filter(|(_, stated)| is_convention(stated)).unwrap_or((source, ""));
     let (mut conventions, mut tuning) = (Conventions::default(), Vec::new());
-    for word in said.split('&').filter(|word| !word.is_empty()) {
+    for word in stated.split('&').filter(|word| !word.is_empty()) {
         match word {
             "nulls=strict" => conventions.nulls = Nulls::Strict,
             "nulls=mask" => conventions.nulls = Nulls::Mask,
@@ -144,14 +148,14 @@ fn source(body: Option<&Expr>, name: &str) -> Result<Source> {
         }
     }
     tuning.sort();
-    let (path, entry_point) = match text.rsplit_once('#') {
+    let (path, entry_point) = match source.rsplit_once('#') {
         Some((path, entry_point)) if !entry_point.contains('/') => (path, entry_point),
-        _ => (text, name),
+        _ => (source, name),
     };
-    Ok(Source { path: PathBuf::from(path), entry_point: entry_point.to_owned(), conventions, tuning })
+    Ok(FunctionSource { path: PathBuf::from(path), entry_point: entry_point.to_owned(), conventions, tuning })
 }
 
-/// Whether a function may get a name.
+/// Checks that a function name is free.
 pub(crate) fn name_is_free(state: &SessionState, name: &str, or_replace: bool) -> Result<()> {
     let taken = kinds(state, name).next();
     match taken {
@@ -162,8 +166,9 @@ pub(crate) fn name_is_free(state: &SessionState, name: &str, or_replace: bool) -
     }
 }
 
-/// What a name stands for as another kind of function would be found before or beside the new one.
-fn stays_of_its_kind(state: &SessionState, name: &str, returns: &crate::futhark::function::Returns) -> Result<()> {
+/// Checks that a replaced function stays of its kind. DataFusion would find the function of the
+/// other kind first.
+fn stays_of_its_kind(state: &SessionState, name: &str, returns: &Returns) -> Result<()> {
     let new = returns.kind();
     match kinds(state, name).find(|kind| *kind != new) {
         Some(old) => plan_err!("the function {name} is of the kind {old}, and would be {new} too; DROP FUNCTION {name} before"),
@@ -181,7 +186,7 @@ fn kinds(state: &SessionState, name: &str) -> impl Iterator<Item = &'static str>
     found.into_iter().filter_map(|(is, kind)| is.then_some(kind))
 }
 
-/// The contexts that a session's functions have.
+/// The contexts of a session's functions.
 fn contexts_of(state: &SessionState) -> impl Iterator<Item = &Context> {
     let scalars = state.scalar_functions().values();
     let scalars = scalars.filter_map(|function| function.inner().downcast_ref::<FutharkScalar>()).map(FutharkScalar::function);
@@ -196,7 +201,7 @@ fn contexts_of(state: &SessionState) -> impl Iterator<Item = &Context> {
     scalars.chain(aggregates).chain(tables).map(Function::context)
 }
 
-/// Whether a context shares the session's device, if its library can.
+/// Whether a context shares the session's device, as far as its library can.
 fn shares(context: &Context, device: Option<&device::Context>) -> bool {
     match (context.device(), device) {
         (Some(own), Some(device)) => own.same(device),
@@ -205,7 +210,7 @@ fn shares(context: &Context, device: Option<&device::Context>) -> bool {
     }
 }
 
-/// Whether a context is of the library that a manifest describes now.
+/// Whether a context belongs to the library that a manifest describes now.
 fn is_of(context: &Context, manifest: &Path) -> bool {
     let library = context.library();
     let same = match (library.manifest_path().canonicalize(), manifest.canonicalize()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What SHOW FUNCTIONS says of table functions: DataFusion knows their names alone, and lists no arguments and columns.
+//! Table functions in SHOW FUNCTIONS. DataFusion lists only their names.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,7 +21,8 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use crate::futhark::function::Function;
 use crate::futhark::table::FutharkTable;
 
-/// Makes scans of `information_schema.routines`, of which SHOW FUNCTIONS is made, say what table functions take and give.
+/// Adds arguments and columns of table functions to scans of `information_schema.routines`, which
+/// SHOW FUNCTIONS reads.
 #[derive(Debug)]
 pub(crate) struct TableFunctionsListed;
 
@@ -57,7 +58,7 @@ impl OptimizerRule for TableFunctionsListed {
 /// `information_schema.routines` with the types of table functions.
 #[derive(Debug)]
 struct Routines {
-    /// As DataFusion has it.
+    /// DataFusion's table.
     listed: Arc<dyn TableProvider>,
 }
 
@@ -88,7 +89,7 @@ impl TableProvider for Routines {
     }
 }
 
-/// The session's table functions that are entry points, by name.
+/// The session's table functions of Futhark libraries, by name.
 fn table_functions(state: &SessionState) -> HashMap<&str, &Function> {
     let tables = state.table_functions().iter().filter_map(|(name, table)| {
         let function: &dyn Any = table.function().as_ref();
@@ -97,22 +98,22 @@ fn table_functions(state: &SessionState) -> HashMap<&str, &Function> {
     tables.collect()
 }
 
-/// Rows of `information_schema.routines` with what the table functions among them take and give.
+/// Rows of `information_schema.routines` with the types of table functions.
 fn with_types(batch: &RecordBatch, functions: &HashMap<&str, &Function>) -> Result<RecordBatch> {
-    let text = |name: &str| batch.column_by_name(name).and_then(|column| column.as_string_opt::<i32>());
-    let (Some(names), Some(kinds)) = (text("routine_name"), text("function_type")) else { return Ok(batch.clone()) };
+    let strings = |name: &str| batch.column_by_name(name).and_then(|column| column.as_string_opt::<i32>());
+    let (Some(names), Some(kinds)) = (strings("routine_name"), strings("function_type")) else { return Ok(batch.clone()) };
     let schema = batch.schema();
     let columns = schema.fields().iter().zip(batch.columns()).map(|(field, column)| -> ArrayRef {
-        let says: fn(&Function) -> String = match field.name().as_str() {
-            "data_type" => Function::columns_text,
+        let shown: fn(&Function) -> String = match field.name().as_str() {
+            "data_type" => Function::table_type,
             "description" => |function| function.documentation().description.clone(),
-            "syntax_example" => Function::call_text,
+            "syntax_example" => Function::call_syntax,
             _ => return Arc::clone(column),
         };
-        let Some(own) = column.as_string_opt::<i32>() else { return Arc::clone(column) };
+        let Some(listed) = column.as_string_opt::<i32>() else { return Arc::clone(column) };
         let value = |row: usize| match functions.get(names.value(row)) {
-            Some(function) if kinds.is_valid(row) && kinds.value(row) == "TABLE" => Some(says(function)),
-            _ => own.is_valid(row).then(|| own.value(row).to_owned()),
+            Some(function) if kinds.is_valid(row) && kinds.value(row) == "TABLE" => Some(shown(function)),
+            _ => listed.is_valid(row).then(|| listed.value(row).to_owned()),
         };
         Arc::new((0..batch.num_rows()).map(value).collect::<StringArray>())
     });

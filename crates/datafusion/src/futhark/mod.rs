@@ -1,54 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 //! SQL functions from compiled Futhark libraries.
 //!
-//! The crate `futhark` loads and calls; here entry points become functions of DataFusion, as their types say
-//! (`function.rs`), and Arrow's arrays become Futhark's (`convert.rs`, `sum.rs`). They work in host memory, as any other function
-//! of a user's does, but where a library shares the device (`calls.rs`, `folds.rs`, `placed.rs`). `CREATE FUNCTION … LANGUAGE futhark` is `factory.rs`;
-//! `listing.rs` has what SHOW FUNCTIONS says of table functions.
+//! The crate `futhark` loads and calls libraries. Here their entry points become functions of
+//! DataFusion:
+//!
+//! | file | content |
+//! |---|---|
+//! | `factory` | `CREATE FUNCTION … LANGUAGE futhark` |
+//! | `function`, `parameter`, `returns` | entry points as SQL functions, by their types |
+//! | `accepts`, `convert`, `sum_type` | argument types, and conversion between Arrow and Futhark |
+//! | `scalar`, `aggregate`, `table` | functions in host memory |
+//! | `device_call`, `device_aggregate`, `resident` | calls on a device that the library shares |
+//! | `reasons` | reasons why a function stays on the host |
+//! | `registration`, `listing` | registration with DataFusion, and SHOW FUNCTIONS |
 
+mod accepts;
 mod aggregate;
-mod calls;
 mod convert;
+mod device_aggregate;
+mod device_call;
 mod factory;
-mod folds;
 mod function;
 mod listing;
-mod placed;
+mod parameter;
+mod reasons;
+mod registration;
+mod resident;
+mod returns;
 mod scalar;
-mod sum;
+mod sum_type;
 mod table;
 
 use datafusion::common::{Result, internal_err, plan_datafusion_err};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::context::{RegisterFunction, SessionContext};
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility};
+use datafusion::logical_expr::Volatility;
 use futhark::Context;
 
-use crate::expr::Reason;
-use crate::futhark::aggregate::FutharkAggregate;
-pub(crate) use crate::futhark::calls::{Calls, DeviceCall, unreached};
+pub(crate) use crate::futhark::device_aggregate::{DeviceAggregate, function_of as fold_function, row_of, types_of};
+pub(crate) use crate::futhark::device_call::{DeviceCall, LibraryCalls, unreached};
 pub(crate) use crate::futhark::factory::FutharkFactory;
 use crate::futhark::factory::name_is_free;
-pub(crate) use crate::futhark::folds::{Fold, function_of as fold_function, row_of, types_of};
-use crate::futhark::function::Conventions;
 pub(crate) use crate::futhark::function::Function;
 pub(crate) use crate::futhark::listing::TableFunctionsListed;
-use crate::futhark::scalar::FutharkScalar;
-use crate::runtime::DeviceRuntime;
+use crate::futhark::registration::registration;
+use crate::futhark::returns::Conventions;
+use crate::session::DeviceRuntime;
 
-/// What [`register_futhark`] has done with the entry points of a library.
+/// The outcome of [`register_futhark`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FutharkFunctions {
-    /// Those that SQL can call now.
+    /// Entry points that SQL can call.
     pub registered: Vec<String>,
-    /// The others, each with the reason.
+    /// The other entry points, with reasons.
     pub refused: Vec<(String, String)>,
 }
 
-/// Gives SQL the entry points of a Futhark library, under their own names.
+/// Registers the entry points of a Futhark library under their own names.
 ///
-/// From SQL, `CREATE FUNCTION … LANGUAGE futhark` does so one by one. Here the library has been opened and its context
-/// tuned by the caller, and no setting is asked: opening is what takes trust.
+/// From SQL, `CREATE FUNCTION … LANGUAGE futhark` registers them one by one. Here the caller has
+/// opened the library and tuned its context. No setting is checked: the caller
+/// vouches for the library by opening it.
 ///
 /// # Errors
 /// If the session refuses a function.
@@ -77,7 +89,7 @@ pub fn register_futhark(ctx: &SessionContext, context: &Context) -> Result<Futha
         });
         match function {
             Ok(function) => {
-                register(ctx, function.into_registration(Volatility::Immutable))?;
+                register(ctx, registration(function, Volatility::Immutable))?;
                 functions.registered.push(name.clone());
             }
             Err(error) => functions.refused.push((name.clone(), error.message().into_owned())),
@@ -98,28 +110,4 @@ fn register(ctx: &SessionContext, function: RegisterFunction) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Why a scalar function stays on the host, if it is of a Futhark library.
-pub(crate) fn scalar_reason(function: &ScalarUDF) -> Option<Reason> {
-    let function = function.inner().downcast_ref::<FutharkScalar>()?.function();
-    let why = calls::stays_on_host(function).err();
-    // What has a place on the device has it in some operators.
-    Some(why.unwrap_or_else(|| reason(function, "on the device it is called by projections, filters and aggregations alone")))
-}
-
-/// The same of aggregates.
-pub(crate) fn aggregate_reason(function: &AggregateUDF) -> Option<Reason> {
-    let function = function.inner().downcast_ref::<FutharkAggregate>()?.function();
-    let why = match function.context().device() {
-        None => calls::no_device(function),
-        Some(_) => {
-            "on the device it is called for all rows, without GROUP BY or OVER, and beside others of Futhark alone".to_owned()
-        }
-    };
-    Some(reason(function, &why))
-}
-
-fn reason(function: &Function, why: &str) -> Reason {
-    format!("the Futhark function {} works in host memory: {why}", function.name())
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Scalar functions: a call for all rows of a batch, or a call for each row.
 //!
-//! Rows with a NULL argument give NULL, and the library does not see them, unless it takes masks.
+//! Rows with a NULL argument give NULL. The library does not get them, unless it takes masks.
 
 use std::sync::Arc;
 
@@ -15,8 +15,10 @@ use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::futhark::convert::{cast_argument, constant, from_futhark, struct_column, value_at};
-use crate::futhark::function::{Function, Nulls, Of, One, Parameter, Returns};
+use crate::futhark::convert::{cast_argument, constant, from_futhark, nulls_in, nulls_of, struct_column, value_at};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Nulls;
+use crate::futhark::returns::{Returns, ScalarReturn};
 
 /// An entry point as a scalar function.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -26,23 +28,22 @@ pub(crate) struct FutharkScalar {
 }
 
 impl FutharkScalar {
-    /// The scalar function that an entry point is.
+    /// The scalar function of an entry point.
     pub fn new(function: Function, volatility: Volatility) -> FutharkScalar {
         let signature = function.sql_signature(volatility);
         FutharkScalar { function, signature }
     }
 
-    /// The entry point.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// Whether it may give other values the next time.
     pub fn volatility(&self) -> Volatility {
         self.signature.volatility
     }
 
-    /// One call for all rows: some arguments are columns, the others are the same for all rows.
+    /// One call for all rows: some arguments are columns, the others are the same for all
+    /// rows.
     fn call_for_all(&self, args: &[ColumnarValue], rows: usize, to: &DataType) -> Result<ArrayRef> {
         let function = &self.function;
         let (mut columns, mut constants) = (Vec::new(), Vec::new());
@@ -80,7 +81,7 @@ impl FutharkScalar {
         let result = if let Returns::Struct(fields, _) = function.returns() {
             let structs = struct_column(function, &function.fields_of(results)?, fields)?;
             function.check_rows(structs.len(), kept)?;
-            // Arrays of more dimensions are lists of a fixed size.
+            // Further dimensions are lists of fixed size.
             cast(&structs, to)?
         } else {
             let (values, mask) = function.array_of(results, kept)?;
@@ -95,12 +96,12 @@ impl FutharkScalar {
         };
         match nulls {
             None => Ok(result),
-            Some(nulls) => Ok(take(&result, &places(&nulls), None)?),
+            Some(nulls) => Ok(take(&result, &dense_positions(&nulls), None)?),
         }
     }
 
-    /// A call for each row.
-    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, one: &One) -> Result<ArrayRef> {
+    /// One call for each row.
+    fn call_for_each(&self, args: &[ColumnarValue], rows: usize, scalar: &ScalarReturn) -> Result<ArrayRef> {
         let function = &self.function;
         let column = |(parameter, argument): (&_, &ColumnarValue)| cast_argument(function, parameter, &argument.to_array(rows)?);
         let columns: Vec<ArrayRef> = function.parameters().iter().zip(args).map(column).collect::<Result<_>>()?;
@@ -109,7 +110,7 @@ impl FutharkScalar {
             .iter()
             .zip(&columns)
             .fold(None, |nulls, (parameter, column)| NullBuffer::union(nulls.as_ref(), nulls_in(parameter, column).as_ref()));
-        let missing = ScalarValue::try_from(&one.data_type)?;
+        let missing = ScalarValue::try_from(&scalar.data_type)?;
         let call = |row: usize| {
             if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                 return Ok(missing.clone());
@@ -117,11 +118,11 @@ impl FutharkScalar {
             let arguments = function.parameters().iter().zip(&columns);
             let arguments = arguments.map(|(parameter, column)| value_at(function, parameter, column, row));
             let results = arguments.collect::<futhark::Result<_>>().and_then(|arguments| function.call(arguments));
-            function.value_of(one, results.map_err(|error| function.failed(error))?)
+            function.value_of(scalar, results.map_err(|error| function.failed(error))?)
         };
         let values: Vec<ScalarValue> = function.context().locked(|| (0..rows).map(call).collect::<Result<_>>())?;
         match values.is_empty() {
-            true => Ok(new_empty_array(&one.data_type)),
+            true => Ok(new_empty_array(&scalar.data_type)),
             false => ScalarValue::iter_to_array(values),
         }
     }
@@ -139,7 +140,7 @@ impl ScalarUDFImpl for FutharkScalar {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         self.function.check(types.iter())?;
         match self.function.returns() {
-            Returns::Column(_, data_type) | Returns::Value(One { data_type, .. }) | Returns::Struct(_, data_type) => {
+            Returns::Column(_, data_type) | Returns::Value(ScalarReturn { data_type, .. }) | Returns::Struct(_, data_type) => {
                 Ok(data_type.clone())
             }
             Returns::Aggregate(_) | Returns::Table(_) => internal_err!("{} is no scalar function", self.name()),
@@ -161,7 +162,7 @@ impl ScalarUDFImpl for FutharkScalar {
         let result = match self.function.returns() {
             Returns::Column(_, to) => self.call_for_all(&args.args, rows, to)?,
             Returns::Struct(_, to) => self.call_for_all(&args.args, rows, to)?,
-            Returns::Value(one) => self.call_for_each(&args.args, rows, one)?,
+            Returns::Value(scalar) => self.call_for_each(&args.args, rows, scalar)?,
             Returns::Aggregate(_) | Returns::Table(_) => return internal_err!("{} is no scalar function", self.name()),
         };
         Ok(match constant {
@@ -179,44 +180,21 @@ impl ScalarUDFImpl for FutharkScalar {
     }
 }
 
-/// The rows in which an argument is NULL, or a part of it that must not be.
-pub(crate) fn nulls_in(parameter: &Parameter, column: &ArrayRef) -> Option<NullBuffer> {
-    match (&parameter.of, column.as_struct_opt()) {
-        (Of::Sums(sum), Some(structs)) => sum.nulls(structs),
-        (Of::Records(_, fields), Some(structs)) => {
-            let fields = fields.iter().zip(structs.columns()).map(|(field, column)| nulls_in(field, column));
-            fields.fold(structs.nulls().cloned(), |nulls, own| NullBuffer::union(nulls.as_ref(), own.as_ref()))
-        }
-        _ => nulls_of(std::slice::from_ref(column)),
-    }
-}
-
-/// The rows in which any column is NULL.
-pub(crate) fn nulls_of(columns: &[ArrayRef]) -> Option<NullBuffer> {
-    let nulls = columns.iter().fold(None, |nulls, column| {
-        let own = NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref());
-        // A struct with a NULL in it is no record.
-        let fields = column.as_struct_opt().and_then(|structs| nulls_of(structs.columns()));
-        NullBuffer::union(own.as_ref(), fields.as_ref())
-    });
-    nulls.filter(|nulls| nulls.null_count() > 0)
-}
-
-/// A column with 0 for NULL, and where it has values.
+/// A column with 0 for NULL, and its mask.
 fn with_mask(column: &ArrayRef) -> Result<[ArrayRef; 2]> {
     let mask = is_not_null(column)?;
     let zero = ScalarValue::new_default(column.data_type())?.to_scalar()?;
     Ok([zip(&mask, column, &zero)?, Arc::new(mask)])
 }
 
-/// For each row its place among those that are not NULL.
-fn places(nulls: &NullBuffer) -> UInt64Array {
+/// For each row its position among the rows that are not NULL.
+fn dense_positions(nulls: &NullBuffer) -> UInt64Array {
     let mut next = 0;
-    let place = |valid: bool| {
+    let position = |valid: bool| {
         valid.then(|| {
             next += 1;
             next - 1
         })
     };
-    nulls.iter().map(place).collect()
+    nulls.iter().map(position).collect()
 }

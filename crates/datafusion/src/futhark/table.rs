@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Table functions: `SELECT * FROM f(…)` over constants.
 //!
-//! The call is made when the query is planned, as the widths of lists of fixed size are known only from the result. Rows stay on a
-//! device that the library shares (`placed.rs`).
+//! The call is made when the query is planned: only the result tells the widths of fixed-size
+//! lists. Rows stay on a device that the library shares (`resident.rs`).
 
 use std::sync::Arc;
 
@@ -14,10 +14,11 @@ use datafusion::datasource::MemTable;
 use datafusion::logical_expr::Expr;
 use futhark::Value;
 
-use crate::futhark::convert::{cast_argument, column, row_of, to_futhark, value_at};
-use crate::futhark::function::{Function, Parameter, Returns};
-use crate::futhark::placed::{Placed, place_of};
-use crate::futhark::scalar::nulls_in;
+use crate::futhark::convert::{cast_argument, column, nulls_in, row_of, to_futhark, value_at};
+use crate::futhark::function::Function;
+use crate::futhark::parameter::Parameter;
+use crate::futhark::resident::{ResidentResult, resident_device};
+use crate::futhark::returns::Returns;
 
 /// An entry point as a table function.
 #[derive(Debug)]
@@ -26,12 +27,11 @@ pub(crate) struct FutharkTable {
 }
 
 impl FutharkTable {
-    /// The table function that an entry point is.
+    /// The table function of an entry point.
     pub fn new(function: Function) -> FutharkTable {
         FutharkTable { function }
     }
 
-    /// The entry point.
     pub fn function(&self) -> &Function {
         &self.function
     }
@@ -57,13 +57,13 @@ impl FutharkTable {
         let function = &self.function;
         let Returns::Table(columns) = function.returns() else { return internal_err!("{} gives no table", function.name()) };
         let values = function.fields_of(results)?;
-        let row_or_column = |(of, value): (&Parameter, &Value)| match of.is_array {
-            true => column(function, value, of),
-            false => row_of(function, value, &of.of, &of.data_type),
+        let row_or_column = |(parameter, value): (&Parameter, &Value)| match parameter.is_array {
+            true => column(function, value, parameter),
+            false => row_of(function, value, &parameter.kind, &parameter.data_type),
         };
         let arrays = columns.iter().zip(&values).map(row_or_column).collect::<Result<Vec<_>>>()?;
         function.same_length(columns, &arrays.iter().map(|array| array.len()).collect::<Vec<_>>())?;
-        Ok(columns.iter().map(|of| of.name.clone()).zip(arrays).collect())
+        Ok(columns.iter().map(|column| column.name.clone()).zip(arrays).collect())
     }
 }
 
@@ -91,10 +91,10 @@ impl TableFunctionImpl for FutharkTable {
             });
             function.call(arguments.collect::<Result<_>>()?).map_err(|error| function.failed(error))
         };
-        let place = place_of(function, args.session());
+        let device = resident_device(function, args.session());
         let results = function.context().locked(call)?;
-        if let Some((runtime, types)) = place {
-            return Ok(Arc::new(Placed::try_new(function, results, &runtime, types)?));
+        if let Some((runtime, types)) = device {
+            return Ok(Arc::new(ResidentResult::try_new(function, results, &runtime, types)?));
         }
         let columns = self.columns(results)?;
         let fields: Vec<Field> =

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregations, with and without keys, of a stage's rows or of rows that they take through joins themselves.
+//! Aggregations of a stage's rows, or of rows that they take through joins themselves.
 
 use arrow::datatypes::Field;
-use columnar::ColumnType;
+use columnar::{ColumnType, DeviceBatch};
 use datafusion::common::Result;
+use device::Queue;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use kernels::expr::{Aggregate, Expr};
-use kernels::ops::{GroupBy, Input, JoinChain, Joined, Options, Reduce};
+use kernels::ops::{FusedJoinCounts, FusedJoins, GroupBy, GroupByState, Input, JoinChain, Options, Reduce, ReduceState};
 
 use super::pipeline::kernel_error;
-use super::{Stage, StageKind};
+use super::stage::{Stage, StageKind};
 
-/// An aggregation: to one row, or to one for each set of keys.
+/// An aggregation to one row, or to one row for each group.
 #[derive(Debug)]
 pub(crate) enum AggregateOp {
     Reduce(Box<Reduce>),
@@ -37,41 +40,93 @@ impl AggregateOp {
         }
     }
 
-    pub(super) fn kernel_text(&self) -> Vec<(String, String)> {
+    /// The state without rows.
+    pub fn start(&self) -> AggregateState {
         match self {
-            AggregateOp::Reduce(op) => op.kernel_text(),
-            AggregateOp::GroupBy(op) => op.kernel_text(),
+            AggregateOp::Reduce(op) => AggregateState::Reduce(Box::new(op.start())),
+            AggregateOp::GroupBy(op) => AggregateState::GroupBy(Box::new(op.start())),
+        }
+    }
+
+    /// Aggregates a batch.
+    pub async fn push(&self, queue: &Queue, state: &mut AggregateState, batch: &DeviceBatch) -> kernels::Result<()> {
+        match (self, state) {
+            (AggregateOp::Reduce(op), AggregateState::Reduce(state)) => op.push(queue, state, batch).await,
+            (AggregateOp::GroupBy(op), AggregateState::GroupBy(state)) => op.push(queue, state, batch).await,
+            (AggregateOp::Reduce(_), AggregateState::GroupBy(_)) | (AggregateOp::GroupBy(_), AggregateState::Reduce(_)) => {
+                Err(other_state())
+            }
+        }
+    }
+
+    /// The rows that the joins of an aggregation over joins have kept and removed so far.
+    pub fn joined_rows(&self, queue: &Queue, state: &AggregateState) -> BoxFuture<'static, kernels::Result<FusedJoinCounts>> {
+        match (self, state) {
+            (AggregateOp::Reduce(op), AggregateState::Reduce(state)) => op.joined_rows(queue, state).boxed(),
+            (AggregateOp::GroupBy(op), AggregateState::GroupBy(state)) => op.joined_rows(queue, state).boxed(),
+            (AggregateOp::Reduce(_), AggregateState::GroupBy(_)) | (AggregateOp::GroupBy(_), AggregateState::Reduce(_)) => {
+                ready(Err(other_state())).boxed()
+            }
+        }
+    }
+
+    /// The groups.
+    pub async fn finish(&self, queue: &Queue, state: AggregateState) -> kernels::Result<Vec<DeviceBatch>> {
+        match (self, state) {
+            (AggregateOp::Reduce(op), AggregateState::Reduce(state)) => Ok(vec![op.finish(queue, *state).await?]),
+            (AggregateOp::GroupBy(op), AggregateState::GroupBy(state)) => op.finish(queue, *state).await,
+            (AggregateOp::Reduce(_), AggregateState::GroupBy(_)) | (AggregateOp::GroupBy(_), AggregateState::Reduce(_)) => {
+                Err(other_state())
+            }
+        }
+    }
+
+    pub(super) fn kernel_sources(&self) -> Vec<(String, String)> {
+        match self {
+            AggregateOp::Reduce(op) => op.kernel_source(),
+            AggregateOp::GroupBy(op) => op.kernel_source(),
         }
     }
 }
 
-/// An aggregation whose rows go through the last of the joins below within its own loop, where these turn out to give a row
-/// one match at most.
+/// The state of an [`AggregateOp`].
+pub(crate) enum AggregateState {
+    Reduce(Box<ReduceState>),
+    GroupBy(Box<GroupByState>),
+}
+
+fn other_state() -> kernels::Error {
+    kernels::Error::Internal("a state of another aggregation".to_string())
+}
+
+/// An aggregation whose kernels probe the last joins below in their own loop.
+///
+/// The tables of a run decide: a row must have one match at most.
 #[derive(Debug)]
 pub(crate) struct OverJoins {
     /// Over the joins' output.
     keys: Vec<(Expr, Field)>,
     aggregates: Vec<(Aggregate, Field)>,
-    /// The joins before these, and the aggregation's kernels, as they most often run.
+    /// The most likely joins before these, and the aggregation's most likely kernels.
     pub(super) chain: JoinChain,
-    pub(super) kernel_texts: Vec<(String, String)>,
+    pub(super) kernel_sources: Vec<(String, String)>,
 }
 
 impl OverJoins {
-    /// The aggregation of a stage's rows, if that is one of joins that it can go through.
+    /// The aggregation over a stage of joins; `None` if its kernels cannot probe them.
     pub(super) fn of(stage: &Stage, keys: &[(Expr, Field)], aggregates: &[(Aggregate, Field)]) -> Result<Option<OverJoins>> {
         let StageKind::Join(joins) = &stage.kind else { return Ok(None) };
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
-        let chain = JoinChain::before_sink(input, &joins.joins, None, outputs, &joins.options);
+        let chain = JoinChain::before_aggregation(input, &joins.joins, None, outputs, &joins.options);
         let (chain, joined) = chain.map_err(kernel_error)?;
-        let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_texts: vec![] };
+        let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_sources: vec![] };
         let op = joined.map(|joined| over.aggregate(&joined, &joins.options)).transpose().map_err(kernel_error)?.flatten();
-        Ok(op.map(|op| OverJoins { kernel_texts: op.kernel_text(), ..over }))
+        Ok(op.map(|op| OverJoins { kernel_sources: op.kernel_sources(), ..over }))
     }
 
-    /// The aggregation over these joins; `None` where their rows had better be written, as where arguments of both are too many
-    /// for one kernel.
-    pub fn aggregate(&self, joined: &Joined, options: &Options) -> kernels::Result<Option<AggregateOp>> {
+    /// The aggregation over these joins; `None` if their rows must be written first, as with too
+    /// many arguments for one kernel.
+    pub fn aggregate(&self, joined: &FusedJoins, options: &Options) -> kernels::Result<Option<AggregateOp>> {
         let op = match self.keys.is_empty() {
             true => {
                 Reduce::over_joins(joined, &self.aggregates, options.clone()).map(|op| op.map(Box::new).map(AggregateOp::Reduce))

@@ -1,199 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Row-wise operators, substituted into what ends their pipeline.
+//! Pipelines: a source with row-wise operators, which are substituted into the operator that ends
+//! them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use columnar::Layout;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err, internal_err, plan_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
-use kernels::function::Function;
-use kernels::ops::{Decode, Input, Join, Options, Select};
+use kernels::expr::Expr as KernelExpr;
+use kernels::ops::{Concat, Input, Join, JoinChain, Options, Select};
 use kernels::support::can_fail_over;
 
-use super::join::{Side, filtered, joined};
-use super::operators::{called, expanded, folded, shared_rows, unioned, unnested, windowed};
-use super::{Stage, StageKind};
-use crate::device_function::DeviceFunction;
-use crate::exec::{
-    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
-    DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
-    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec,
-};
-use crate::expr::{lower as lower_expr, lower_output, must_be_column};
-use crate::planner::reads_files;
-use crate::texts::{Rows, Texts};
+use super::joins::{Joins, Side};
+use super::stage::{Stage, StageKind};
+use crate::expr::{ComputedStrings, Evaluation, lower};
 
-/// A source with the row-wise operators above it, all over the columns of the source and of the joins that its rows go
-/// through, one after another.
-pub(super) struct Pipeline {
-    pub(super) source: Stage,
-    pub(super) joins: Vec<(Join, Side)>,
-    pub(super) predicates: Vec<Arc<dyn PhysicalExpr>>,
-    /// `None`: the source's columns as they are.
-    pub(super) outputs: Option<Vec<Arc<dyn PhysicalExpr>>>,
+/// A source with the row-wise operators above it.
+///
+/// Expressions are over the columns of the source, then of the joins that its rows go through.
+pub(super) struct Pipeline<'a> {
+    pub source: Stage,
+    pub joins: Vec<(Join, Side)>,
+    pub predicates: Vec<Arc<dyn PhysicalExpr>>,
+    /// `None`: the columns of the source and of the joins.
+    pub outputs: Option<Vec<Arc<dyn PhysicalExpr>>>,
     /// Name and metrics of the topmost row-wise operator.
-    pub(super) top: Option<(String, ExecutionPlanMetricsSet)>,
+    pub top: Option<(String, ExecutionPlanMetricsSet)>,
+    pub options: &'a Options,
 }
 
-pub(super) fn pipeline(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Result<Pipeline> {
-    if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
-        let schema = child(plan)?.schema();
-        let predicate = [(Arc::clone(filter.predicate()), Rows::All)];
-        let below = pipeline(child(plan)?, options)?.with_failures(&schema, options)?;
-        let (mut below, predicates, _) = below.with_texts(&schema, &predicate, false, plan.name(), options)?;
-        for predicate in &predicates {
-            below.predicates.push(below.over_source(predicate)?);
-        }
-        if let Some(projection) = filter.projection() {
-            let columns = projection.iter().map(|index| column(&schema, *index));
-            below.outputs = Some(columns.map(|column| below.over_source(&column)).collect::<Result<_>>()?);
-        } else if let Some(outputs) = &mut below.outputs {
-            // Texts end here.
-            outputs.truncate(schema.fields().len());
-        }
-        below.top = Some((plan.name().to_string(), filter.metrics.clone()));
-        return Ok(below);
-    }
-    if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
-        let outputs: Vec<_> = projection.expressions().iter().map(|output| (Arc::clone(&output.expr), Rows::All)).collect();
-        let below = pipeline(child(plan)?, options)?;
-        let (mut below, outputs, schema) = below.with_texts(&child(plan)?.schema(), &outputs, true, plan.name(), options)?;
-        let writes = outputs.iter().any(|output| must_be_column(output, &schema));
-        if writes {
-            below = below.without_joins(Arc::clone(&schema), options)?;
-        }
-        // The rows of a list lie in a column.
-        if outputs.iter().any(|output| DeviceFunction::is_call(output, Function::ListOfRows)) && below.computes() {
-            below = Pipeline::of(below.materialise(schema, options)?);
-        }
-        let outputs = outputs.iter().map(|output| below.over_source(output));
-        below.outputs = Some(outputs.collect::<Result<_>>()?);
-        below.top = Some((plan.name().to_string(), projection.metrics.clone()));
-        // New text is a column before anything takes it, and so are new lists.
-        return if writes { Ok(Pipeline::of(below.materialise(plan.schema(), options)?)) } else { Ok(below) };
-    }
-    if let Some(filter) = plan.downcast_ref::<DeviceDynamicFilterExec>() {
-        return filtered(filter, options);
-    }
-    if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
-        return joined(join, options);
-    }
-    let source = if let Some(upload) = plan.downcast_ref::<HostToDeviceExec>() {
-        // The rows of a PlaceholderRowExec have no columns that anything could refer to.
-        let placeholder = upload.input().is::<PlaceholderRowExec>();
-        let schema = if placeholder { Arc::new(Schema::empty()) } else { upload.input().schema() };
-        let types = if reads_files(upload.input()) { columnar::file_types(&schema) } else { columnar::natural_types(&schema) };
-        let types = types.map_err(|error| plan_datafusion_err!("HostToDeviceExec: {error}"))?;
-        Stage {
-            kind: StageKind::Upload { input: Arc::clone(upload.input()) },
-            types,
-            schema,
-            partitions: partitions(plan),
-            operator: plan.name().to_string(),
-            metrics: upload.metrics.clone(),
-        }
-    } else if let Some(scan) = plan.downcast_ref::<DeviceScanExec>() {
-        let types = scan.columns().iter().map(|index| scan.snapshot().types()[*index].clone()).collect();
-        Stage {
-            kind: StageKind::Scan { snapshot: Arc::clone(scan.snapshot()), columns: scan.columns().to_vec() },
-            types,
-            schema: plan.schema(),
-            partitions: partitions(plan),
-            operator: plan.name().to_string(),
-            metrics: scan.metrics.clone(),
-        }
-    } else if let Some(scan) = plan.downcast_ref::<DeviceStreamExec>() {
-        let decode = Decode::try_new(plan.schema(), options.clone());
-        let decode = decode.map_err(|error| plan_datafusion_err!("DeviceStreamExec: {error}"))?;
-        Stage {
-            types: decode.output_types().to_vec(),
-            kind: StageKind::Stream {
-                source: Arc::clone(scan.source()),
-                columns: scan.columns().to_vec(),
-                decode: Arc::new(decode),
-            },
-            schema: plan.schema(),
-            partitions: partitions(plan),
-            operator: plan.name().to_string(),
-            metrics: scan.metrics.clone(),
-        }
-    } else if let Some(limit) = plan.downcast_ref::<DeviceLimitExec>() {
-        let below = pipeline(child(plan)?, options)?;
-        let input = below.materialise(child(plan)?.schema(), options)?;
-        Stage {
-            schema: Arc::clone(&input.schema),
-            types: input.types.clone(),
-            partitions: partitions(plan),
-            kind: StageKind::Limit { input: Arc::new(input), skip: limit.skip(), fetch: limit.fetch_rows() },
-            operator: plan.name().to_string(),
-            metrics: limit.metrics.clone(),
-        }
-    } else if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
-        shared_rows(plan, shared.input(), (shared.sharing(), false), &shared.metrics, options)?
-    } else if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
-        shared_rows(plan, reuse.shared(), (reuse.sharing(), true), &reuse.metrics, options)?
-    } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>()
-        && aggregate.is_of_libraries()
-    {
-        let input = pipeline(child(plan)?, options)?.materialise(child(plan)?.schema(), options)?;
-        folded(aggregate, input, options)?
-    } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
-        let schema = child(plan)?.schema();
-        pipeline(child(plan)?, options)?.without_joins(Arc::clone(&schema), options)?.aggregate(aggregate, &schema, options)?
-    } else if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
-        let schema = child(plan)?.schema();
-        let mut below = pipeline(child(plan)?, options)?;
-        if !below.joins.is_empty() {
-            below = Pipeline::of(below.materialise(Arc::clone(&schema), options)?);
-        }
-        below.sort(sort, schema, options)?
-    } else if let Some(expand) = plan.downcast_ref::<DeviceExpandExec>() {
-        expanded(expand, options)?
-    } else if let Some(unnest) = plan.downcast_ref::<DeviceUnnestExec>() {
-        let input = pipeline(child(plan)?, options)?.materialise(child(plan)?.schema(), options)?;
-        unnested(unnest, input, plan, options)?
-    } else if let Some(futhark) = plan.downcast_ref::<DeviceFutharkExec>() {
-        let input = pipeline(child(plan)?, options)?.materialise(child(plan)?.schema(), options)?;
-        called(futhark, input, plan, options)?
-    } else if let Some(union) = plan.downcast_ref::<DeviceUnionExec>() {
-        unioned(union, options)?
-    } else if let Some(window) = plan.downcast_ref::<DeviceWindowExec>() {
-        windowed(window, child(plan)?, plan.schema(), options)?
-    } else {
-        return internal_err!("{} is not a device operator", plan.name());
-    };
-    Ok(Pipeline::of(source))
+/// A pipeline with computed strings as columns.
+pub(super) struct LiftedStrings<'a> {
+    pub pipeline: Pipeline<'a>,
+    /// The expressions over all columns.
+    pub exprs: Vec<Arc<dyn PhysicalExpr>>,
+    /// The schema of all columns.
+    pub schema: SchemaRef,
 }
 
-/// An expression with each column replaced by what stands at its position.
-pub(super) fn over_columns(expr: &Arc<dyn PhysicalExpr>, columns: &[Arc<dyn PhysicalExpr>]) -> Result<Arc<dyn PhysicalExpr>> {
-    let rewritten = Arc::clone(expr).transform_up(|node| match node.downcast_ref::<Column>() {
-        Some(column) => match columns.get(column.index()) {
-            Some(output) => Ok(Transformed::yes(Arc::clone(output))),
-            None => internal_err!("column {column} lies outside of the {} columns below", columns.len()),
-        },
-        None => Ok(Transformed::no(node)),
-    })?;
-    Ok(rewritten.data)
-}
-
-/// A pipeline with texts as columns, expressions over them, and the schema of all its columns.
-pub(super) type Lifted = (Pipeline, Vec<Arc<dyn PhysicalExpr>>, SchemaRef);
-
-impl Pipeline {
-    pub(super) fn of(source: Stage) -> Pipeline {
-        Pipeline { source, joins: Vec::new(), predicates: Vec::new(), outputs: None, top: None }
+impl<'a> Pipeline<'a> {
+    pub fn new(source: Stage, options: &'a Options) -> Pipeline<'a> {
+        Pipeline { source, joins: Vec::new(), predicates: Vec::new(), outputs: None, top: None, options }
     }
 
     /// The columns of the source and of the joins.
-    pub(super) fn schema(&self) -> SchemaRef {
+    pub fn schema(&self) -> SchemaRef {
         if self.joins.is_empty() {
             return Arc::clone(&self.source.schema);
         }
@@ -201,23 +58,25 @@ impl Pipeline {
         Arc::new(Schema::new(self.source.schema.fields().iter().cloned().chain(joined).collect::<Vec<_>>()))
     }
 
-    /// Number of columns that predicates and conditions of joins look at.
-    pub(super) fn tested_columns(&self) -> usize {
+    /// Number of columns that predicates and join conditions read.
+    pub fn tested_columns(&self) -> usize {
         let mut columns: Vec<usize> = self.predicates.iter().flat_map(collect_columns).map(|column| column.index()).collect();
         self.joins.iter().filter_map(|(join, _)| join.residual.as_ref()).for_each(|residual| residual.columns(&mut columns));
         columns.into_iter().collect::<HashSet<_>>().len()
     }
 
-    pub(super) fn computes(&self) -> bool {
+    pub fn computes(&self) -> bool {
         self.outputs.iter().flatten().any(|output| !output.is::<Column>())
     }
 
-    /// The pipeline, ended where it computes what may fail: that is for all of its rows, also for those that are dropped further
-    /// up. Its rows have the columns of `schema`.
-    pub(super) fn with_failures(self, schema: &SchemaRef, options: &Options) -> Result<Pipeline> {
+    /// Ends the pipeline if it computes a fallible expression.
+    ///
+    /// Such an expression fails for all of its rows, also for those that an operator above drops.
+    /// `schema`: the pipeline's columns.
+    pub fn ended_if_fallible(self, schema: &SchemaRef) -> Result<Pipeline<'a>> {
         match self.may_fail()? {
             false => Ok(self),
-            true => Ok(Pipeline::of(self.materialise(Arc::clone(schema), options)?.gathered(options)?)),
+            true => self.ended_with_large_batches(schema),
         }
     }
 
@@ -229,89 +88,104 @@ impl Pipeline {
         let mut types = columnar::natural_types(&schema).map_err(|error| plan_datafusion_err!("{error}"))?;
         types.splice(..self.source.types.len(), self.source.types.iter().cloned());
         for output in self.outputs.iter().flatten() {
-            if can_fail_over(&lowered_output(output, &schema)?, &types) {
+            if can_fail_over(&lowered(output, &schema)?, &types) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// The pipeline, ended before what cannot go through joins itself; its rows have the columns of `schema`.
-    pub(super) fn without_joins(self, schema: SchemaRef, options: &Options) -> Result<Pipeline> {
-        if self.joins.is_empty() {
-            Ok(self)
-        } else {
-            Ok(Pipeline::of(self.materialise_joins(schema, options)?.gathered(options)?))
+    /// Ends the pipeline if its rows go through joins, for an operator that cannot do that itself.
+    pub fn ended_if_joined(self, schema: SchemaRef) -> Result<Pipeline<'a>> {
+        match self.joins.is_empty() {
+            true => Ok(self),
+            false => self.ended_with_large_batches(&schema),
         }
     }
 
-    /// The pipeline with the texts within expressions over its output, of `schema`, as columns behind the others; these
-    /// expressions over all of them, and the schema of all. An expression that `stays` may be a text itself.
-    pub(super) fn with_texts(
+    /// Ends the pipeline. A join's small batches are coalesced for the next one.
+    pub fn ended_with_large_batches(self, schema: &SchemaRef) -> Result<Pipeline<'a>> {
+        let options = self.options;
+        Ok(Pipeline::new(self.materialise(Arc::clone(schema))?.coalescing(options)?, options))
+    }
+
+    /// Lifts computed strings of `exprs`, over the pipeline's columns `schema`. Errors name
+    /// `operator`.
+    pub fn lift_strings(
         self,
         schema: &SchemaRef,
-        exprs: &[(Arc<dyn PhysicalExpr>, Rows)],
-        stays: bool,
+        exprs: &[(Arc<dyn PhysicalExpr>, Evaluation)],
         operator: &str,
-        options: &Options,
-    ) -> Result<Lifted> {
-        let mut texts = Texts::behind(schema);
-        let lift = |(expr, rows): &(_, _)| if stays { texts.lift_within(expr, *rows) } else { texts.lift(expr, *rows) };
-        let lifted = exprs.iter().map(lift).collect::<Result<Vec<_>>>()?;
-        Ok((self.with_columns(&texts, schema, operator, options)?, lifted, texts.schema))
+    ) -> Result<LiftedStrings<'a>> {
+        let mut strings = ComputedStrings::new(schema);
+        let exprs = exprs.iter().map(|(expr, evaluation)| strings.lift(expr, *evaluation)).collect::<Result<Vec<_>>>()?;
+        Ok(LiftedStrings { pipeline: self.with_string_columns(&strings, schema, operator)?, exprs, schema: strings.schema })
     }
 
-    /// The pipeline with texts over its output, of `schema`, as columns behind the others, for an `operator` that errors name.
-    pub(super) fn with_columns(self, texts: &Texts, schema: &SchemaRef, operator: &str, options: &Options) -> Result<Pipeline> {
-        if texts.is_empty() {
+    /// As [`lift_strings`](Self::lift_strings) for outputs of a projection, which may be strings
+    /// themselves.
+    pub fn lift_strings_of_outputs(
+        self,
+        schema: &SchemaRef,
+        outputs: &[Arc<dyn PhysicalExpr>],
+        operator: &str,
+    ) -> Result<LiftedStrings<'a>> {
+        let mut strings = ComputedStrings::new(schema);
+        let exprs = outputs.iter().map(|output| strings.lift_within(output, Evaluation::Always)).collect::<Result<Vec<_>>>()?;
+        Ok(LiftedStrings { pipeline: self.with_string_columns(&strings, schema, operator)?, exprs, schema: strings.schema })
+    }
+
+    /// Computes strings as columns behind the pipeline's columns `schema`. Errors name `operator`.
+    pub fn with_string_columns(self, strings: &ComputedStrings, schema: &SchemaRef, operator: &str) -> Result<Pipeline<'a>> {
+        if strings.is_empty() {
             return Ok(self);
         }
-        let all = &texts.schema;
-        let mut below = self.without_joins(Arc::clone(schema), options)?;
+        let (all, options) = (&strings.schema, self.options);
+        let mut below = self.ended_if_joined(Arc::clone(schema))?;
         let mut width = schema.fields().len();
-        for step in texts.steps() {
+        for step in strings.steps() {
             let columns = (0..width).map(|index| column(all, index)).chain(step.iter().cloned());
             let outputs = columns.map(|output| below.over_source(&output)).collect::<Result<_>>()?;
             below.outputs = Some(outputs);
             below.top.get_or_insert_with(|| (operator.to_string(), ExecutionPlanMetricsSet::new()));
             width += step.len();
             let fields: Vec<_> = all.fields().iter().take(width).cloned().collect();
-            below = Pipeline::of(below.materialise(Arc::new(Schema::new(fields)), options)?);
+            below = Pipeline::new(below.materialise(Arc::new(Schema::new(fields)))?, options);
         }
         below.outputs = Some((0..width).map(|index| column(all, index)).collect());
         Ok(below)
     }
 
-    /// An expression over this pipeline's output, rewritten over its columns.
-    pub(super) fn over_source(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    /// Rewrites an expression over the pipeline's output to one over its source and joins.
+    pub fn over_source(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         match &self.outputs {
             Some(outputs) => over_columns(expr, outputs),
             None => Ok(Arc::clone(expr)),
         }
     }
 
-    /// The source with the filter, which is over the columns of the joins too.
-    pub(super) fn input(&self) -> Result<Input> {
+    /// The source with the filter, which may read columns of the joins.
+    pub fn input(&self) -> Result<Input> {
         let schema = &self.schema();
         let mut predicates = Vec::new();
         for predicate in &self.predicates {
             match lowered(predicate, schema)? {
-                kernels::expr::Expr::And(operands) => predicates.extend(operands),
+                KernelExpr::And(operands) => predicates.extend(operands),
                 other => predicates.push(other),
             }
         }
         let filter = match predicates.len() {
             0 => None,
             1 => predicates.pop(),
-            _ => Some(kernels::expr::Expr::And(predicates)),
+            _ => Some(KernelExpr::And(predicates)),
         };
         Ok(Input { schema: Arc::clone(&self.source.schema), types: self.source.types.clone(), filter })
     }
 
-    /// Ends the pipeline with batches of `schema`.
-    pub(super) fn materialise(self, schema: SchemaRef, options: &Options) -> Result<Stage> {
+    /// Ends the pipeline with a stage that writes batches of `schema`.
+    pub fn materialise(self, schema: SchemaRef) -> Result<Stage> {
         if !self.joins.is_empty() {
-            return self.materialise_joins(schema, options);
+            return self.materialise_joins(schema);
         }
         let columns = match &self.outputs {
             None => Some((0..self.source.types.len()).collect::<Vec<_>>()),
@@ -333,15 +207,9 @@ impl Pipeline {
                 metrics,
             });
         }
-        let source_schema = Arc::clone(&self.source.schema);
-        let outputs: Vec<Arc<dyn PhysicalExpr>> = match &self.outputs {
-            Some(outputs) => outputs.clone(),
-            None => (0..source_schema.fields().len()).map(|index| column(&source_schema, index)).collect(),
-        };
-        let fields = schema.fields().iter();
-        let pairs =
-            outputs.iter().zip(fields).map(|(expr, field)| Ok((lowered_output(expr, &source_schema)?, field.as_ref().clone())));
-        let op = Select::try_new(self.input()?, pairs.collect::<Result<Vec<_>>>()?, options.clone()).map_err(kernel_error)?;
+        let outputs = self.all_outputs();
+        let pairs = kernel_outputs(&outputs, &self.source.schema, &schema)?;
+        let op = Select::try_new(self.input()?, pairs, self.options.clone()).map_err(kernel_error)?;
         let checks = self.predicates.iter().cloned().chain(outputs).collect();
         Ok(Stage {
             types: op.output_types().to_vec(),
@@ -352,14 +220,69 @@ impl Pipeline {
             metrics,
         })
     }
+
+    fn materialise_joins(self, schema: SchemaRef) -> Result<Stage> {
+        let computed = self.all_outputs();
+        let outputs = kernel_outputs(&computed, &self.schema(), &schema)?;
+        let (input, options) = (self.input()?, self.options.clone());
+        let (joins, sides): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
+        let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
+        let (operator, metrics) = self.top.unwrap_or_default();
+        let types = chain.output_types().to_vec();
+        let (probe, predicates) = (Arc::new(self.source), self.predicates);
+        let joins = Joins { probe, sides, joins, input, outputs, predicates, computed, options, chain, coalescer: None };
+        Ok(Stage { schema, types, partitions: 1, operator, metrics, kind: StageKind::Join(Box::new(joins)) })
+    }
+
+    fn all_outputs(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        let schema = self.schema();
+        match &self.outputs {
+            Some(outputs) => outputs.clone(),
+            None => (0..schema.fields().len()).map(|index| column(&schema, index)).collect(),
+        }
+    }
 }
 
-pub(super) fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {
-    lower_expr(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
+impl Stage {
+    /// Coalesces the small batches of a join, for a launch-heavy reader.
+    ///
+    /// Not if the host would have to read the rows, as for dictionaries, or if short offsets would
+    /// become long ones.
+    pub(super) fn coalescing(mut self, options: &Options) -> Result<Stage> {
+        let has_dictionaries = self.types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. }));
+        if let StageKind::Join(joins) = &mut self.kind
+            && !has_dictionaries
+        {
+            let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), options.clone());
+            joins.coalescer = Some(concat.map_err(kernel_error)?).filter(|concat| concat.output_types() == self.types);
+        }
+        Ok(self)
+    }
 }
 
-pub(super) fn lowered_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<kernels::expr::Expr> {
-    lower_output(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
+/// Replaces each column of an expression by the expression at its position.
+pub(super) fn over_columns(expr: &Arc<dyn PhysicalExpr>, columns: &[Arc<dyn PhysicalExpr>]) -> Result<Arc<dyn PhysicalExpr>> {
+    let rewritten = Arc::clone(expr).transform_up(|node| match node.downcast_ref::<Column>() {
+        Some(column) => match columns.get(column.index()) {
+            Some(output) => Ok(Transformed::yes(Arc::clone(output))),
+            None => internal_err!("column {column} lies outside of the {} columns below", columns.len()),
+        },
+        None => Ok(Transformed::no(node)),
+    })?;
+    Ok(rewritten.data)
+}
+
+fn kernel_outputs(
+    outputs: &[Arc<dyn PhysicalExpr>],
+    over: &Schema,
+    schema: &Schema,
+) -> Result<Vec<(KernelExpr, arrow::datatypes::Field)>> {
+    let pairs = outputs.iter().zip(schema.fields());
+    pairs.map(|(output, field)| Ok((lowered(output, over)?, field.as_ref().clone()))).collect()
+}
+
+pub(super) fn lowered(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<KernelExpr> {
+    lower(expr, schema).map_err(|reason| internal_datafusion_err!("{reason}"))
 }
 
 pub(super) fn kernel_error(error: kernels::Error) -> DataFusionError {
@@ -368,16 +291,4 @@ pub(super) fn kernel_error(error: kernels::Error) -> DataFusionError {
 
 pub(super) fn column(schema: &Schema, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(schema.field(index).name(), index))
-}
-
-pub(super) fn child(plan: &Arc<dyn ExecutionPlan>) -> Result<&Arc<dyn ExecutionPlan>> {
-    match plan.children().as_slice() {
-        [child] => Ok(child),
-        children => internal_err!("{} has one child, not {}", plan.name(), children.len()),
-    }
-}
-
-pub(super) fn partitions(plan: &Arc<dyn ExecutionPlan>) -> usize {
-    use datafusion::physical_plan::ExecutionPlanProperties;
-    plan.output_partitioning().partition_count()
 }

@@ -1,122 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where dynamic filters go: from a join whose build side lacks some keys down to where rows of the probe side come from.
+//! Placement of dynamic filters: from a join down to the source of its probe side's rows.
 //!
-//! A filter is worth its place below an aggregation, or on the build side of another join; a row that goes straight through
-//! the probes is dropped there by the join itself. Filters are pushed from the uppermost join on: one that lands on the build
-//! side of a lower join makes that table smaller, and so worth a filter of its own.
-//!
-//! Where the rows come from a host scan, it gets a filter of DataFusion's too, which learns the ranges of the keys: a Parquet
-//! scan skips row groups and pages by it.
+//! - A filter pays below an aggregation, or on the build side of another join. On the way through
+//!   probes alone, the join itself drops the row as early.
+//! - Filters are pushed from the uppermost join on. A filter on the build side of a lower join
+//!   makes that table smaller, which then is worth a filter of its own.
+//! - A host scan at the source also gets a filter of DataFusion, which learns the ranges of the
+//!   keys. A Parquet scan prunes row groups and pages by it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::JoinType;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceReuseExec, DeviceSortExec, DeviceUnionExec, HostToDeviceExec, is_device,
+    DeviceDynamicFilterExec, DeviceJoinExec, DeviceOperator, DynamicFilters, HostToDeviceExec, JoinTypeFacts, drops_rows,
 };
+use crate::planner::rewrite::{map_device_inputs, with_children};
 
-/// An offloaded subplan's operators with the dynamic filters of its joins; those that were there before are planned anew.
-/// `tells`: whether host scans may learn of keys.
+/// Plans the dynamic filters of an offloaded subplan anew. `filters_scans`: whether host scans get
+/// filters.
 pub(crate) fn with_dynamic_filters(
     plan: &Arc<dyn ExecutionPlan>,
     config: &ConfigOptions,
-    tells: bool,
+    filters_scans: bool,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    add(&without_dynamic_filters(plan)?, config, tells, &mut 0)
+    add(&without_dynamic_filters(plan)?, config, filters_scans, &mut 0)
 }
 
-/// The operators as they were before they had such filters; what host scans were told, they keep.
+/// Removes the dynamic filters of an offloaded subplan. Filters within host scans stay.
 pub(crate) fn without_dynamic_filters(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(filter) = plan.downcast_ref::<DeviceDynamicFilterExec>() {
         return without_dynamic_filters(filter.input());
     }
-    let plan = of_children(plan, without_dynamic_filters)?;
+    let plan = map_device_inputs(plan, without_dynamic_filters)?;
     Ok(match plan.downcast_ref::<DeviceJoinExec>() {
-        Some(join) if join.number().is_some() || join.scan_filter().is_some() => {
-            Arc::new(join.with_dynamic_filters(Arc::clone(join.right()), None, None))
+        Some(join) if !join.dynamic_filters().is_empty() => {
+            Arc::new(join.with_dynamic_filters(Arc::clone(join.right()), DynamicFilters::default()))
         }
         _ => plan,
     })
 }
 
-fn add(plan: &Arc<dyn ExecutionPlan>, config: &ConfigOptions, tells: bool, joins: &mut usize) -> Result<Arc<dyn ExecutionPlan>> {
+/// Adds filters top down. `filters` counts those of the offloaded subplan.
+fn add(
+    plan: &Arc<dyn ExecutionPlan>,
+    config: &ConfigOptions,
+    filters_scans: bool,
+    filters: &mut usize,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let mut plan = Arc::clone(plan);
     if let Some(join) = plan.downcast_ref::<DeviceJoinExec>()
-        && drops_unmatched(join)
+        && ignores_unmatched_probe_rows(join)
     {
         let null_equals_null = join.spec.null_equals_null;
         let keys: Option<Vec<usize>> = join.spec.on.iter().map(|(_, right)| position(right)).collect();
         let keys = keys.filter(|keys| !keys.is_empty());
-        // Of texts nobody knows the ranges.
-        let has_ranges = keys.as_ref().is_some_and(|keys| all_keys(join.right(), keys, is_number));
-        let filter = Filter {
-            number: *joins + 1,
+        // Ranges of strings are not known.
+        let has_ranges = keys.as_ref().is_some_and(|keys| all_keys(join.right(), keys, is_perfect_hash_key));
+        let push = FilterPush {
+            number: *filters + 1,
             null_equals_null,
-            filters: lacks_rows(join.left()),
-            config: (tells && !null_equals_null && has_ranges).then_some(config),
-            placed: Cell::default(),
-            told: RefCell::default(),
+            on_device: drops_rows(join.left()),
+            config: (filters_scans && !null_equals_null && has_ranges).then_some(config),
+            is_placed: Cell::default(),
+            scan_filter: RefCell::default(),
         };
-        if let Some(keys) = keys.filter(|keys| all_keys(join.right(), keys, can_be_asked))
-            && let Some(right) = filter.push(join.right(), &keys, false)?
+        if let Some(keys) = keys.filter(|keys| all_keys(join.right(), keys, has_stable_bytes))
+            && let Some(right) = push.push(join.right(), &keys, false)?
         {
-            *joins += usize::from(filter.placed.get());
-            let number = filter.placed.get().then_some(filter.number);
-            plan = Arc::new(join.with_dynamic_filters(right, number, filter.told.take()));
+            *filters += usize::from(push.is_placed.get());
+            let number = push.is_placed.get().then_some(push.number);
+            let dynamic_filters = DynamicFilters { number, scan: push.scan_filter.take() };
+            plan = Arc::new(join.with_dynamic_filters(right, dynamic_filters));
         }
     }
-    of_children(&plan, |child| add(child, config, tells, joins))
+    map_device_inputs(&plan, |child| add(child, config, filters_scans, filters))
 }
 
-/// A device operator over what `f` makes of its inputs; what lies below an upload stays.
-pub(crate) fn of_children(
-    plan: &Arc<dyn ExecutionPlan>,
-    mut f: impl FnMut(&Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if !is_device(plan) || plan.is::<HostToDeviceExec>() {
-        return Ok(Arc::clone(plan));
-    }
-    let children = plan.children().into_iter().map(&mut f).collect::<Result<Vec<_>>>()?;
-    with_children(plan, children)
-}
-
-/// An operator over other inputs.
-pub(crate) fn with_children(
-    plan: &Arc<dyn ExecutionPlan>,
-    children: Vec<Arc<dyn ExecutionPlan>>,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    if plan.children().into_iter().zip(&children).all(|(old, new)| Arc::ptr_eq(old, new)) {
-        return Ok(Arc::clone(plan));
-    }
-    Arc::clone(plan).replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-}
-
-/// Whether a row of the right side that has no match is of no consequence.
-fn drops_unmatched(join: &DeviceJoinExec) -> bool {
-    use JoinType::*;
-    matches!(join.spec.join_type, Inner | Left | LeftSemi | LeftAnti | LeftMark | RightSemi) && !join.spec.null_aware
-}
-
-/// Whether something below leaves rows out.
-pub(crate) fn lacks_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>() {
-        return lacks_rows(reuse.shared());
-    }
-    let drops = plan.is::<DeviceFilterExec>()
-        || plan.is::<DeviceDynamicFilterExec>()
-        || plan.is::<DeviceLimitExec>()
-        || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some());
-    drops || is_device(plan) && !plan.is::<HostToDeviceExec>() && plan.children().into_iter().any(lacks_rows)
+fn ignores_unmatched_probe_rows(join: &DeviceJoinExec) -> bool {
+    JoinTypeFacts::of(join.spec.join_type).ignores_unmatched_probe_rows && !join.spec.null_aware
 }
 
 fn all_keys(plan: &Arc<dyn ExecutionPlan>, keys: &[usize], of_type: impl Fn(&DataType) -> bool) -> bool {
@@ -124,111 +93,97 @@ fn all_keys(plan: &Arc<dyn ExecutionPlan>, keys: &[usize], of_type: impl Fn(&Dat
     keys.iter().all(|key| schema.fields().get(*key).is_some_and(|field| of_type(field.data_type())))
 }
 
-/// Whether a join numbers keys of this type.
-fn is_number(data_type: &DataType) -> bool {
+/// Whether a join may hash keys of this type perfectly, by dense numbers.
+fn is_perfect_hash_key(data_type: &DataType) -> bool {
     data_type.is_integer() || data_type.is_temporal() && !matches!(data_type, DataType::Interval(_))
 }
 
-/// Whether keys of this type are the same digits or bytes wherever the column is read: the integers behind decimals may be wider
-/// above an aggregation than below.
-fn can_be_asked(data_type: &DataType) -> bool {
-    is_number(data_type) || data_type.is_string()
+/// Whether keys of this type have the same packed fields or bytes wherever the column is read.
+/// Decimals do not: their integers may be wider above an aggregation than below.
+fn has_stable_bytes(data_type: &DataType) -> bool {
+    is_perfect_hash_key(data_type) || data_type.is_string()
 }
 
 fn position(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     expr.downcast_ref::<Column>().map(Column::index)
 }
 
-struct Filter<'a> {
+/// The filter of one join on its way down.
+struct FilterPush<'a> {
     number: usize,
     null_equals_null: bool,
-    /// Whether the device's own filter is worth it.
-    filters: bool,
-    /// Present where a host scan may learn of the keys.
+    /// Whether a filter on the device pays.
+    on_device: bool,
+    /// Present if a host scan may get a filter.
     config: Option<&'a ConfigOptions>,
-    /// Whether the filter stands somewhere.
-    placed: Cell<bool>,
-    /// What a host scan has got.
-    told: RefCell<Option<Arc<dyn PhysicalExpr>>>,
+    /// Whether a filter on the device was placed.
+    is_placed: Cell<bool>,
+    /// The filter that a host scan has got.
+    scan_filter: RefCell<Option<Arc<dyn PhysicalExpr>>>,
 }
 
-impl Filter<'_> {
-    /// The plan with the filter at or below its top, by its columns `keys`; `None` where it would gain nothing. `crossed`: it
-    /// has come to another pipeline than the join's.
+/// Inputs of an operator into which a filter goes.
+enum Descent {
+    /// One input, by its columns `keys`. `crosses`: the input is another pipeline.
+    Input {
+        child: usize,
+        keys: Vec<usize>,
+        crosses: bool,
+    },
+    /// All inputs, by the same columns.
+    AllInputs,
+    Ends,
+}
+
+impl FilterPush<'_> {
+    /// The plan with the filter at or below its top; `None` if the filter would gain nothing.
+    ///
+    /// `keys` are columns of the plan. `crossed`: the plan is part of another pipeline than the
+    /// join's.
     fn push(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize], crossed: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let children: Vec<_> = plan.children().into_iter().cloned().collect();
-        let (child, keys_below, crosses) = match self.way_down(plan, keys) {
-            Some(Way::Through { child, keys, crosses }) => (child, keys, crossed || crosses),
-            Some(Way::Branches) => {
+        let mut children: Vec<_> = plan.children().into_iter().cloned().collect();
+        match descent(plan, keys) {
+            Descent::Ends => self.end(plan, keys, crossed),
+            Descent::AllInputs => {
                 let pushed = children.iter().map(|child| self.push(child, keys, crossed)).collect::<Result<Option<Vec<_>>>>()?;
-                return pushed.map(|children| with_children(plan, children)).transpose();
+                pushed.map(|children| with_children(plan, children)).transpose()
             }
-            None => return self.end(plan, keys, crossed),
-        };
-        match children.get(child).map(|input| self.push(input, &keys_below, crosses)).transpose()?.flatten() {
-            Some(input) => {
-                let mut children = children;
-                children[child] = input;
+            Descent::Input { child, keys, crosses } => {
+                let Some(input) = children.get(child) else { return Ok(None) };
+                let Some(pushed) = self.push(input, &keys, crossed || crosses)? else { return Ok(None) };
+                children[child] = pushed;
                 Ok(Some(with_children(plan, children)?))
             }
-            None => Ok(None),
         }
     }
 
-    /// The filter where it goes no further down.
+    /// The filter at the end of its way.
     fn end(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize], crossed: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let told = self.tell(plan, keys)?;
-        Ok(match crossed && self.filters {
-            true => Some(self.above(told.as_ref().unwrap_or(plan), keys)),
-            false => told,
+        let scan = self.into_scan(plan, keys)?;
+        Ok(match crossed && self.on_device {
+            true => Some(self.above(scan.as_ref().unwrap_or(plan), keys)),
+            false => scan,
         })
     }
 
-    /// An upload of a host scan that learns of the keys, where it can use that.
-    fn tell(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    /// An upload whose host scan has accepted the filter.
+    fn into_scan(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let (Some(upload), Some(config)) = (plan.downcast_ref::<HostToDeviceExec>(), self.config) else { return Ok(None) };
         let Some(scan) = upload.input().downcast_ref::<DataSourceExec>() else { return Ok(None) };
-        // Of a scan that stops after some rows, these would be others.
-        if scan.fetch().is_some() || self.told.borrow().is_some() {
+        // A scan with a limit would give other rows.
+        if scan.fetch().is_some() || self.scan_filter.borrow().is_some() {
             return Ok(None);
         }
         let filter: Arc<dyn PhysicalExpr> = Arc::new(DynamicFilterPhysicalExpr::new(columns(upload.input(), keys), lit(true)));
         let pushed = scan.data_source().try_pushdown_filters(vec![Arc::clone(&filter)], config)?;
         let Some(source) = pushed.updated_node else { return Ok(None) };
-        self.told.replace(Some(filter));
-        Ok(Some(Arc::new(HostToDeviceExec::new(Arc::new(DataSourceExec::new(source)), upload.reason()))))
+        self.scan_filter.replace(Some(filter));
+        Ok(Some(Arc::new(HostToDeviceExec::new(Arc::new(DataSourceExec::new(source)), upload.origin()))))
     }
 
     fn above(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Arc<dyn ExecutionPlan> {
-        self.placed.set(true);
+        self.is_placed.set(true);
         Arc::new(DeviceDynamicFilterExec::new(Arc::clone(plan), columns(plan, keys), self.number, self.null_equals_null))
-    }
-
-    fn way_down(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Option<Way> {
-        let through = |child, keys: Option<Vec<usize>>, crosses| keys.map(|keys| Way::Through { child, keys, crosses });
-        if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
-            let below = |key: &usize| filter.projection().map_or(Some(*key), |projection| projection.get(*key).copied());
-            return through(0, keys.iter().map(below).collect(), false);
-        }
-        if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
-            let below = |key: &usize| projection.expressions().get(*key).and_then(|output| position(&output.expr));
-            return through(0, keys.iter().map(below).collect(), false);
-        }
-        if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
-            // Rows of other groups change nothing in a group.
-            let below = |key: &usize| aggregate.spec.keys.get(*key).and_then(|(expr, _)| position(expr));
-            return through(0, keys.iter().map(below).collect(), true);
-        }
-        if let Some(join) = plan.downcast_ref::<DeviceJoinExec>() {
-            return way_down_join(join, keys);
-        }
-        if plan.is::<DeviceDynamicFilterExec>() {
-            return through(0, Some(keys.to_vec()), false);
-        }
-        if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
-            return through(0, sort.fetch_rows().is_none().then(|| keys.to_vec()), true);
-        }
-        plan.is::<DeviceUnionExec>().then_some(Way::Branches)
     }
 }
 
@@ -237,41 +192,56 @@ fn columns(plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Vec<Arc<dyn Physica
     keys.iter().map(|key| Arc::new(Column::new(schema.field(*key).name(), *key)) as Arc<dyn PhysicalExpr>).collect()
 }
 
-/// Where a filter's keys come from.
-enum Way {
-    Through {
-        child: usize,
-        keys: Vec<usize>,
-        crosses: bool,
-    },
-    /// Every input has them.
-    Branches,
+/// The inputs of an operator that have the columns `keys` of its output.
+fn descent(plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Descent {
+    let input = |keys: Option<Vec<usize>>, crosses| match keys {
+        Some(keys) => Descent::Input { child: 0, keys, crosses },
+        None => Descent::Ends,
+    };
+    let Some(operator) = DeviceOperator::of(plan) else { return Descent::Ends };
+    match operator {
+        DeviceOperator::Filter(filter) => {
+            let below = |key: &usize| filter.projection().map_or(Some(*key), |projection| projection.get(*key).copied());
+            input(keys.iter().map(below).collect(), false)
+        }
+        DeviceOperator::Projection(projection) => {
+            let below = |key: &usize| projection.expressions().get(*key).and_then(|output| position(&output.expr));
+            input(keys.iter().map(below).collect(), false)
+        }
+        DeviceOperator::Aggregate(aggregate) => {
+            // Rows of other groups have no effect on a group.
+            let below = |key: &usize| aggregate.spec.keys.get(*key).and_then(|(expr, _)| position(expr));
+            input(keys.iter().map(below).collect(), true)
+        }
+        DeviceOperator::Join(join) => descent_of_join(join, keys).unwrap_or(Descent::Ends),
+        DeviceOperator::DynamicFilter(_) => input(Some(keys.to_vec()), false),
+        DeviceOperator::Sort(sort) => input(sort.fetch_rows().is_none().then(|| keys.to_vec()), true),
+        DeviceOperator::Union(_) => Descent::AllInputs,
+        DeviceOperator::Expand(_)
+        | DeviceOperator::Futhark(_)
+        | DeviceOperator::Limit(_)
+        | DeviceOperator::Reuse(_)
+        | DeviceOperator::Scan(_)
+        | DeviceOperator::Shared(_)
+        | DeviceOperator::Stream(_)
+        | DeviceOperator::Unnest(_)
+        | DeviceOperator::Upload(_)
+        | DeviceOperator::Window(_) => Descent::Ends,
+    }
 }
 
-fn way_down_join(join: &DeviceJoinExec, keys: &[usize]) -> Option<Way> {
-    use JoinType::*;
-    let spec = &join.spec;
+fn descent_of_join(join: &DeviceJoinExec, keys: &[usize]) -> Option<Descent> {
+    let (spec, facts) = (&join.spec, JoinTypeFacts::of(join.spec.join_type));
     let joined = |key: &usize| spec.projection.as_ref().map_or(Some(*key), |projection| projection.get(*key).copied());
     let keys = keys.iter().map(joined).collect::<Option<Vec<usize>>>()?;
     let (left, right) = (join.left().schema().fields().len(), join.right().schema().fields().len());
-    let first_right = match spec.join_type {
-        RightSemi | RightAnti | RightMark => 0,
-        _ => left,
-    };
-    // A row that goes missing here must not turn one of the other side into one without a match that stays.
-    let (to_left, to_right) = match spec.join_type {
-        Inner => (true, true),
-        Left | LeftSemi | LeftMark => (true, false),
-        LeftAnti => (!spec.null_aware, false),
-        Right | RightSemi | RightAnti | RightMark => (false, true),
-        Full => (false, false),
-    };
-    if to_left && keys.iter().all(|key| *key < left) {
-        return Some(Way::Through { child: 0, keys, crosses: true });
+    let first_right = facts.first_probe_column(left);
+    if facts.filters_build && !spec.null_aware && keys.iter().all(|key| *key < left) {
+        return Some(Descent::Input { child: 0, keys, crosses: true });
     }
-    if to_right && keys.iter().all(|key| (first_right..first_right + right).contains(key)) {
+    if facts.filters_probe && keys.iter().all(|key| (first_right..first_right + right).contains(key)) {
         let keys = keys.into_iter().map(|key| key - first_right).collect();
-        return Some(Way::Through { child: 1, keys, crosses: false });
+        return Some(Descent::Input { child: 1, keys, crosses: false });
     }
     None
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `GROUPING SETS`, `ROLLUP` and `CUBE`: an aggregation by all keys and the set's number, over rows that come once for each set.
+//! `GROUPING SETS`, `ROLLUP` and `CUBE`: an aggregation by all keys and `__grouping_id` over
+//! expanded rows.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::exec::{AggregateSpec, DeviceAggregateExec, DeviceExpandExec, DeviceProjectionExec, GroupingSet};
 
-/// What an aggregation of raw rows computes, and of which rows: those of `input`, or these once for each of its sets.
+/// The spec of an aggregation over raw rows, and its input: `input`, expanded for grouping sets.
 pub(crate) fn aggregate_of_sets(
     raw: &AggregateExec,
     schema: SchemaRef,
@@ -22,11 +23,11 @@ pub(crate) fn aggregate_of_sets(
     let sets = GroupingSet::numbered(raw.group_expr().groups()).filter(|_| raw.group_expr().has_grouping_set());
     let Some(sets) = sets else { return Ok((DeviceAggregateExec::spec_of(raw, schema), input)) };
     let from = input.schema();
-    let own = from.fields().iter().enumerate().map(|(index, field)| {
+    let passed = from.fields().iter().enumerate().map(|(index, field)| {
         let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), index));
         (column, field.name().clone())
     });
-    let columns = own.chain(raw.group_expr().expr().iter().cloned()).collect::<Vec<_>>();
+    let columns = passed.chain(raw.group_expr().expr().iter().cloned()).collect::<Vec<_>>();
     let projection = DeviceProjectionExec::try_new(Arc::new(ProjectionExec::try_new(columns, input)?))?;
     let expanded = DeviceExpandExec::try_new(Arc::new(projection), sets)?;
     let real = expanded.schema().column_with_name(DeviceExpandExec::REAL).map(|(index, field)| Column::new(field.name(), index));

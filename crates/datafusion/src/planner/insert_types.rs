@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows to insert get the types of the table's columns.
+//! Casts of rows to insert.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use datafusion::logical_expr::dml::DmlStatement;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, WriteOp};
 use datafusion::optimizer::AnalyzerRule;
 
-/// Casts the rows of INSERT whose types are not the table's.
+/// Casts the rows of INSERT to the types of the table.
 ///
-/// SQL is planned with such casts, but the types may change behind them: with values for parameters, and with rows that come
-/// from no SQL. Tables of memory take whatever could be cast, and leave it as it is: its bytes would be read as another type.
+/// DataFusion plans SQL with such casts. But types may change later, with values for parameters,
+/// and plans may not come from SQL. `MemTable` accepts castable types and does not cast: it would
+/// read the bytes as another type.
 #[derive(Debug)]
 pub(crate) struct InsertTypes;
 
@@ -37,7 +38,7 @@ fn cast(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if table.fields().iter().zip(rows.fields()).all(|(column, row)| column.data_type() == row.data_type()) {
         return Ok(Transformed::no(plan));
     }
-    // The names stay, so that a table can refuse others than its own.
+    // The names stay, so that a table can check them.
     let columns = table.fields().iter().zip(rows.iter()).map(|(column, (qualifier, row))| {
         let value = Expr::Column(Column::from((qualifier, row)));
         Ok(value.cast_to(column.data_type(), rows)?.alias(row.name()))

@@ -1,34 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Planning: which operators move to the device, and why the others stay.
+//! Planning: which operators are offloaded, and why the others stay on the host.
+//!
+//! [`DevicePlanner`] calls, in this order:
+//! 1. `projection_keeper`, `unnest_arrays` and `join_conditions` prepare the host plan.
+//! 2. `offload` replaces operators bottom up. It asks `support`, `joins` and `windows` for each
+//!    operator.
+//! 3. For each offloaded subplan: `sharing` (with `merging`), then `dynamic_filters`.
+//! 4. `subqueries` and `sharing` connect the subplans of scalar subqueries with the main query.
+//!
+//! [`HostReasons`] runs last and writes reasons into the plan. `window_filters`, `subquery_columns`
+//! and `insert_types` are rules on logical plans.
 
-mod arrays;
-mod conditions;
+mod columns;
 mod dynamic_filters;
 mod grouping_sets;
 mod insert_types;
+mod join_conditions;
 mod joins;
-mod lift;
 mod merging;
-mod ordered;
-mod place;
+mod offload;
+mod ordered_aggregates;
 mod placement;
+mod projection_keeper;
 mod reasons;
+mod rewrite;
 mod rule;
+mod same;
 mod sharing;
 mod subqueries;
 mod subquery_columns;
 mod support;
 mod top_k;
+mod unnest_arrays;
 mod window_filters;
 mod windows;
 
-pub(crate) use dynamic_filters::lacks_rows;
 pub(crate) use insert_types::InsertTypes;
-pub use lift::ProjectionKeeper;
 pub use placement::{HostOperator, Placement, PlacementKind, placement};
+pub use projection_keeper::ProjectionKeeper;
 pub use reasons::HostReasons;
 pub use rule::DevicePlanner;
 pub use subquery_columns::SubqueryColumns;
-pub(crate) use support::reads_files;
 pub use window_filters::WindowFilters;
-pub(crate) use windows::{is_bounded, lower_window, window_exprs};

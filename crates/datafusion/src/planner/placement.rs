@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a finished plan runs.
+//! Placement of a finished plan's operators.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{HostExec, HostToDeviceExec, is_device};
-use crate::expr::Reason;
-use crate::options::DeviceOptions;
-use crate::planner::support::{computes, device_form, host_form, is_tiny, raw_input};
+use crate::exec::{HostExec, computes, device_inputs};
+use crate::planner::support::{is_tiny, raw_input, support_for_explain, support_of};
+use crate::reason::Reason;
+use crate::session::DeviceOptions;
 
-/// An operator that computes on the host, and why.
+/// An operator that computes on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostOperator {
     /// Its name in EXPLAIN.
     pub operator: String,
-    /// Why it is not on the device.
+    /// Why it is not offloaded.
     pub reason: String,
 }
 
-/// Where the operators of a plan run.
+/// Numbers of operators on the device and on the host.
 #[derive(Debug, Clone, Default)]
 pub struct Placement {
     /// Operators that compute on the device.
@@ -35,21 +35,21 @@ pub struct Placement {
     pub scans: usize,
 }
 
-/// A [`Placement`] in one word.
+/// A [`Placement`] as one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PlacementKind {
     /// Every computing operator runs on the device.
     Whole,
-    /// Some do.
+    /// Some operators compute on the device, some on the host.
     Partly,
-    /// None does.
+    /// Every computing operator runs on the host.
     Host,
-    /// Nothing computes.
+    /// No operator computes.
     ScanOnly,
 }
 
 impl Placement {
-    /// The placement in one word.
+    /// The placement as one word.
     pub fn kind(&self) -> PlacementKind {
         match (self.device_operators, self.host_operators.len()) {
             (0, 0) => PlacementKind::ScanOnly,
@@ -60,7 +60,7 @@ impl Placement {
     }
 }
 
-/// Where a physical plan runs, read off the plan.
+/// The placement of a physical plan.
 ///
 /// # Examples
 /// ```
@@ -83,16 +83,16 @@ pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
         if let Some(host) = node.downcast_ref::<HostExec>() {
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason: host.reason().to_string() });
         } else if computes(node) {
-            let reason = device_form(node).err().unwrap_or_else(|| "it was planned without a device".to_string());
+            let reason = support_of(node).err().unwrap_or_else(|| "it was planned without a device".to_string());
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason });
-        } else if is_device(node) && !node.is::<HostToDeviceExec>() && !node.children().is_empty() {
+        } else if !device_inputs(node).is_empty() {
             placement.device_operators += 1;
         }
     });
     placement
 }
 
-/// The computing operators that a placed plan keeps on the host. `absent` says why there is no device.
+/// The computing operators that a plan keeps on the host. `absent`: why there is no device.
 pub(crate) fn host_operators(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, absent: Option<&str>) -> Vec<HostOperator> {
     let mut operators = Vec::new();
     walk(plan, &mut |node| {
@@ -103,7 +103,7 @@ pub(crate) fn host_operators(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOpti
     operators
 }
 
-/// Why an operator is on the host, for the operators that compute there.
+/// Why an operator computes on the host; `None` if it does not.
 pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, absent: Option<&str>) -> Option<Reason> {
     if !computes(node) {
         return None;
@@ -111,16 +111,16 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     if let Some(absent) = absent {
         return Some(format!("there is no device: {absent}"));
     }
-    if let Err(reason) = host_form(node) {
+    if let Err(reason) = support_for_explain(node) {
         return Some(reason);
     }
     if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options)) {
         return Some(reason);
     }
-    Some(device_form(node).err().unwrap_or_else(|| "its input stays on the host".to_string()))
+    Some(support_of(node).err().unwrap_or_else(|| "its input stays on the host".to_string()))
 }
 
-/// What an upload says of the rows' origin.
+/// The origin of uploaded rows, for EXPLAIN.
 pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -> String {
     let mut plan = input;
     while !computes(plan) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The last rule: writes beside every host operator why it is one.
+//! The last rule: writes reasons beside operators of the host.
 
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::HostExec;
 use crate::planner::placement::host_reason;
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Puts a [`HostExec`] around each operator that computes on the host, so that EXPLAIN shows the reason.
+/// Wraps each operator that computes on the host in a [`HostExec`], which shows the reason in
+/// EXPLAIN.
 #[derive(Debug)]
 pub struct HostReasons {
     runtime: Arc<DeviceRuntime>,
@@ -28,7 +29,7 @@ impl HostReasons {
 
 impl PhysicalOptimizerRule for HostReasons {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = options_of(config);
+        let options = DeviceOptions::of(config);
         if !options.enabled {
             return Ok(plan);
         }

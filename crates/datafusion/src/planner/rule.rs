@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The planning rule: moves what is supported on the device to the session's device.
+//! The planning rule: offloads supported operators to the session's device.
 
 use std::sync::Arc;
 
@@ -10,27 +10,26 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{DeviceScanExec, DeviceStreamExec};
-use crate::options::Fallback;
-use crate::planner::arrays::apart;
-use crate::planner::conditions::above_joins;
-use crate::planner::lift;
-use crate::planner::place::Placer;
+use crate::exec::{DeviceScanExec, DeviceStreamExec, computes, is_trivial};
+use crate::planner::join_conditions::above_joins;
+use crate::planner::offload::Offloader;
 use crate::planner::placement::host_operators;
-use crate::planner::support::{computes, device_form, is_trivial};
-use crate::runtime::{DeviceRuntime, kernel_options, options_of};
+use crate::planner::projection_keeper;
+use crate::planner::support::support_of;
+use crate::planner::unnest_arrays::rewrite_computed_lists;
+use crate::session::{DeviceOptions, DeviceRuntime, Fallback, kernel_options};
 
-/// Replaces host operators by device operators, under offloaded subplans.
+/// Replaces host operators by offloaded subplans.
 ///
-/// It stands before `EnsureCooperative` and the last filter pushdown. With
-/// `device.fallback = error` a plan that keeps a computing operator on the host fails here.
+/// Runs before `EnsureCooperative` and the last filter pushdown. With `device.fallback = error`, a
+/// plan that keeps a computing operator on the host fails here.
 #[derive(Debug)]
 pub struct DevicePlanner {
     runtime: Arc<DeviceRuntime>,
 }
 
 impl DevicePlanner {
-    /// The rule's name, under which DataFusion wraps what it refuses.
+    /// The rule's name. DataFusion wraps errors of the rule with it.
     pub const NAME: &str = "DevicePlanner";
 
     /// A rule that plans for the device of `runtime`.
@@ -41,21 +40,21 @@ impl DevicePlanner {
 
 impl PhysicalOptimizerRule for DevicePlanner {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = options_of(config);
-        self.runtime.see(&options);
-        let plan = lift::release(plan)?;
+        let options = DeviceOptions::of(config);
+        self.runtime.note_settings(&options);
+        let plan = projection_keeper::release(plan)?;
         let resident = any(&plan, &|node| node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>())?;
         if !resident && (!options.enabled || !any(&plan, &computes)?) {
             return Ok(plan);
         }
         let computing = options.enabled && !only_streaming_leaves(&plan)?;
         let strict = computing && options.fallback == Fallback::Error;
-        let movable = resident || any(&plan, &|node| !is_trivial(node) && device_form(node).is_ok())?;
+        let movable = resident || any(&plan, &|node| !is_trivial(node) && support_of(node).is_ok())?;
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
-        let placed = match context.transpose() {
+        let offloaded = match context.transpose() {
             Ok(None) => plan,
-            Ok(Some(context)) => Placer::new(&options, config, kernel_options(&options, &context)?)
-                .place(above_joins(apart(lift::out_of_scans(plan)?)?)?)?,
+            Ok(Some(context)) => Offloader::new(&options, config, kernel_options(&options, &context)?)
+                .offload(above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?)?,
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
@@ -63,14 +62,14 @@ impl PhysicalOptimizerRule for DevicePlanner {
             Err(problem) if computing && problem.is_mistake => return plan_err!("{}", problem.reason),
             Err(_) => plan,
         };
-        if strict && let Some(first) = host_operators(&placed, &options, None).first() {
+        if strict && let Some(first) = host_operators(&offloaded, &options, None).first() {
             return plan_err!(
                 "{} would run on the host: {}; device.fallback = error forbids it, SET device.fallback = 'host' allows it",
                 first.operator,
                 first.reason
             );
         }
-        Ok(placed)
+        Ok(offloaded)
     }
 
     fn name(&self) -> &str {
@@ -91,7 +90,7 @@ fn any(plan: &Arc<dyn ExecutionPlan>, test: &dyn Fn(&Arc<dyn ExecutionPlan>) -> 
     Ok(found)
 }
 
-/// Whether a plan reads nothing but streaming tables, as SHOW and the information schema do.
+/// Whether a plan only reads streaming tables, as SHOW and the information schema do.
 fn only_streaming_leaves(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(!any(plan, &|node| node.children().is_empty() && !node.is::<StreamingTableExec>())?)
 }

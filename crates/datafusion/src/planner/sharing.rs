@@ -1,48 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Subplans that stand several times in an offloaded subplan, such as a CTE that is used twice, and run once; also those of scalar
-//! subqueries, which run first and in offloaded subplans of their own, that stand in each other or in the main query again.
+//! Subplans that several operators read and that run once.
 //!
-//! DataFusion puts a CTE's plan wherever its name stands. What its optimizer then does to each copy may make them differ; those
-//! that are still the same, or have become the same but for their columns (`merging.rs`), give the same rows.
+//! - Within an offloaded subplan: a CTE that is used twice.
+//! - Across offloaded subplans: subplans of scalar subqueries, which run first, that also stand in
+//!   other subqueries or in the main query.
+//!
+//! DataFusion copies a CTE's plan to each use. Its optimizer may then change each copy. Copies that
+//! are still the same give the same rows. Copies that differ only in their columns become the same
+//! (`merging`).
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_datafusion_err};
-use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::datasource::physical_plan::{
-    ArrowSource, AvroSource, CsvSource, FileGroup, FileScanConfig, FileSource, ParquetSource,
-};
-use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::expressions::DynamicFilterTracking;
-use datafusion::physical_expr::{AcrossPartitions, ConstExpr, PhysicalExpr};
-use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_plan::display::DisplayableExecutionPlan;
-use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_expr::{AcrossPartitions, ConstExpr};
+use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::limit::GlobalLimitExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::aggregate::AggregateCall;
 use crate::exec::{
-    DeviceAggregateExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec, DeviceLimitExec,
-    DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceToHostExec, DeviceUnionExec,
-    DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec, Sharing, is_device,
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceOperator, DeviceReuseExec, DeviceSharedExec,
+    DeviceSortExec, DeviceToHostExec, Sharing, device_inputs, is_device,
 };
 use crate::expr::awaits_subquery;
-use crate::planner::dynamic_filters::{of_children, with_children, without_dynamic_filters};
+use crate::planner::dynamic_filters::without_dynamic_filters;
 use crate::planner::merging::{passed_columns, with_merged_subplans};
+use crate::planner::rewrite::{Plan, map_device_inputs, with_children};
+use crate::planner::same::{is_cached, lies_in, same_rows, stands_in};
 
-type Plan = Arc<dyn ExecutionPlan>;
-
-/// An offloaded subplan's operators, with those that stand there several times sharing their rows.
+/// An offloaded subplan whose repeated operators share their rows.
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     let plan = without_sharing(plan)?;
-    let several = plan.output_partitioning().partition_count() > 1;
-    // Partitions run apart from one another, and those of one order are merged by whoever wants it: a constant of each is an order.
+    let has_partitions = plan.output_partitioning().partition_count() > 1;
+    // Partitions run separately, and a reader merges ordered ones. A constant of each partition is
+    // an order.
     let constants = plan.equivalence_properties().constants();
     let of_each = |constant: &ConstExpr| constant.across_partitions == AcrossPartitions::Heterogeneous;
-    if several && (plan.output_ordering().is_some() || constants.iter().any(of_each)) {
+    if has_partitions && (plan.output_ordering().is_some() || constants.iter().any(of_each)) {
         return Ok(plan);
     }
     let merged = with_merged_subplans(vec![plan], &is_worth_sharing)?;
@@ -55,111 +49,127 @@ pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
         return Ok(plan);
     }
     let shared = share(&plan, &mut subplans)?;
-    if !several {
+    if !has_partitions {
         return Ok(shared);
     }
     Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(shared, 0, None)))?))
 }
 
-/// The part of a plan that one offloaded subplan runs.
-struct Run {
-    /// The offloaded subplan, or its operators where it has none yet.
-    of: Plan,
-    /// The operators, without what they had shared.
+/// An offloaded subplan of a query with scalar subqueries.
+struct OffloadedSubplan {
+    /// The `DeviceToHostExec`, or the device operators if they have none yet.
+    top: Plan,
+    /// The operators without sharing and dynamic filters.
     plan: Plan,
-    /// Whether it comes after all subqueries.
+    /// Whether it belongs to the main query, which runs after all subqueries.
     is_main: bool,
 }
 
-/// Inputs of a scalar subquery's operator, the main query's and then the subqueries', with those that have operators in common
-/// reading what the first of them keeps; `count` numbers such rows, `offloaded subplan` puts an offloaded subplan anew over other operators. Rows are
-/// held whole, so that only those are kept that an aggregation or a top-k has held anyway: rows of a join would take memory that
-/// two runs of it do not.
+/// Caches rows of subplans that several of `inputs` have in common: the main query first, then the
+/// scalar subqueries of one operator.
+///
+/// - `count` numbers the cached rows.
+/// - `offload` puts a `DeviceToHostExec` over changed operators.
+/// - Only rows that an aggregation or a top-k holds anyway are cached, since the cache holds all of
+///   them at once. Two runs of a join need less memory than its cached rows.
 pub(crate) fn shared_with_subqueries(
     inputs: Vec<Plan>,
     count: &Cell<usize>,
     offload: &dyn Fn(Plan, &str) -> Result<Plan>,
 ) -> Result<Vec<Plan>> {
-    let mut runs = Vec::new();
-    // The main query is the first of them, and runs last.
-    for index in (1..inputs.len()).chain([0]) {
-        of_runs(&inputs[index], &mut |of| {
-            let own = of.downcast_ref::<DeviceToHostExec>().map_or(of, DeviceToHostExec::input);
-            let plan = without_sharing(&without_dynamic_filters(own)?)?;
-            if may_share(&plan) {
-                runs.push(Run { of: Arc::clone(of), plan, is_main: index == 0 });
-            }
-            Ok(Arc::clone(of))
-        })?;
-    }
-    let may_be_kept = |plan: &Plan| is_held(plan) && !awaits_subqueries(plan);
-    let mut plans = with_merged_subplans(runs.iter().map(|run| Arc::clone(&run.plan)).collect(), &may_be_kept)?;
-    while let Some((subplan, readers)) = uppermost_of_several(&plans, &may_be_kept) {
+    let subplans = offloaded_subplans(&inputs)?;
+    let may_cache = |plan: &Plan| is_held(plan) && !awaits_subqueries(plan);
+    let mut plans = with_merged_subplans(subplans.iter().map(|subplan| Arc::clone(&subplan.plan)).collect(), &may_cache)?;
+    while let Some((subplan, readers)) = uppermost_of_several(&plans, &may_cache) {
         count.set(count.get() + 1);
-        let mut sharing = Sharing { number: count.get(), readers, kept: Some(Arc::default()), last: false };
-        let mut placed = false;
-        let in_main = plans.iter().zip(&runs).filter(|(plan, run)| run.is_main && runs_with(plan, &subplan) > 0).count();
-        for (plan, run) in plans.iter_mut().zip(&runs) {
-            if runs_with(plan, &subplan) == 0 {
-                continue;
-            }
-            sharing.last = run.is_main && in_main == 1;
-            let by = |found: &Plan| -> Plan {
-                if placed {
-                    Arc::new(DeviceReuseExec::new(Arc::clone(found), sharing.clone()))
-                } else {
-                    Arc::new(DeviceSharedExec::new(Arc::clone(found), sharing.clone()))
-                }
-            };
-            *plan = replaced(plan, &subplan, &by)?;
-            placed = true;
-        }
+        let sharing = Sharing { number: count.get(), readers, cache: Some(Arc::default()), is_last: false };
+        cache(&mut plans, &subplans, &subplan, sharing)?;
     }
-    let mut kept = Vec::new();
-    plans.iter().for_each(|plan| find_shared(plan, true, &mut kept));
-    let plans = plans.iter().map(|plan| renew(plan, true, &kept)).collect::<Result<Vec<_>>>()?;
+    let mut cached = Vec::new();
+    plans.iter().for_each(|plan| find_shared(plan, true, &mut cached));
+    let plans = plans.iter().map(|plan| renew(plan, true, &cached)).collect::<Result<Vec<_>>>()?;
     let mut as_before = true;
-    let mut current = |of: &Plan| {
-        let run = runs.iter().zip(&plans).find(|(run, _)| Arc::ptr_eq(&run.of, of));
-        let Some((_, plan)) = run.filter(|(run, plan)| !Arc::ptr_eq(&run.plan, plan)) else { return Ok(Arc::clone(of)) };
-        let Some(before) = of.downcast_ref::<DeviceToHostExec>() else { return Ok(Arc::clone(plan)) };
-        let top = offload(Arc::clone(plan), before.reason())?;
-        // Operators of the host above count on both.
-        let in_order = match of.output_ordering() {
-            Some(ordering) => top.equivalence_properties().ordering_satisfy(ordering.clone())?,
+    let mut current = |top: &Plan| {
+        let found = subplans.iter().zip(&plans).find(|(subplan, _)| Arc::ptr_eq(&subplan.top, top));
+        let Some((_, plan)) = found.filter(|(subplan, plan)| !Arc::ptr_eq(&subplan.plan, plan)) else {
+            return Ok(Arc::clone(top));
+        };
+        let Some(before) = top.downcast_ref::<DeviceToHostExec>() else { return Ok(Arc::clone(plan)) };
+        let after = offload(Arc::clone(plan), before.destination())?;
+        // Operators of the host above rely on order and partitions.
+        let in_order = match top.output_ordering() {
+            Some(ordering) => after.equivalence_properties().ordering_satisfy(ordering.clone())?,
             None => true,
         };
         let partitions = |plan: &Plan| plan.output_partitioning().partition_count();
-        as_before &= in_order && partitions(&top) == partitions(of);
-        Ok(top)
+        as_before &= in_order && partitions(&after) == partitions(top);
+        Ok(after)
     };
-    let sharing = inputs.iter().map(|input| of_runs(input, &mut current)).collect::<Result<Vec<_>>>()?;
-    // Each of them counts on all readers that were counted.
+    let sharing = inputs.iter().map(|input| map_subplans(input, &mut current)).collect::<Result<Vec<_>>>()?;
+    // A reader less would leave rows in the cache, so all inputs change or none.
     Ok(if as_before { sharing } else { inputs })
 }
 
-/// A plan over what `f` makes of its offloaded subplans, or of the operators that will be one. Offloaded subplans below others stay.
-fn of_runs(plan: &Plan, f: &mut dyn FnMut(&Plan) -> Result<Plan>) -> Result<Plan> {
+/// The offloaded subplans of `inputs` that may share rows, in the order in which they run.
+fn offloaded_subplans(inputs: &[Plan]) -> Result<Vec<OffloadedSubplan>> {
+    let mut subplans = Vec::new();
+    // The main query is the first input, and runs last.
+    for index in (1..inputs.len()).chain([0]) {
+        map_subplans(&inputs[index], &mut |top| {
+            let operators = top.downcast_ref::<DeviceToHostExec>().map_or(top, DeviceToHostExec::input);
+            let plan = without_sharing(&without_dynamic_filters(operators)?)?;
+            if may_share(&plan) {
+                subplans.push(OffloadedSubplan { top: Arc::clone(top), plan, is_main: index == 0 });
+            }
+            Ok(Arc::clone(top))
+        })?;
+    }
+    Ok(subplans)
+}
+
+/// Caches the rows of `subplan`: the first plan that has it computes them, the others reuse them.
+fn cache(plans: &mut [Plan], subplans: &[OffloadedSubplan], subplan: &Plan, mut sharing: Sharing) -> Result<()> {
+    let mut is_placed = false;
+    let in_main = plans.iter().zip(subplans).filter(|(plan, of)| of.is_main && runs_with(plan, subplan) > 0).count();
+    for (plan, of) in plans.iter_mut().zip(subplans) {
+        if runs_with(plan, subplan) == 0 {
+            continue;
+        }
+        sharing.is_last = of.is_main && in_main == 1;
+        let by = |found: &Plan| -> Plan {
+            match is_placed {
+                true => Arc::new(DeviceReuseExec::new(Arc::clone(found), sharing.clone())),
+                false => Arc::new(DeviceSharedExec::new(Arc::clone(found), sharing.clone())),
+            }
+        };
+        *plan = replaced(plan, subplan, &by)?;
+        is_placed = true;
+    }
+    Ok(())
+}
+
+/// A plan over `f` of its offloaded subplans. Offloaded subplans below others stay.
+fn map_subplans(plan: &Plan, f: &mut dyn FnMut(&Plan) -> Result<Plan>) -> Result<Plan> {
     if is_device(plan) || plan.is::<DeviceToHostExec>() {
         return f(plan);
     }
-    let children = plan.children().into_iter().map(|child| of_runs(child, f)).collect::<Result<Vec<_>>>()?;
+    let children = plan.children().into_iter().map(|child| map_subplans(child, f)).collect::<Result<Vec<_>>>()?;
     with_children(plan, children)
 }
 
-/// Whether each place of a subplan is read once: partitions of one order are merged by whoever wants it, and share nothing.
+/// Whether a subplan runs once: ordered partitions run separately for the reader that merges them.
 fn may_share(input: &Plan) -> bool {
     input.output_partitioning().partition_count() == 1 || input.output_ordering().is_none()
 }
 
-/// Operators that stand in several runs and not within others that do, with the number of these runs.
-fn uppermost_of_several(plans: &[Plan], may_be_kept: &dyn Fn(&Plan) -> bool) -> Option<(Plan, usize)> {
+/// An uppermost subplan of several runs, with the number of these runs.
+fn uppermost_of_several(plans: &[Plan], may_cache: &dyn Fn(&Plan) -> bool) -> Option<(Plan, usize)> {
     let mut subplans: Vec<(Plan, usize)> = Vec::new();
     for plan in plans {
-        let mut own = Vec::new();
-        collect(plan, &mut own);
-        for Subplan { plan, .. } in own {
-            if subplans.iter().any(|(known, _)| same_rows(known, &plan)) || !may_be_kept(&plan) {
+        let mut of_plan = Vec::new();
+        collect(plan, &mut of_plan);
+        for RepeatedSubplan { plan, .. } in of_plan {
+            if subplans.iter().any(|(known, _)| same_rows(known, &plan)) || !may_cache(&plan) {
                 continue;
             }
             let runs = plans.iter().map(|other| runs_with(other, &plan)).sum();
@@ -173,18 +183,20 @@ fn uppermost_of_several(plans: &[Plan], may_be_kept: &dyn Fn(&Plan) -> bool) -> 
     Some(subplans.swap_remove(uppermost))
 }
 
-/// In how many runs of a plan's operators a subplan stands: kept rows are computed by a run of their own.
+/// Number of runs of a plan that read `subplan`. Each cached subplan of the plan has a run of its
+/// own.
 fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
-    let mut kept = Vec::new();
-    find_shared(plan, true, &mut kept);
-    // They may stand at several places.
-    kept.sort_by_key(|(number, _)| *number);
-    kept.dedup_by_key(|(number, _)| *number);
-    kept.iter().map(|(_, input)| usize::from(stands_in(input, subplan))).sum::<usize>() + usize::from(stands_in(plan, subplan))
+    let mut cached = Vec::new();
+    find_shared(plan, true, &mut cached);
+    // A cached subplan may stand at several positions.
+    cached.sort_by_key(|(number, _)| *number);
+    cached.dedup_by_key(|(number, _)| *number);
+    let of_caches = cached.iter().map(|(_, input)| usize::from(stands_in(input, subplan))).sum::<usize>();
+    of_caches + usize::from(stands_in(plan, subplan))
 }
 
-/// Whether the rows are no more than an operator below has held at once. Whoever reads them projects them for himself, so that
-/// those who want other columns read the same rows.
+/// Whether an operator below holds as many rows anyway. Projections stay with the readers, so that
+/// readers of other columns share the rows.
 fn is_held(plan: &Plan) -> bool {
     if plan.is::<DeviceFilterExec>() {
         return plan.children().into_iter().all(is_held);
@@ -192,42 +204,22 @@ fn is_held(plan: &Plan) -> bool {
     plan.is::<DeviceAggregateExec>() || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some())
 }
 
-/// Whether a run of `plan` reads the rows of `subplan`.
-fn stands_in(plan: &Plan, subplan: &Plan) -> bool {
-    is_device(plan) && (same_rows(plan, subplan) || lies_in(plan, subplan))
-}
-
-/// Whether `inner` stands below the top of `outer`.
-pub(super) fn lies_in(outer: &Plan, inner: &Plan) -> bool {
-    let of_its_run = !outer.is::<HostToDeviceExec>() && !is_kept(outer);
-    of_its_run && outer.children().into_iter().any(|child| stands_in(child, inner))
-}
-
 fn replaced(plan: &Plan, subplan: &Plan, by: &dyn Fn(&Plan) -> Plan) -> Result<Plan> {
-    if same_rows(plan, subplan) { Ok(by(plan)) } else { of_children(plan, |child| replaced(child, subplan, by)) }
+    if same_rows(plan, subplan) { Ok(by(plan)) } else { map_device_inputs(plan, |child| replaced(child, subplan, by)) }
 }
 
 fn awaits_subqueries(plan: &Plan) -> bool {
     let mut awaits = false;
-    let found = plan.apply_expressions(&mut |expr| {
+    let visited = plan.apply_expressions(&mut |expr| {
         awaits |= awaits_subquery(expr);
         Ok(TreeNodeRecursion::Continue)
     });
-    found.is_err() || awaits || !plan.is::<HostToDeviceExec>() && plan.children().into_iter().any(awaits_subqueries)
+    visited.is_err() || awaits || device_inputs(plan).into_iter().any(awaits_subqueries)
 }
 
-fn sharing_of(plan: &Plan) -> Option<&Sharing> {
-    let shared = plan.downcast_ref::<DeviceSharedExec>().map(DeviceSharedExec::sharing);
-    shared.or_else(|| plan.downcast_ref::<DeviceReuseExec>().map(DeviceReuseExec::sharing))
-}
-
-pub(super) fn is_kept(plan: &Plan) -> bool {
-    sharing_of(plan).is_some_and(|sharing| sharing.kept.is_some())
-}
-
-/// Operators without sharing among them, as they were in the offloaded subplans that have become one.
+/// The operators without sharing within the offloaded subplan. Cached rows stay.
 pub(super) fn without_sharing(plan: &Plan) -> Result<Plan> {
-    if !is_kept(plan) {
+    if !is_cached(plan) {
         if let Some(shared) = plan.downcast_ref::<DeviceSharedExec>() {
             return without_sharing(shared.input());
         }
@@ -235,226 +227,81 @@ pub(super) fn without_sharing(plan: &Plan) -> Result<Plan> {
             return without_sharing(reuse.shared());
         }
     }
-    of_children(plan, without_sharing)
+    map_device_inputs(plan, without_sharing)
 }
 
-/// The same with all who read shared rows knowing what their operators have become since.
+/// Updates each `DeviceReuseExec` to the present input of its `DeviceSharedExec`.
 pub(crate) fn with_current_subplans(plan: &Plan) -> Result<Plan> {
     let mut shared = Vec::new();
     find_shared(plan, false, &mut shared);
     if shared.is_empty() { Ok(Arc::clone(plan)) } else { renew(plan, false, &shared) }
 }
 
-/// Operators that may share their rows.
-struct Subplan {
+/// A subplan that may share its rows.
+struct RepeatedSubplan {
     plan: Plan,
     readers: usize,
-    placed: bool,
+    is_placed: bool,
 }
 
-/// Collects subplans that are worth sharing, each with the number of places where it stands.
-fn collect(plan: &Plan, subplans: &mut Vec<Subplan>) {
-    if !is_device(plan) || plan.is::<HostToDeviceExec>() {
-        return;
-    }
+/// Collects subplans that are worth sharing, with the number of their uses.
+fn collect(plan: &Plan, subplans: &mut Vec<RepeatedSubplan>) {
     if is_worth_sharing(plan) {
         if let Some(known) = subplans.iter_mut().find(|known| same_rows(&known.plan, plan)) {
             known.readers += 1;
             return;
         }
-        subplans.push(Subplan { plan: Arc::clone(plan), readers: 1, placed: false });
+        subplans.push(RepeatedSubplan { plan: Arc::clone(plan), readers: 1, is_placed: false });
     }
-    plan.children().into_iter().for_each(|child| collect(child, subplans));
+    device_inputs(plan).into_iter().for_each(|child| collect(child, subplans));
 }
 
-/// Whether more is done for the rows than to read them.
+/// Whether a subplan has a costly operator.
+///
+/// Readers pick columns, and join a subquery's value, for themselves.
 fn is_worth_sharing(plan: &Plan) -> bool {
-    fn any_works(plan: &Plan) -> bool {
-        is_device(plan) && !plan.is::<HostToDeviceExec>() && (works(plan) || plan.children().into_iter().any(any_works))
+    fn is_costly(plan: &Plan) -> bool {
+        DeviceOperator::of(plan).is_some_and(DeviceOperator::is_costly) || device_inputs(plan).into_iter().any(is_costly)
     }
     let brings_value = plan.downcast_ref::<DeviceJoinExec>().is_some_and(|join| join.spec.scalar.is_some());
-    // Each reader takes the columns that it wants, and has the value of a subquery brought to him.
-    plan.output_partitioning().partition_count() == 1 && passed_columns(plan).is_none() && !brings_value && any_works(plan)
+    plan.output_partitioning().partition_count() == 1 && passed_columns(plan).is_none() && !brings_value && is_costly(plan)
 }
 
-/// Whether an operator does more than compute columns of single rows, or drop some.
-pub(super) fn works(plan: &Plan) -> bool {
-    plan.is::<DeviceAggregateExec>()
-        || plan.is::<DeviceJoinExec>()
-        || plan.is::<DeviceSortExec>()
-        || plan.is::<DeviceWindowExec>()
-        || plan.is::<DeviceReuseExec>()
-}
-
-fn share(plan: &Plan, subplans: &mut [Subplan]) -> Result<Plan> {
-    if !is_device(plan) || plan.is::<HostToDeviceExec>() {
-        return Ok(Arc::clone(plan));
-    }
+/// Puts a `DeviceSharedExec` over the first use of each subplan, and a `DeviceReuseExec` over the
+/// others.
+fn share(plan: &Plan, subplans: &mut [RepeatedSubplan]) -> Result<Plan> {
     let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
-        return of_children(plan, |child| share(child, subplans));
+        return map_device_inputs(plan, |child| share(child, subplans));
     };
-    let sharing = Sharing { number: index + 1, readers: subplans[index].readers, kept: None, last: false };
-    if std::mem::replace(&mut subplans[index].placed, true) {
+    let sharing = Sharing { number: index + 1, readers: subplans[index].readers, cache: None, is_last: false };
+    if std::mem::replace(&mut subplans[index].is_placed, true) {
         return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), sharing)));
     }
-    let input = of_children(plan, |child| share(child, subplans))?;
+    let input = map_device_inputs(plan, |child| share(child, subplans))?;
     Ok(Arc::new(DeviceSharedExec::new(input, sharing)))
 }
 
-/// Whose rows are shared, by number: those that are `kept` for other offloaded subplans, or those of the offloaded subplan.
-fn find_shared(plan: &Plan, kept: bool, shared: &mut Vec<(usize, Plan)>) {
+/// Collects inputs of `DeviceSharedExec`s by number. `cached`: those of the cross-subplan cache, or
+/// the others.
+fn find_shared(plan: &Plan, cached: bool, shared: &mut Vec<(usize, Plan)>) {
     if let Some(node) = plan.downcast_ref::<DeviceSharedExec>()
-        && node.sharing().kept.is_some() == kept
+        && node.sharing().cache.is_some() == cached
     {
         shared.push((node.number(), Arc::clone(node.input())));
     }
-    if is_device(plan) && !plan.is::<HostToDeviceExec>() {
-        plan.children().into_iter().for_each(|child| find_shared(child, kept, shared));
-    }
+    device_inputs(plan).into_iter().for_each(|child| find_shared(child, cached, shared));
 }
 
-fn renew(plan: &Plan, kept: bool, shared: &[(usize, Plan)]) -> Result<Plan> {
+/// Updates the `DeviceReuseExec`s of `shared`.
+fn renew(plan: &Plan, cached: bool, shared: &[(usize, Plan)]) -> Result<Plan> {
     if let Some(reuse) = plan.downcast_ref::<DeviceReuseExec>()
-        && reuse.sharing().kept.is_some() == kept
+        && reuse.sharing().cache.is_some() == cached
     {
         let current = shared.iter().find(|(number, _)| *number == reuse.number());
         return Ok(match current {
-            Some((_, input)) => Arc::new(DeviceReuseExec::new(renew(input, kept, shared)?, reuse.sharing().clone())),
+            Some((_, input)) => Arc::new(DeviceReuseExec::new(renew(input, cached, shared)?, reuse.sharing().clone())),
             None => Arc::clone(plan),
         });
     }
-    of_children(plan, |child| renew(child, kept, shared))
-}
-
-/// Whether two subplans surely give the same rows.
-pub(super) fn same_rows(a: &Plan, b: &Plan) -> bool {
-    Arc::ptr_eq(a, b)
-        || a.name() == b.name()
-            && a.schema() == b.schema()
-            && same_operator(a, b)
-            && (a.is::<HostToDeviceExec>() || a.children().len() == b.children().len())
-            && (a.is::<HostToDeviceExec>() || a.children().into_iter().zip(b.children()).all(|(a, b)| same_rows(a, b)))
-}
-
-/// Whether two operators do the same to their inputs.
-fn same_operator(a: &Plan, b: &Plan) -> bool {
-    macro_rules! compare {
-        ($($node:ident => |$a:ident, $b:ident| $same:expr),* $(,)?) => {
-            $(if let (Some($a), Some($b)) = (a.downcast_ref::<$node>(), b.downcast_ref::<$node>()) {
-                return $same;
-            })*
-        };
-    }
-    compare! {
-        DeviceScanExec => |a, b| Arc::ptr_eq(a.snapshot(), b.snapshot()) && a.columns() == b.columns(),
-        HostToDeviceExec => |a, b| same_source(a.input(), b.input()),
-        DeviceFilterExec => |a, b| a.predicate() == b.predicate() && a.projection() == b.projection(),
-        DeviceProjectionExec => |a, b| a.expressions() == b.expressions(),
-        DeviceAggregateExec => |a, b| {
-            a.spec.keys == b.spec.keys
-                && a.spec.calls.len() == b.spec.calls.len()
-                && a.spec.calls.iter().zip(&b.spec.calls).all(|(a, b)| same_call(a, b))
-        },
-        DeviceSortExec => |a, b| a.keys() == b.keys() && a.fetch_rows() == b.fetch_rows(),
-        DeviceLimitExec => |a, b| (a.skip(), a.fetch_rows()) == (b.skip(), b.fetch_rows()),
-        DeviceExpandExec => |a, b| a.sets() == b.sets(),
-        DeviceFutharkExec => |a, b| a.calls() == b.calls(),
-        DeviceUnionExec => |_a, _b| true,
-        DeviceSharedExec => |a, b| same_kept(a.sharing(), b.sharing()),
-        DeviceReuseExec => |a, b| same_kept(a.sharing(), b.sharing()),
-        DeviceUnnestExec => |a, b| (a.lists(), a.keeps()) == (b.lists(), b.keeps()),
-        // They compare as they print: expressions and frames in full.
-        DeviceWindowExec => |a, b| format!("{:?}", a.functions()) == format!("{:?}", b.functions()),
-        DeviceJoinExec => |a, b| {
-            let (a, b) = (&a.spec, &b.spec);
-            (a.join_type, a.null_equals_null, a.null_aware, &a.scalar)
-                == (b.join_type, b.null_equals_null, b.null_aware, &b.scalar)
-                && a.on == b.on
-                && a.projection == b.projection
-                && same_condition(a.filter.as_ref(), b.filter.as_ref())
-        },
-    }
-    false
-}
-
-fn same_kept(a: &Sharing, b: &Sharing) -> bool {
-    matches!((&a.kept, &b.kept), (Some(a), Some(b)) if Arc::ptr_eq(a, b))
-}
-
-pub(super) fn same_call(a: &AggregateCall, b: &AggregateCall) -> bool {
-    let of = |call: &AggregateCall| {
-        let function = &call.function;
-        (function.fun().clone(), function.is_distinct(), function.ignore_nulls(), function.field(), call.chosen)
-    };
-    of(a) == of(b) && a.arguments == b.arguments && a.filter == b.filter
-}
-
-fn same_condition(a: Option<&JoinFilter>, b: Option<&JoinFilter>) -> bool {
-    match (a, b) {
-        (None, None) => true,
-        (Some(a), Some(b)) => a.expression() == b.expression() && a.column_indices() == b.column_indices(),
-        _ => false,
-    }
-}
-
-/// Whether an expression has the same values each time: what a filter learns while the query runs is another's, and random
-/// numbers are others.
-pub(super) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> bool {
-    !is_volatile(expr) && !DynamicFilterTracking::classify(expr).contains_dynamic_filter()
-}
-
-/// Whether two scans of the host read the same: rows in memory, or files.
-pub(super) fn same_source(a: &Plan, b: &Plan) -> bool {
-    if Arc::ptr_eq(a, b) {
-        return true;
-    }
-    let (Some(a_scan), Some(b_scan)) = (a.downcast_ref::<DataSourceExec>(), b.downcast_ref::<DataSourceExec>()) else {
-        return false;
-    };
-    let (a_source, b_source) = (a_scan.data_source(), b_scan.data_source());
-    if let (Some(a), Some(b)) = (a_source.downcast_ref::<MemorySourceConfig>(), b_source.downcast_ref::<MemorySourceConfig>()) {
-        let batches = |source: &MemorySourceConfig| source.partitions().iter().map(Vec::len).collect::<Vec<_>>();
-        return a.projection() == b.projection()
-            && a_source.fetch() == b_source.fetch()
-            && batches(a) == batches(b)
-            && a.partitions().iter().flatten().zip(b.partitions().iter().flatten()).all(|(a, b)| {
-                a.num_rows() == b.num_rows()
-                    && a.num_columns() == b.num_columns()
-                    && a.columns().iter().zip(b.columns()).all(|(a, b)| Arc::ptr_eq(a, b))
-            });
-    }
-    let (Some(a_files), Some(b_files)) = (a_source.downcast_ref::<FileScanConfig>(), b_source.downcast_ref::<FileScanConfig>())
-    else {
-        return false;
-    };
-    let (a_source, b_source) = (a_files.file_source(), b_files.file_source());
-    let text = |plan: &Plan| DisplayableExecutionPlan::new(plan.as_ref()).indent(true).to_string();
-    let files = |group: &FileGroup| {
-        let files = group.iter().map(|file| (file.object_meta.clone(), file.range.clone(), file.partition_values.clone()));
-        files.collect::<Vec<_>>()
-    };
-    same_format(a_source, b_source)
-        && a_source.filter().iter().all(is_fixed)
-        && a_source.projection().is_none_or(|projection| projection.iter().all(|output| is_fixed(&output.expr)))
-        && a_source.filter() == b_source.filter()
-        && a_source.projection() == b_source.projection()
-        && text(a) == text(b)
-        && a_files.object_store_url == b_files.object_store_url
-        && a_files.limit == b_files.limit
-        && a_files.file_compression_type == b_files.file_compression_type
-        && a_files.file_groups.iter().map(files).eq(b_files.file_groups.iter().map(files))
-}
-
-/// Whether two sources read files in the same way.
-fn same_format(a: &Arc<dyn FileSource>, b: &Arc<dyn FileSource>) -> bool {
-    let both = |is: fn(&Arc<dyn FileSource>) -> bool| is(a) && is(b);
-    if let (Some(a), Some(b)) = (a.downcast_ref::<CsvSource>(), b.downcast_ref::<CsvSource>()) {
-        // Some of its options it tells in no other way.
-        return format!("{a:?}") == format!("{b:?}");
-    }
-    // JSON has an option that it tells nobody.
-    Arc::ptr_eq(a, b)
-        || both(|source| source.downcast_ref::<ParquetSource>().is_some())
-        || both(|source| source.downcast_ref::<AvroSource>().is_some())
-        || both(|source| source.downcast_ref::<ArrowSource>().is_some())
+    map_device_inputs(plan, |child| renew(child, cached, shared))
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of scalar subqueries that sorts, windows and conditions of joins ask for, while plans are still logical: columns of
-//! their inputs, which a join brings there as it does for any projection (`subqueries.rs`).
+//! Values of scalar subqueries for sorts, windows and join conditions, as columns of their inputs.
+//!
+//! The rule rewrites logical plans. `subqueries` then joins the values, as for any projection.
 
 use std::sync::Arc;
 
@@ -11,10 +12,12 @@ use datafusion::logical_expr::logical_plan::{Join, Sort, Subquery, Window};
 use datafusion::logical_expr::{Expr, JoinType, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Puts a projection below operators that ask for values of scalar subqueries and do not compute columns themselves, and one
-/// above that drops the values again: `ORDER BY x - (SELECT …)` is an order by `x - v` of rows with such a column `v`.
+/// Puts a projection with the values below operators that read them and compute no columns, and one
+/// above that drops the values.
+///
+/// `ORDER BY x - (SELECT …)` becomes an order by `x - v` of rows with a column `v`.
 #[derive(Debug)]
 pub struct SubqueryColumns {
     runtime: Arc<DeviceRuntime>,
@@ -41,16 +44,19 @@ impl OptimizerRule for SubqueryColumns {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let asking = match &plan {
+        let readers = match &plan {
             LogicalPlan::Sort(_) | LogicalPlan::Window(_) => plan.expressions(),
             LogicalPlan::Join(join) => join.filter.iter().cloned().collect(),
             _ => return Ok(Transformed::no(plan)),
         };
-        if !asking.iter().any(asks) || !options_of(&config.options()).enabled || self.runtime.problem().is_some() {
+        if !readers.iter().any(reads_subquery)
+            || !DeviceOptions::of(&config.options()).enabled
+            || self.runtime.problem().is_some()
+        {
             return Ok(Transformed::no(plan));
         }
-        let mut values = Values::default();
-        for expr in &asking {
+        let mut values = SubqueryValues::default();
+        for expr in &readers {
             values.find(expr, config)?;
         }
         if values.0.is_empty() {
@@ -75,22 +81,23 @@ impl OptimizerRule for SubqueryColumns {
         if over_values.schema() == &schema {
             return Ok(Transformed::yes(over_values));
         }
-        let own = schema.iter().map(|field| Expr::Column(Column::from(field)));
-        Ok(Transformed::yes(LogicalPlanBuilder::from(over_values).project(own)?.build()?))
+        let before = schema.iter().map(|field| Expr::Column(Column::from(field)));
+        Ok(Transformed::yes(LogicalPlanBuilder::from(over_values).project(before)?.build()?))
     }
 }
 
-fn asks(expr: &Expr) -> bool {
+fn reads_subquery(expr: &Expr) -> bool {
     expr.exists(|node| Ok(matches!(node, Expr::ScalarSubquery(_)))).unwrap_or(false)
 }
 
 /// Scalar subqueries of an operator, each with the name of its value's column.
 #[derive(Default)]
-struct Values(Vec<(Subquery, String)>);
+struct SubqueryValues(Vec<(Subquery, String)>);
 
-impl Values {
-    /// Notes the subqueries of an expression. One that asks for columns from outside itself has no value of its own, and one
-    /// without a row is NULL, which no column of its type may be where that type knows no NULLs.
+impl SubqueryValues {
+    /// Collects the subqueries of an expression that can be columns:
+    /// - they are not correlated,
+    /// - they may be NULL, or always give a row. A subquery without a row is NULL.
     fn find(&mut self, expr: &Expr, config: &dyn OptimizerConfig) -> Result<()> {
         let visited = expr.apply(|node| {
             if let Expr::ScalarSubquery(subquery) = node
@@ -121,19 +128,25 @@ impl Values {
         Ok(replaced?.data)
     }
 
-    /// Rows with the values behind their columns.
+    /// The input with the values behind its columns.
     fn behind(&self, input: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
-        let own = input.schema().iter().map(|field| Expr::Column(Column::from(field)));
+        let columns = input.schema().iter().map(|field| Expr::Column(Column::from(field)));
         let values = self.0.iter().map(|(subquery, name)| Expr::ScalarSubquery(subquery.clone()).alias(name));
-        let outputs = own.chain(values).collect::<Vec<_>>();
+        let outputs = columns.chain(values).collect::<Vec<_>>();
         Ok(Arc::new(LogicalPlanBuilder::from(Arc::clone(input)).project(outputs)?.build()?))
     }
 
-    /// A join with the values on the side of which it gives no columns, if there is one.
+    /// A join with the values on a side whose columns it does not give, if there is one.
     fn within(&self, mut join: Join) -> Result<Join> {
         let side = match join.join_type {
             JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => &mut join.left,
-            _ => &mut join.right,
+            JoinType::Inner
+            | JoinType::Left
+            | JoinType::Right
+            | JoinType::Full
+            | JoinType::LeftSemi
+            | JoinType::LeftAnti
+            | JoinType::LeftMark => &mut join.right,
         };
         *side = self.behind(side)?;
         let filter = join.filter.map(|filter| self.as_columns(filter)).transpose()?;
@@ -154,7 +167,7 @@ fn may_be_null(subquery: &LogicalPlan) -> bool {
     subquery.schema().fields().iter().any(|field| field.is_nullable())
 }
 
-/// Whether rows are one, whatever is below: an aggregate of all.
+/// Whether a plan gives one row whatever its input: an aggregation without keys.
 fn gives_one_row(subquery: &LogicalPlan) -> bool {
     match subquery {
         LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first rows of each partition: rows whose number, or rank, a window function finds small enough.
+//! The top-k rows of each partition: rows whose `row_number` or `rank` is at most k.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::partitioned_topk::{PartitionedTopKExec, WindowFnKind};
 use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
 
-/// The operators that give a `PartitionedTopKExec`'s rows, above `input`; `place` turns each of them, made for the host, into
-/// what it becomes.
+/// Operators over `input` that give the rows of a `PartitionedTopKExec`. `offload` maps each host
+/// operator.
 pub(crate) fn partitioned_top_k(
     top: &PartitionedTopKExec,
     input: Arc<dyn ExecutionPlan>,
-    place: &dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
+    offload: &dyn Fn(Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let schema = input.schema();
     let (partition, order) = top.expr().split_at(top.partition_prefix_len());
@@ -28,16 +28,16 @@ pub(crate) fn partitioned_top_k(
         WindowFnKind::Rank => datafusion::functions_window::rank::rank_udwf(),
     };
     let (function, frame) = (WindowFunctionDefinition::WindowUDF(function), Arc::new(WindowFrame::new(Some(true))));
-    let name = "place".to_string();
-    let place_of_row =
+    let name = "rank".to_string();
+    let rank_of_row =
         create_window_expr(&function, name.clone(), &[], &partition, order, frame, Arc::clone(&schema), false, false, None)?;
-    let numbered = place(Arc::new(WindowAggExec::try_new(vec![place_of_row], input, false)?))?;
+    let numbered = offload(Arc::new(WindowAggExec::try_new(vec![rank_of_row], input, false)?))?;
     let number: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&name, schema.fields().len()));
     let first = Arc::new(BinaryExpr::new(number, Operator::LtEq, lit(top.fetch() as u64)));
-    let filtered = place(Arc::new(FilterExec::try_new(first, numbered)?))?;
+    let filtered = offload(Arc::new(FilterExec::try_new(first, numbered)?))?;
     let columns = schema.fields().iter().enumerate().map(|(index, field)| {
         let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), index));
         (column, field.name().clone())
     });
-    place(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), filtered)?))
+    offload(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), filtered)?))
 }

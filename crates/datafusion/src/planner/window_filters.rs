@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `FILTER (WHERE …)` of window functions, while plans are still logical: a physical one keeps it to itself.
+//! `FILTER (WHERE …)` of window functions. The rule rewrites logical plans: physical window
+//! expressions hide the filter.
 
 use std::sync::Arc;
 
@@ -10,11 +11,13 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Case, Expr, LogicalPlan, WindowFunctionDefinition};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::own::is_own_aggregate;
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::expr::{is_builtin_aggregate, skips_nulls};
+use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Makes the filter of an aggregate that passes over NULLs part of its first argument: `sum(x) FILTER (WHERE p) OVER w` is
-/// `sum(CASE WHEN p THEN x END) OVER w`, under its old name.
+/// Moves the filter of an aggregate that skips NULLs into its first argument.
+///
+/// `sum(x) FILTER (WHERE p) OVER w` becomes `sum(CASE WHEN p THEN x END) OVER w`, under its old
+/// name.
 #[derive(Debug)]
 pub struct WindowFilters {
     runtime: Arc<DeviceRuntime>,
@@ -26,41 +29,6 @@ impl WindowFilters {
         WindowFilters { runtime }
     }
 }
-
-/// See [`passes_over_nulls`].
-const PASS_OVER_NULLS: [&str; 31] = [
-    "any_value",
-    "approx_distinct",
-    "avg",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-    "bool_and",
-    "bool_or",
-    "corr",
-    "count",
-    "covar_pop",
-    "covar_samp",
-    "max",
-    "median",
-    "min",
-    "percentile_cont",
-    "regr_avgx",
-    "regr_avgy",
-    "regr_count",
-    "regr_intercept",
-    "regr_r2",
-    "regr_slope",
-    "regr_sxx",
-    "regr_sxy",
-    "regr_syy",
-    "stddev",
-    "stddev_pop",
-    "string_agg",
-    "sum",
-    "var",
-    "var_pop",
-];
 
 impl OptimizerRule for WindowFilters {
     fn name(&self) -> &str {
@@ -78,29 +46,30 @@ impl OptimizerRule for WindowFilters {
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let LogicalPlan::Window(window) = &plan else { return Ok(Transformed::no(plan)) };
         if !window.window_expr.iter().any(has_filter)
-            || !options_of(&config.options()).enabled
+            || !DeviceOptions::of(&config.options()).enabled
             || self.runtime.problem().is_some()
         {
             return Ok(Transformed::no(plan));
         }
         let names = NamePreserver::new(&plan);
-        // Of two that are the same but for their names DataFusion would make a column of a projection, which cannot compute it.
-        let mut known: Vec<Expr> = window.window_expr.iter().filter(|expr| !has_filter(expr)).map(essence).collect();
+        // DataFusion would replace one of two equal functions by a column of a projection, which
+        // cannot compute it.
+        let mut known: Vec<Expr> = window.window_expr.iter().filter(|expr| !has_filter(expr)).map(without_name).collect();
         plan.map_expressions(|expr| {
             let name = names.save(&expr);
             let without = without_filter(expr.clone());
-            let own = essence(&without.data);
-            if !without.transformed || known.contains(&own) {
+            let function = without_name(&without.data);
+            if !without.transformed || known.contains(&function) {
                 return Ok(Transformed::no(expr));
             }
-            known.push(own);
+            known.push(function);
             Ok(without.update_data(|expr| name.restore(expr)))
         })
     }
 }
 
-/// A function without its name; what is NULL in all rows is so whatever its type.
-fn essence(expr: &Expr) -> Expr {
+/// A function without its alias. An argument that is always NULL loses its type.
+fn without_name(expr: &Expr) -> Expr {
     let mut expr = expr.clone().unalias();
     if let Expr::WindowFunction(function) = &mut expr
         && let [argument, ..] = function.params.args.as_mut_slice()
@@ -111,7 +80,7 @@ fn essence(expr: &Expr) -> Expr {
     expr
 }
 
-/// Whether DataFusion makes NULL of an expression.
+/// Whether DataFusion simplifies an expression to NULL.
 fn is_null(expr: &Expr) -> bool {
     match expr {
         Expr::Literal(value, _) => value.is_null(),
@@ -124,7 +93,7 @@ fn is_null(expr: &Expr) -> bool {
     }
 }
 
-/// Whether a condition is false or NULL in all rows.
+/// Whether a condition is constant false or NULL.
 fn is_false(condition: &Expr) -> bool {
     matches!(condition, Expr::Literal(value, _) if value.is_null() || *value == ScalarValue::Boolean(Some(false)))
 }
@@ -160,10 +129,5 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
 fn fits_the_argument(function: &WindowFunction) -> bool {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return false };
     let has_both = function.params.filter.is_some() && !function.params.args.is_empty();
-    has_both && is_own_aggregate(aggregate) && passes_over_nulls(aggregate.name())
-}
-
-/// Whether an aggregate of DataFusion's own leaves rows out where an argument is NULL.
-pub(super) fn passes_over_nulls(name: &str) -> bool {
-    PASS_OVER_NULLS.contains(&name)
+    has_both && is_builtin_aggregate(aggregate) && skips_nulls(aggregate.name())
 }

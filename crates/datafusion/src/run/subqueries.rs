@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scalar subqueries of an offloaded subplan: each runs once, before the offloaded subplan's rows.
+//! Scalar subqueries: each runs once, before the rows of its offloaded subplan.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,10 +10,12 @@ use datafusion::physical_plan::metrics::MetricBuilder;
 use futures::future::{BoxFuture, try_join_all};
 use futures::{FutureExt, TryStreamExt};
 
-use super::{ENDED, Run, SharedRows, columnar_error, merge};
+use super::state::{RUN_ENDED, Run};
+use crate::error::columnar_error;
+use crate::exec::SharedRows;
 use crate::graph::{ScalarSide, Stage};
 
-/// Runs the subqueries of a stage and of those below, each after the subqueries within it.
+/// Runs the subqueries of a stage and of the stages below, each after the subqueries nested in it.
 pub(super) fn run_all<'a>(stage: &'a Stage, run: &'a Arc<Run>) -> BoxFuture<'a, Result<()>> {
     let each = stage.scalar_subqueries().into_iter().map(move |(side, rows)| async move {
         run_all(rows, run).await?;
@@ -23,7 +25,7 @@ pub(super) fn run_all<'a>(stage: &'a Stage, run: &'a Arc<Run>) -> BoxFuture<'a, 
     async move { try_join_all(each).await.map(drop) }.boxed()
 }
 
-/// The row of a subquery, if it has one.
+/// The row of a subquery; empty without one.
 pub(super) async fn rows_of(side: &ScalarSide, stage: &Arc<Stage>, run: &Arc<Run>) -> Result<Vec<DeviceBatch>> {
     let subquery = &side.subquery;
     let rows = {
@@ -41,13 +43,13 @@ pub(super) async fn rows_of(side: &ScalarSide, stage: &Arc<Stage>, run: &Arc<Run
 }
 
 fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
-    // The run holds the rows, not the rows the run.
+    // A weak reference: the run holds the rows.
     let run = Arc::downgrade(run);
     let rows = async move {
         let started = Instant::now();
         let ScalarSide { subquery, metrics } = side;
-        let Some(run) = run.upgrade() else { return internal_err!("{ENDED}") };
-        let mut batches = merge(&stage, &run)?;
+        let Some(run) = run.upgrade() else { return internal_err!("{RUN_ENDED}") };
+        let mut batches = run.merge(&stage)?;
         let mut rows: Vec<DeviceBatch> = Vec::new();
         while let Some(batch) = batches.try_next().await? {
             if batch.num_rows() + rows.len() > 1 {
@@ -56,8 +58,8 @@ fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
             }
             rows.extend((batch.num_rows() > 0).then_some(batch));
         }
-        if subquery.is_told {
-            subquery.tell(value(rows.first(), &stage, &run).await?)?;
+        if subquery.publishes {
+            subquery.publish(value(rows.first(), &stage, &run).await?)?;
         }
         MetricBuilder::new(&metrics).counter("subquery_rows", 0).add(rows.len());
         MetricBuilder::new(&metrics).subset_time("subquery_time", 0).add_elapsed(started);
@@ -66,7 +68,7 @@ fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
     rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared()
 }
 
-/// The value, which is NULL without a row.
+/// The value of a row; NULL without one.
 async fn value(row: Option<&DeviceBatch>, stage: &Stage, run: &Run) -> Result<ScalarValue> {
     let Some(row) = row else { return ScalarValue::try_from(stage.schema.field(0).data_type()) };
     let row = columnar::download(&run.queue, row).await.map_err(|error| columnar_error(&stage.operator, error))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A table whose rows lie in device memory.
+//! A table in device memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use device::Context;
 use futures::StreamExt;
 use kernels::ops::Decode;
 
+use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::DeviceScanExec;
-use crate::run::{columnar_error, op_error};
-use crate::runtime::{DeviceRuntime, Problem, device_error, kernel_options, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime, Problem, kernel_options};
 use crate::table::sink::TableSink;
 use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder, TableState};
 
-/// A resident table: scans read device memory, nothing is uploaded.
+/// A resident table: scans read device memory and upload nothing.
 ///
-/// Columns are kept in the narrowest form that holds their values (decimals as 64 or 32 bits, few
-/// distinct strings as codes); answers do not change. Scans read a snapshot, so an `INSERT INTO`
-/// does not disturb running queries.
+/// - Columns have the narrowest layout that holds their values: decimals of 64 or 32 bits,
+///   dictionaries for few distinct strings. Results do not change.
+/// - Scans read a snapshot. An `INSERT INTO` does not disturb running queries.
 ///
 /// # Examples
 /// ```no_run
@@ -49,7 +49,7 @@ pub struct DeviceTable {
     schema: SchemaRef,
     state: Arc<TableState>,
     constraints: Constraints,
-    /// By the columns' names.
+    /// Defaults by column name.
     defaults: HashMap<String, Expr>,
 }
 
@@ -75,10 +75,10 @@ impl DeviceTable {
         Ok(Arc::new(Self::try_new(&context, schema, batches).await?.watched_by(&runtime)))
     }
 
-    /// A table of a stream's rows, on the session's device; one batch at a time is on the host.
+    /// A table of a stream's rows, on the session's device. One batch at a time is on the host.
     ///
     /// # Errors
-    /// As [`try_from_batches`](Self::try_from_batches), or the stream's own.
+    /// As [`try_from_batches`](Self::try_from_batches), or the stream's.
     pub async fn try_from_stream(ctx: &SessionContext, mut rows: SendableRecordBatchStream) -> Result<Arc<Self>> {
         let (runtime, context) = device_of(ctx)?;
         let mut builder = SnapshotBuilder::new(&context, &rows.schema())?;
@@ -88,14 +88,17 @@ impl DeviceTable {
         Ok(Arc::new(Self::of(builder.finish().await?).watched_by(&runtime)))
     }
 
-    /// A table of device arrays, record batches of `schema`, on the session's device: in place where they are its memory (what
-    /// comes as a dictionary gets a copy of its values), as [`DeviceStreamTable`](crate::DeviceStreamTable) reads them. The
-    /// arrays are released with the table and the queries that read it.
+    /// A table of device arrays on the session's device. The arrays are record batches of `schema`.
     ///
-    /// Nothing is known of the values, so that columns keep the width of their types, and DataFusion plans without their bounds.
+    /// - Memory of the device is used in place, as [`DeviceStreamTable`](crate::DeviceStreamTable)
+    ///   does. Dictionaries are decoded to a copy.
+    /// - The arrays are released with the table and the queries that read it.
+    /// - Columns keep the width of their types, and DataFusion plans without their bounds: nothing
+    ///   is known of the values.
     ///
     /// # Errors
-    /// As [`try_from_batches`](Self::try_from_batches); or if an array does not fit, or its memory is out of the device's reach.
+    /// As [`try_from_batches`](Self::try_from_batches); or if an array does not fit, or its memory
+    /// is out of the device's reach.
     ///
     /// # Examples
     /// ```
@@ -125,18 +128,18 @@ impl DeviceTable {
         let (runtime, context) = device_of(ctx)?;
         let failed = |error| device_error(OPERATOR, error);
         let queue = context.queue().map_err(failed)?;
-        let options = kernel_options(&options_of(ctx.state().config().options()), &context)?;
+        let options = kernel_options(&DeviceOptions::of(ctx.state().config().options()), &context)?;
         let decode = Decode::try_new(Arc::clone(&schema), options).map_err(|error| op_error(OPERATOR, error))?;
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
         let mut batches = Vec::new();
         for array in arrays {
             let batch = exchange::import(&queue, array, &schema, &columns).await;
             let batch = batch.map_err(|error| columnar_error(OPERATOR, error))?;
-            for piece in batch.pieces(Resident::BATCH_ROWS) {
-                batches.push(decode.run(&queue, piece).await.map_err(|error| op_error(OPERATOR, error))?);
+            for chunk in batch.chunks(Resident::BATCH_ROWS) {
+                batches.push(decode.run(&queue, chunk).await.map_err(|error| op_error(OPERATOR, error))?);
             }
         }
-        // Scans have queues of their own, which do not wait for the producers.
+        // The queues of scans do not wait for the producers.
         queue.finish().await.map_err(failed)?;
         let table = Resident::of_batches(schema, decode.output_types().to_vec(), &batches);
         let table = table.map_err(|error| columnar_error(OPERATOR, error))?;
@@ -151,24 +154,24 @@ impl DeviceTable {
         Self::try_from_stream(ctx, rows.execute_stream().await?).await
     }
 
-    /// Rows now in the table; none once they were lost with their device.
+    /// Number of rows; 0 after the device was lost.
     pub fn num_rows(&self) -> usize {
         self.state.current().map_or(0, |snapshot| snapshot.num_rows())
     }
 
-    /// Gives its memory up when the runtime's device is lost.
+    /// Releases the table's memory when the runtime's device is lost.
     pub(crate) fn watched_by(self, runtime: &DeviceRuntime) -> Self {
         runtime.watch(&self.state);
         self
     }
 
-    /// A table of rows that lie on a device.
+    /// A table of a snapshot.
     pub(crate) fn of(snapshot: Snapshot) -> Self {
         let (constraints, defaults) = Default::default();
         DeviceTable { schema: Arc::clone(snapshot.schema()), state: Arc::new(TableState::new(snapshot)), constraints, defaults }
     }
 
-    /// With the constraints and the columns' defaults of a table of the same columns.
+    /// The table with the constraints and defaults of a table of the same columns.
     pub(crate) fn declared_as(mut self, table: &dyn TableProvider) -> Self {
         self.constraints = table.constraints().cloned().unwrap_or_default();
         let default = |name: &String| Some((name.clone(), table.get_column_default(name)?.clone()));
@@ -177,7 +180,7 @@ impl DeviceTable {
     }
 }
 
-/// The columns in words.
+/// Names and types of columns, for messages.
 fn columns(schema: &Schema) -> String {
     let columns: Vec<String> = schema.fields().iter().map(|field| format!("{} of {}", field.name(), field.data_type())).collect();
     columns.join(", ")
@@ -188,11 +191,11 @@ fn device_of(ctx: &SessionContext) -> Result<(Arc<DeviceRuntime>, Context)> {
     let runtime = DeviceRuntime::of(state.config()).ok_or_else(|| {
         plan_datafusion_err!("this session has no device: build its state with SessionStateBuilderExt::with_device")
     })?;
-    let context = needed(runtime.try_context(&options_of(state.config().options())))?;
+    let context = needed(runtime.try_context(&DeviceOptions::of(state.config().options())))?;
     Ok((runtime, context))
 }
 
-/// A device that resident tables cannot do without.
+/// The device of a resident table.
 pub(crate) fn needed(device: std::result::Result<Context, Problem>) -> Result<Context> {
     device.map_err(|problem| plan_datafusion_err!("a table of device memory needs a device: {}", problem.reason))
 }
@@ -223,7 +226,7 @@ impl TableProvider for DeviceTable {
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
-        // The planner puts an offloaded subplan over it.
+        // The planner puts a DeviceToHostExec above.
         Ok(Arc::new(DeviceScanExec::try_new(self.state.current()?, columns)?))
     }
 
@@ -244,7 +247,7 @@ impl TableProvider for DeviceTable {
         };
         let given = input.schema();
         self.schema.logically_equivalent_names_and_types(&given)?;
-        // Casts are the planner's: a plan of one's own may lack them.
+        // The planner adds casts. A hand-made plan may lack them.
         let mut pairs = self.schema.fields().iter().zip(given.fields());
         if !pairs.all(|(column, row)| column.data_type().equals_datatype(row.data_type())) {
             return plan_err!("rows of {} for a resident table of {}: cast them", columns(&given), columns(&self.schema));

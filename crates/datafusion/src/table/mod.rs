@@ -8,4 +8,4 @@ mod snapshot;
 
 pub use device_table::DeviceTable;
 pub use schema::register_schema;
-pub(crate) use snapshot::{LOST, Snapshot, TableState};
+pub(crate) use snapshot::Snapshot;

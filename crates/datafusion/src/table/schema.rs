@@ -14,12 +14,12 @@ use datafusion::prelude::SessionContext;
 use device::Context;
 use parking_lot::RwLock;
 
-use crate::runtime::{DeviceRuntime, options_of};
+use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
 use crate::table::device_table::needed;
 
-/// Adds the schema `device` to a session's default catalog, so that `CREATE TABLE device.t AS …`
-/// makes a resident table.
+/// Adds the schema `device` to a session's default catalog: `CREATE TABLE device.t AS …` makes a
+/// resident table.
 ///
 /// # Errors
 /// If the session has no device runtime, or its default catalog takes no schemas.
@@ -35,9 +35,10 @@ pub fn register_schema(ctx: &SessionContext) -> Result<()> {
     Ok(())
 }
 
-/// Tables by name; what is not on the device yet is uploaded when it is registered.
+/// Tables by name. Registration uploads tables of the host.
 struct DeviceSchema {
-    /// Where the settings are; the session owns the catalog that owns this.
+    /// The session's settings. A weak reference: the session owns the catalog that owns this
+    /// schema.
     session: Weak<RwLock<SessionState>>,
     runtime: Arc<DeviceRuntime>,
     tables: RwLock<BTreeMap<String, Arc<dyn TableProvider>>>,
@@ -53,9 +54,10 @@ impl DeviceSchema {
     fn context(&self) -> Result<Context> {
         let options = match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.
-            Some(state) => options_of(state.read_recursive().config().options()),
-            // The context became another, as with `enable_url_table`; it has planned the rows that are registered.
-            None => self.runtime.seen(),
+            Some(state) => DeviceOptions::of(state.read_recursive().config().options()),
+            // The session was replaced, as by `enable_url_table`. It has planned the registered
+            // rows before.
+            None => self.runtime.noted_settings(),
         };
         needed(self.runtime.try_context(&options))
     }
@@ -81,7 +83,8 @@ impl SchemaProvider for DeviceSchema {
                         Err(_) => return exec_err!("table {name} is being written while it is registered"),
                     }
                 }
-                // The trait's method is not async. What is waited for is the device's own thread, not this runtime.
+                // The trait's method is not async. This waits for the device's own thread, not for
+                // tokio.
                 let context = self.context()?;
                 let table = DeviceTable::try_new(&context, host.schema(), batches);
                 Arc::new(futures::executor::block_on(table)?.declared_as(host).watched_by(&self.runtime))

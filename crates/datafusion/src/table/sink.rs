@@ -14,7 +14,7 @@ use futures::StreamExt;
 
 use crate::table::snapshot::{SnapshotBuilder, TableState};
 
-/// Streams rows to the device, then publishes a new snapshot; scans that run keep the old one.
+/// Streams rows to the device, then publishes a new snapshot. Running scans keep the old one.
 pub(crate) struct TableSink {
     schema: SchemaRef,
     state: Arc<TableState>,
@@ -46,7 +46,7 @@ impl DataSink for TableSink {
     }
 
     async fn write_all(&self, mut rows: SendableRecordBatchStream, _task: &Arc<TaskContext>) -> Result<u64> {
-        // One insert at a time: each must see the rows of the one before.
+        // One insert at a time: each extends the rows of the one before.
         let _publishing = self.state.publishing.lock().await;
         let current = self.state.current()?;
         let mut builder = match self.overwrite {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of a resident table at one moment.
+//! Snapshots of a resident table.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,14 @@ use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec
 use device::Context;
 use parking_lot::RwLock;
 
-use crate::run::columnar_error;
-use crate::runtime::device_error;
+use crate::error::{LOST, columnar_error, device_error};
+use crate::session::ReleaseLost;
 
-/// What becomes of a resident table whose device met a fault.
-pub(crate) const LOST: &str = "the rows of a resident table were lost with the device's context in a fault; \
-     DROP TABLE it and create it again";
-
-/// What a table's scans and inserts share.
+/// State that scans and inserts of a table share.
 pub(crate) struct TableState {
-    /// Nothing once the device was lost.
+    /// `None` after the device was lost.
     snapshot: RwLock<Option<Arc<Snapshot>>>,
-    /// Held by an insert while it turns the current snapshot into the next.
+    /// Locked by an insert while it makes the next snapshot.
     pub publishing: tokio::sync::Mutex<()>,
 }
 
@@ -32,22 +28,22 @@ impl TableState {
         TableState { snapshot: RwLock::new(Some(Arc::new(snapshot))), publishing: tokio::sync::Mutex::new(()) }
     }
 
-    /// The rows as they are now.
+    /// The current snapshot.
     ///
     /// # Errors
-    /// If they were lost with their device.
+    /// If the rows were lost with their device.
     pub fn current(&self) -> Result<Arc<Snapshot>> {
         let snapshot = self.snapshot.read().clone();
         snapshot.filter(|snapshot| !snapshot.context.has_met_fatal_fault()).ok_or_else(|| exec_datafusion_err!("{LOST}"))
     }
 
-    /// Makes these the rows.
+    /// Makes a snapshot the current one.
     ///
     /// # Errors
     /// If their device was lost meanwhile.
     pub fn publish(&self, snapshot: Snapshot) -> Result<()> {
         let mut current = self.snapshot.write();
-        // Asked under the lock: whatever is lost later, `let_go_of_lost` finds here.
+        // Checked under the lock: a later loss is found by `release_lost`.
         if snapshot.context.has_met_fatal_fault() {
             return exec_err!("{LOST}");
         }
@@ -56,9 +52,10 @@ impl TableState {
         drop(last);
         Ok(())
     }
+}
 
-    /// Lets go of the rows if their device is lost.
-    pub fn let_go_of_lost(&self) {
+impl ReleaseLost for TableState {
+    fn release_lost(&self) {
         let lost = self.snapshot.write().take_if(|snapshot| snapshot.context.has_met_fatal_fault());
         drop(lost);
     }
@@ -70,7 +67,8 @@ impl fmt::Debug for TableState {
     }
 }
 
-/// Batches on the device with their types and statistics. Never changes: an insert makes another.
+/// Batches on the device with their types and statistics. Immutable: an insert makes another
+/// snapshot.
 pub(crate) struct Snapshot {
     context: Context,
     table: Resident,
@@ -126,24 +124,24 @@ impl Snapshot {
     }
 }
 
-/// Who uploads, for messages.
+/// The operator that errors of uploads name.
 pub(crate) const OPERATOR: &str = "DeviceTable";
 
-/// Uploads rows batch by batch, in the narrowest types.
+/// Uploads rows batch by batch, in the narrowest layouts.
 pub(crate) struct SnapshotBuilder {
     context: Context,
     builder: ResidentBuilder,
 }
 
 impl SnapshotBuilder {
-    /// Begins with no rows.
+    /// A builder without rows.
     pub fn new(context: &Context, schema: &SchemaRef) -> Result<Self> {
         let queue = context.queue().map_err(|error| device_error(OPERATOR, error))?;
         let builder = ResidentBuilder::try_new(&queue, schema).map_err(|error| columnar_error(OPERATOR, error))?;
         Ok(SnapshotBuilder { context: context.clone(), builder })
     }
 
-    /// Begins with the rows of a snapshot, whose batches are shared.
+    /// A builder with the rows of a snapshot, whose batches are shared.
     pub fn extending(snapshot: &Snapshot) -> Result<Self> {
         let queue = snapshot.context.queue().map_err(|error| device_error(OPERATOR, error))?;
         let builder = ResidentBuilder::extending(&queue, &snapshot.table);
@@ -160,8 +158,10 @@ impl SnapshotBuilder {
     }
 }
 
-/// Whether DataFusion may know this bound. Its planner casts bounds to what a filter compares them with, and fails where a
-/// day or time long ago has no nanoseconds, though no row that the filter keeps is compared so.
+/// Whether DataFusion may know this bound.
+///
+/// Its planner casts bounds to the type of a comparison. The cast to nanoseconds fails for days and
+/// times long ago, even if the filter keeps no such row.
 fn survives_comparisons(bound: &ScalarValue) -> bool {
     use ScalarValue::*;
     let (ticks, nanoseconds) = match bound {
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
     use crate::DeviceRuntime;
-    use crate::options::DeviceOptions;
+    use crate::session::DeviceOptions;
 
     async fn snapshot(context: &Context) -> Snapshot {
         let column = Arc::new(Int64Array::from_iter_values(0..10)) as _;
@@ -207,7 +207,7 @@ mod tests {
         builder.finish().await.unwrap()
     }
 
-    /// Loses the device, and has the context notice.
+    /// Loses the device, and makes the context notice it.
     fn lose(plan: &FaultPlan, context: &Context) {
         plan.lose_device();
         context.queue().and_then(|queue| queue.alloc(1 << 20)).unwrap_err();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_of_a_lost_device_are_let_go_of_and_not_published() {
+    async fn rows_of_a_lost_device_are_released_and_not_published() {
         let plan = FaultPlan::new();
         let context = Context::new(config().unwrap().with_wrap(plan.wrap())).unwrap();
         let runtime = DeviceRuntime::with_context(context.clone());
@@ -230,7 +230,7 @@ mod tests {
         runtime.watch(&late);
         assert!(late.snapshot.read().is_none());
 
-        // A table that has rows again is watched for the next loss too.
+        // A table with new rows is still watched.
         let context = runtime.try_context(&DeviceOptions::default()).unwrap();
         early.publish(snapshot(&context).await).unwrap();
         lose(&plan, &context);

@@ -28,7 +28,7 @@ use datafusion::prelude::SessionContext;
 use devicefusion::{DeviceOptions, FutharkFunctions, SessionStateBuilderExt, register_futhark};
 use futhark::{Context, ContextConfig, Library};
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 
 /// A session on the host that may load libraries.
 fn session() -> SessionContext {
@@ -97,7 +97,7 @@ const NUMBERS: &str = "CREATE TABLE numbers AS SELECT column1 AS k, column2 AS i
 
 #[tokio::test]
 async fn scalar_functions_give_each_row_its_value() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     create(&ctx, &fixture, &["scale", "add", "triple", "tuned"]).await;
     run(&ctx, NUMBERS).await.unwrap();
     let sql = "SELECT i, scale(x, 2), add(i, i + 1), triple(i) FROM numbers ORDER BY i";
@@ -113,7 +113,7 @@ async fn scalar_functions_give_each_row_its_value() {
 
 #[tokio::test]
 async fn batches_are_called_one_by_one_and_in_parallel() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     set(&ctx, "datafusion.execution.batch_size", "100");
     set(&ctx, "datafusion.execution.target_partitions", "4");
     create(&ctx, &fixture, &["add"]).await;
@@ -131,7 +131,7 @@ async fn batches_are_called_one_by_one_and_in_parallel() {
 
 #[tokio::test]
 async fn aggregates_get_all_rows_of_a_group() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     let create_total = format!("CREATE FUNCTION total() LANGUAGE futhark AS '{}#sum'", fixture.manifest().display());
     run(&ctx, &create_total).await.unwrap();
     create(&ctx, &fixture, &["pick"]).await;
@@ -154,7 +154,7 @@ async fn aggregates_get_all_rows_of_a_group() {
 async fn rows_of_aggregates_count_as_memory() {
     // The second has an exchange, which holds rows as well.
     for (partitions, limit) in [(1, 2_000_000), (2, 4_000_000)] {
-        let fixture = Fixture::new(Form::Outputs);
+        let fixture = Fixture::new(OutputStyle::Outputs);
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(limit, 1.0).build_arc().unwrap();
         let config = SessionConfig::new().with_target_partitions(partitions).with_option_extension(DeviceOptions::default());
         let ctx = devicefusion::session_with(config, runtime).unwrap();
@@ -175,7 +175,7 @@ async fn rows_of_aggregates_count_as_memory() {
 
 #[tokio::test]
 async fn tables_have_the_columns_of_records() {
-    for form in [Form::Outputs, Form::Output] {
+    for form in [OutputStyle::Outputs, OutputStyle::Output] {
         let (ctx, fixture) = (session(), Fixture::new(form));
         create(&ctx, &fixture, &["listing", "count_to", "matrix", "cube", "divmod", "span", "ragged"]).await;
         check(&ctx, "SELECT * FROM listing(3)", &["true,0.0,0", "false,0.5,1", "true,1.0,2"]).await;
@@ -205,7 +205,7 @@ async fn tables_have_the_columns_of_records() {
 
 #[tokio::test]
 async fn columns_of_all_types_go_there_and_back() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     let halves = Arc::new(Float16Array::from_iter([0.0, 1.0, 2.0, 100.0].map(half::f16::from_f32))) as ArrayRef;
     for (name, data_type) in [
         ("i8", DataType::Int8),
@@ -245,7 +245,7 @@ async fn columns_of_all_types_go_there_and_back() {
 
 #[tokio::test]
 async fn lists_are_more_dimensions() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     create(&ctx, &fixture, &["row_sums", "any_set", "transposed"]).await;
     let points = "CREATE TABLE points AS SELECT column1 AS i, column2 AS p FROM VALUES \
         (1, [1, 2]), (2, NULL), (3, [3, 4]), (4, [5, 6]), (5, [7, 8])";
@@ -272,7 +272,7 @@ async fn lists_are_more_dimensions() {
 
 #[tokio::test]
 async fn times_are_handed_over_as_integers() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     let path = fixture.manifest().display().to_string();
     let declared = format!("CREATE FUNCTION later(t TIMESTAMP, d BIGINT) RETURNS TIMESTAMP LANGUAGE futhark AS '{path}#add'");
     run(&ctx, &declared).await.unwrap();
@@ -293,7 +293,7 @@ async fn times_are_handed_over_as_integers() {
 
 #[tokio::test]
 async fn failures_are_the_querys() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     create(&ctx, &fixture, &["checked", "late", "hungry", "positives", "triple"]).await;
     run(&ctx, "CREATE TABLE t AS SELECT 2 - value AS i FROM generate_series(0, 5)").await.unwrap();
     check_fails(&ctx, "SELECT checked(i) FROM t", "checked: futhark_entry_checked: Error: assertion failed").await;
@@ -311,7 +311,7 @@ async fn failures_are_the_querys() {
 
 #[tokio::test]
 async fn libraries_are_loaded_only_where_the_setting_allows_it() {
-    let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (cautious_session(), Fixture::new(OutputStyle::Outputs));
     let sql = format!("CREATE FUNCTION scale() LANGUAGE futhark AS '{}'", fixture.manifest().display());
     check_fails(&ctx, &sql, "device.futhark = false forbids CREATE FUNCTION").await;
     run(&ctx, "SET device.futhark = true").await.unwrap();
@@ -324,7 +324,7 @@ async fn libraries_are_loaded_only_where_the_setting_allows_it() {
 
 #[tokio::test]
 async fn what_does_not_fit_is_refused_with_the_reason() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     let path = fixture.manifest().display().to_string();
     for (sql, problem) in [
         ("CREATE FUNCTION f() LANGUAGE futhark AS 'PATH'", "there is no entry point f; there are add, any_set, area, "),
@@ -378,7 +378,7 @@ async fn what_does_not_fit_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn functions_are_listed_replaced_and_dropped() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Output));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Output));
     create(&ctx, &fixture, &["scale", "pick", "matrix"]).await;
     let listed = async |name: &str| {
         let rows = lines(&run(&ctx, &format!("SHOW FUNCTIONS LIKE '{name}'")).await.unwrap());
@@ -424,11 +424,11 @@ async fn functions_are_listed_replaced_and_dropped() {
 
 #[tokio::test]
 async fn functions_of_a_library_share_its_context() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     create(&ctx, &fixture, &["scale", "pick", "count_to"]).await;
     assert_eq!(fixture.counter("fixture_contexts"), 1);
     // Another manifest is another library.
-    fixture.write_manifest(&fixture::manifest(Form::Outputs));
+    fixture.write_manifest(&fixture::manifest(OutputStyle::Outputs));
     create(&ctx, &fixture, &["add"]).await;
     assert_eq!(fixture.counter("fixture_contexts"), 2);
     for name in ["scale", "pick", "count_to"] {
@@ -492,13 +492,16 @@ fn register(ctx: &SessionContext, manifest: &Path) -> std::result::Result<Futhar
 
 #[tokio::test]
 async fn rust_registers_a_whole_library() {
-    let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (cautious_session(), Fixture::new(OutputStyle::Outputs));
     let functions = register(&ctx, &fixture.manifest()).unwrap();
     let refused: Vec<&str> = functions.refused.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(refused, ["filed", "sum"]);
     assert!(functions.refused[0].1.ends_with("?returns=struct makes a struct of them"), "{:?}", functions.refused);
     assert!(functions.refused[1].1.starts_with("there is a function sum already"), "{:?}", functions.refused);
-    assert_eq!(functions.registered.len() + 2, fixture::manifest(Form::Outputs)["entry_points"].as_object().unwrap().len());
+    assert_eq!(
+        functions.registered.len() + 2,
+        fixture::manifest(OutputStyle::Outputs)["entry_points"].as_object().unwrap().len()
+    );
     check(&ctx, "SELECT tuned(), add(1, 2)", &["7,3"]).await;
     // What consumes its argument gets a copy.
     check(&ctx, "SELECT bump(column1), column1 FROM VALUES (1), (NULL), (5)", &["2,1", ",", "6,5"]).await;
@@ -507,7 +510,7 @@ async fn rust_registers_a_whole_library() {
 
 #[tokio::test]
 async fn explain_says_that_they_work_on_the_host() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     set(&ctx, "device.selector", &device::testing::config().unwrap().selector.to_string());
     set(&ctx, "device.cost", "always");
     create(&ctx, &fixture, &["add", "pick"]).await;
@@ -542,7 +545,7 @@ async fn libraries_of_multicore_work_in_host_memory() {
 
 #[tokio::test]
 async fn masks_say_where_there_are_values() {
-    for form in [Form::Outputs, Form::Output] {
+    for form in [OutputStyle::Outputs, OutputStyle::Output] {
         let (ctx, fixture) = (session(), Fixture::new(form));
         for name in ["fill", "halves"] {
             let create =
@@ -574,7 +577,7 @@ async fn masks_say_where_there_are_values() {
 
 #[tokio::test]
 async fn records_are_structs() {
-    for form in [Form::Outputs, Form::Output] {
+    for form in [OutputStyle::Outputs, OutputStyle::Output] {
         let (ctx, fixture) = (session(), Fixture::new(form));
         create(&ctx, &fixture, &["area", "weigh"]).await;
         for (name, from) in [("parts", "divmod"), ("corner", "corner")] {
@@ -627,7 +630,7 @@ async fn create_as(ctx: &SessionContext, fixture: &Fixture, name: &str, from: &s
 
 #[tokio::test]
 async fn sums_are_structs_that_name_the_variant() {
-    for form in [Form::Outputs, Form::Output] {
+    for form in [OutputStyle::Outputs, OutputStyle::Output] {
         let (ctx, fixture) = (session(), Fixture::new(form));
         create(&ctx, &fixture, &["classify", "describe", "grow", "bundle", "items"]).await;
         run(&ctx, NUMBERS).await.unwrap();
@@ -661,7 +664,7 @@ async fn sums_are_structs_that_name_the_variant() {
         for (sql, problem) in [
             ("SELECT describe({variant: 'many'})", "describe: answer has no variant 'many'; there are none, some"),
             ("SELECT describe({some_0: 3})", "the struct has no field variant, which names one of none, some"),
-            ("SELECT describe({variant: 3})", "its field variant is Int64, must be a text"),
+            ("SELECT describe({variant: 3})", "its field variant is Int64, must be a string"),
             ("SELECT describe({variant: 'none', many: 3})", "has no field many"),
             ("SELECT describe({variant: 'some', some_0: 'x'})", "its field some_0: Utf8 is not taken for Int64; cast it"),
             (
@@ -686,7 +689,7 @@ async fn sums_are_structs_that_name_the_variant() {
 
 #[tokio::test]
 async fn values_that_no_row_has_need_not_fit() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     create(&ctx, &fixture, &["describe", "balance"]).await;
     let big = "CREATE TABLE big AS SELECT column1 AS i, column2 AS u, arrow_cast([column2], 'List(UInt64)') AS us \
         FROM (VALUES (1, arrow_cast(7, 'UInt64')), (2, arrow_cast('18446744073709551615', 'UInt64')))";
@@ -717,8 +720,8 @@ async fn values_that_no_row_has_need_not_fit() {
 
 #[tokio::test]
 async fn fields_of_one_name_are_refused() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Outputs));
-    let mut manifest = fixture::manifest(Form::Outputs);
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
+    let mut manifest = fixture::manifest(OutputStyle::Outputs);
     for of in ["rect", "table"] {
         let fields = &mut manifest["types"][of]["record"]["fields"];
         fields[1]["name"] = fields[0]["name"].clone();
@@ -742,7 +745,7 @@ async fn fields_of_one_name_are_refused() {
 
 #[tokio::test]
 async fn records_and_sums_hold_one_another() {
-    for form in [Form::Outputs, Form::Output] {
+    for form in [OutputStyle::Outputs, OutputStyle::Output] {
         let (ctx, fixture) = (session(), Fixture::new(form));
         create(&ctx, &fixture, &["between", "settle", "extent"]).await;
         for name in ["framed", "stretch", "moved"] {
@@ -797,7 +800,7 @@ async fn records_and_sums_hold_one_another() {
 
 #[tokio::test]
 async fn arrays_of_records_are_columns_of_structs() {
-    for form in [Form::Outputs, Form::Output] {
+    for form in [OutputStyle::Outputs, OutputStyle::Output] {
         let (ctx, fixture) = (session(), Fixture::new(form));
         create(&ctx, &fixture, &["score", "marked", "balance"]).await;
         create_as(&ctx, &fixture, "marks", "marked?returns=struct").await;
@@ -837,7 +840,7 @@ async fn arrays_of_records_are_columns_of_structs() {
 
 #[tokio::test]
 async fn opaque_values_are_bytes_that_only_the_library_gives() {
-    let (ctx, fixture) = (session(), Fixture::new(Form::Output));
+    let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Output));
     create(&ctx, &fixture, &["tally", "merged", "middle"]).await;
     run(&ctx, NUMBERS).await.unwrap();
     let sql = "SELECT k, middle(tally(i)), arrow_typeof(tally(i)) FROM numbers GROUP BY k ORDER BY k";
@@ -846,10 +849,10 @@ async fn opaque_values_are_bytes_that_only_the_library_gives() {
     run(&ctx, "CREATE TABLE states AS SELECT k, tally(i) AS s FROM numbers GROUP BY k").await.unwrap();
     let sql = "SELECT middle(merged(a.s, arrow_cast(b.s, 'BinaryView'))) FROM states a, states b WHERE a.k = 'a' AND b.k = 'b'";
     check(&ctx, sql, &["4.0"]).await;
-    let problem = "middle: these bytes are no value of type state that the library gave";
+    let problem = "middle: these bytes are not a value of type state from this library";
     check_fails(&ctx, "SELECT middle(X'00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff')", problem).await;
     check_fails(&ctx, "SELECT middle('a')", "Utf8 is not taken for Binary").await;
-    let mut manifest = fixture::manifest(Form::Output);
+    let mut manifest = fixture::manifest(OutputStyle::Output);
     manifest["types"]["state"]["ops"].as_object_mut().unwrap().remove("store");
     fixture.write_manifest(&manifest);
     for (entry, problem) in [

@@ -173,7 +173,7 @@ async fn aggregates_of_all_rows_stay_on_the_device() {
         let (up, down) = (after.bytes_up - before.bytes_up, after.bytes_down - before.bytes_down);
         assert!(up <= 64 && down <= 64, "{up} bytes up, {down} bytes down");
         let plan = explain(&ctx, "SELECT total(i) FROM device.t").await;
-        assert!(plan.contains("DeviceAggregateExec: gby=[], aggr=[total(device.t.i)], of=["), "{plan}");
+        assert!(plan.contains("DeviceAggregateExec: gby=[], aggr=[total(device.t.i)], libraries=["), "{plan}");
         let analyzed = run(&ctx, "EXPLAIN ANALYZE SELECT total(i) FROM device.t").await.unwrap();
         assert!(pretty_format_batches(&analyzed).unwrap().to_string().contains("library_time="));
         set(&ctx, "device.fallback", "host");
@@ -270,7 +270,7 @@ async fn explain_names_the_function_and_the_library() {
     let plan = explain(&ctx, "SELECT scale(x, 2) AS twice FROM device.t").await;
     let library = fixture.object().canonicalize().unwrap();
     let file = library.file_name().unwrap().to_string_lossy().into_owned();
-    assert!(plan.contains("DeviceFutharkExec: calls=[scale(x@0, 2)], of=[") && plan.contains(&file), "{plan}");
+    assert!(plan.contains("DeviceFutharkExec: calls=[scale(x@0, 2)], libraries=[") && plan.contains(&file), "{plan}");
     set(&ctx, "device.fallback", "host");
     for (sql, reason) in [
         ("SELECT CASE WHEN i > 5 THEN add(i, i) END FROM device.t", "may ask for its values in some rows only"),

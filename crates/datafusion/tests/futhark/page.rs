@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page docs/futhark.md: its queries give what it says, its code runs, its tests exist.
+//! The pages docs/futhark*.md: their queries give the answers that they show, their code runs, their tests exist.
 
 use std::path::Path;
 
 use arrow::util::pretty::pretty_format_batches;
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 use crate::{cautious_session, clean, run};
 
-const PAGE: &str = include_str!("../../../../docs/futhark.md");
+/// The pages with queries and code, in the book's order.
+const PAGES: &[&str] = &[
+    include_str!("../../../../docs/futhark.md"),
+    include_str!("../../../../docs/futhark-types.md"),
+    include_str!("../../../../docs/futhark-device.md"),
+];
+const API: &str = include_str!("../../../../docs/futhark-api.md");
 
-/// The blocks of the page, with their languages.
+/// The blocks of the pages, with their languages.
 fn blocks() -> Vec<(&'static str, String)> {
     let (mut blocks, mut open) = (Vec::new(), None);
-    for line in PAGE.lines() {
+    for line in PAGES.iter().flat_map(|page| page.lines()) {
         match (line.strip_prefix("```"), open.take()) {
             (Some(language), None) => open = Some((language, String::new())),
             (Some(_), Some(block)) => blocks.push(block),
@@ -26,7 +32,7 @@ fn blocks() -> Vec<(&'static str, String)> {
 
 #[tokio::test]
 async fn queries_of_the_page_give_what_it_says() {
-    let (ctx, fixture) = (cautious_session(), Fixture::new(Form::Output));
+    let (ctx, fixture) = (cautious_session(), Fixture::new(OutputStyle::Output));
     let folder = format!("{}/", fixture.manifest().parent().unwrap().display());
     let (mut answer, mut answers) = (String::new(), 0);
     for (language, text) in blocks() {
@@ -50,10 +56,11 @@ async fn queries_of_the_page_give_what_it_says() {
 
 #[test]
 fn the_page_shows_code_that_runs() {
-    let trimmed = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    // Lines that the book hides complete the code for its documentation test.
+    let trimmed = |text: &str| text.lines().filter(|line| !line.starts_with("# ")).map(str::trim).collect::<Vec<_>>().join("\n");
     let source = trimmed(include_str!("main.rs"));
     let shown: Vec<String> =
-        blocks().iter().filter(|(language, _)| *language == "rust,ignore").map(|(_, text)| trimmed(text)).collect();
+        blocks().iter().filter(|(language, _)| *language == "rust,no_run").map(|(_, text)| trimmed(text)).collect();
     assert_eq!(shown.len(), 1);
     assert!(source.contains(&shown[0]), "{}", shown[0]);
     // So does the program, line by line.
@@ -67,7 +74,7 @@ fn the_page_shows_code_that_runs() {
     }
 }
 
-/// Files and tests that the page names are there.
+/// Files and tests that the page names exist.
 #[test]
 fn the_page_names_tests_that_there_are() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../futhark/tests/library");
@@ -76,7 +83,7 @@ fn the_page_names_tests_that_there_are() {
         sources += &std::fs::read_to_string(folder.join(file)).unwrap();
     }
     sources += include_str!("../../../futhark/tests/cuda.rs");
-    let table = PAGE.split_once("## The C API").unwrap().1;
+    let table = API.split_once("## The C API").unwrap().1;
     let is_test = |word: &&str| {
         let letters = word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         letters && word.matches('_').count() > 3 && !word.starts_with("futhark")

@@ -142,8 +142,8 @@ fn a_host_operator_within_device_operators_costs_one_download_and_one_upload() {
         let ([above, below], [upload]) = (&tops[..], &uploads[..]) else {
             panic!("not two offloaded subplans and one upload: {plan}")
         };
-        assert!(below.contains("download=[AggregateExec: ") && upload.contains("from=[AggregateExec: "), "{plan}");
-        assert!(above.contains("download=[the result]"), "{plan}");
+        assert!(below.contains("to=[AggregateExec: ") && upload.contains("from=[AggregateExec: "), "{plan}");
+        assert!(above.contains("to=[the result]"), "{plan}");
         for (line, rows, bytes) in [(below, "19.99 K", "bytes_down="), (upload, "7", "bytes_up="), (above, "1", "bytes_down=")] {
             // What counted nothing is not shown.
             assert!(line.contains(&format!("output_rows={rows},")) && line.contains(bytes), "{line}");
@@ -236,7 +236,7 @@ fn dynamic_filters_show_what_they_remove() {
         .await;
         assert!(line(&plan, "DeviceJoinExec").contains("dynamic_filter=#1"), "{plan}");
         let filter = line(&plan, "DeviceDynamicFilterExec");
-        assert!(filter.contains("keys=[i@0], of_join=#1"), "{filter}");
+        assert!(filter.contains("keys=[i@0], dynamic_filter=#1"), "{filter}");
         assert!(filter.contains("rows_removed=19.90 K"), "{filter}");
         // A table of every number removes nothing worth the way, and says nothing.
         let plan =
@@ -253,7 +253,7 @@ fn dynamic_filters_show_what_they_remove() {
         let sums = "(SELECT name, sum(k) AS s FROM named GROUP BY name)";
         let query = format!("SELECT count(*) FROM names JOIN {sums} x ON names.name = x.name WHERE names.z % 90 = 1");
         let filter = line(&explained(&ctx, &format!("EXPLAIN ANALYZE {query}")).await, "DeviceDynamicFilterExec").to_string();
-        assert!(filter.contains("keys=[name@0], of_join=#1") && filter.contains("filter_bytes=200"), "{filter}");
+        assert!(filter.contains("keys=[name@0], dynamic_filter=#1") && filter.contains("filter_bytes=200"), "{filter}");
         assert!(filter.contains("rows_removed=19."), "{filter}");
     });
 }

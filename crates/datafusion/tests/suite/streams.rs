@@ -124,11 +124,11 @@ const CANCELLED: &[(&str, &str)] = &[
     ("DeviceGlobalLimitExec: skip=5", "SELECT concat(s, '!', s) FROM t WHERE k > 2 LIMIT 45000 OFFSET 5"),
     ("DeviceScanExec", "SELECT i, s FROM device.r ORDER BY s DESC, i"),
     (
-        "DeviceReuseExec: rows=#1",
+        "DeviceReuseExec: shared=#1",
         "WITH c AS (SELECT i, s, sum(k) AS n FROM t GROUP BY i, s) SELECT a.i, a.s, b.n FROM c a JOIN c b ON a.i = b.i + 1",
     ),
     (
-        "DeviceSharedExec: kept=#1",
+        "DeviceSharedExec: cached=#1",
         "WITH c AS (SELECT i, sum(k) AS n FROM t GROUP BY i) \
          SELECT i FROM c ORDER BY abs(i - (SELECT i FROM c ORDER BY n DESC, i LIMIT 1)), i LIMIT 1",
     ),
@@ -437,7 +437,7 @@ extern "C" __global__ void spin(unsigned long long *x, unsigned long long n) {
     let program = program.now_or_never().expect("a compilation goes on").unwrap();
     let x = queue.zeroed(8).unwrap();
     let args = [(&x).into(), 20_000_000_u64.into()];
-    queue.launch(&program.kernel("spin").unwrap(), Grid { groups: 1, work_group_size: 1 }, &args).unwrap();
+    queue.launch(&program.kernel("spin").unwrap(), Grid { work_groups: 1, work_group_size: 1 }, &args).unwrap();
     assert!(queue.finish().now_or_never().is_none(), "the launch is too short to tell");
     context.synchronize().unwrap();
     queue.finish().now_or_never().expect("a launch goes on").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver around the driver, and the plan of what it does not manage.
+//! A driver that fails on demand, around the real driver, and the plan of its failures.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,17 +10,21 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::config::Wrap;
-use crate::driver::{Driver, Foreign, Grid, Memory, Native, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
-use crate::{DeviceInfo, Error, Result};
+use crate::driver::{
+    Driver, ForeignMemory, Grid, Memory, NativeHandles, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
+};
+use crate::info::DeviceInfo;
+use crate::{Error, Result};
 
-/// What a context under test shall not manage, and what it has. A handle: clones share the plan.
+/// The calls of a context under test that fail, and the capabilities that its device lacks. Clones
+/// share the plan.
 ///
-/// Calls of the driver are counted, from 1 and over all contexts of the plan: what a pool or a cache has
-/// already is not asked of the driver again.
+/// Driver calls are counted from 1, over all contexts of the plan. A pool or a cache may save
+/// calls.
 #[derive(Clone, Default)]
 pub struct FaultPlan(Arc<Plan>);
 
-/// The capabilities that a plan changes.
+/// Changes the capabilities of the device.
 type Mask = Box<dyn Fn(&mut DeviceInfo) + Send + Sync>;
 
 #[derive(Default)]
@@ -33,16 +37,16 @@ struct Plan {
     queues: Countdown,
     records: Countdown,
     mask: Mutex<Option<Mask>>,
-    /// How often the device was lost: contexts made before the last time fail for good.
+    /// The count of device losses. Contexts made before the last one fail for ever.
     losses: AtomicU64,
     live: LiveCounts,
 }
 
-/// Counts calls of one kind and says which of them fail.
+/// Counts calls of one kind, and decides which of them fail.
 #[derive(Default)]
 struct Countdown {
     calls: AtomicU64,
-    /// Calls up to the first that fails, and how many fail from then on.
+    /// Calls up to the first failure, and the count of failures from then on.
     armed: Mutex<(u64, u64)>,
 }
 
@@ -52,7 +56,7 @@ impl Countdown {
         *self.armed.lock() = (n, if n == 0 { 0 } else { times });
     }
 
-    /// Counts a call; whether it fails.
+    /// Counts a call and returns whether it fails.
     fn fails(&self) -> bool {
         self.calls.fetch_add(1, SeqCst);
         let (left, times) = &mut *self.armed.lock();
@@ -63,10 +67,10 @@ impl Countdown {
     }
 }
 
-/// The kinds of call that can be made to fail.
+/// The kinds of call that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Asking the driver for memory.
+    /// Allocating memory.
     Alloc,
     /// Launching a kernel.
     Launch,
@@ -74,9 +78,9 @@ pub enum Fault {
     Compile,
     /// Copying or filling memory.
     Copy,
-    /// Waiting for work: it has completed, and is said to have failed.
+    /// Waiting for work: it has completed, but is reported as failed.
     Wait,
-    /// Asking the driver for a queue.
+    /// Creating a queue.
     Queue,
     /// Recording an event.
     Record,
@@ -92,12 +96,12 @@ struct LiveCounts {
     drivers: AtomicI64,
 }
 
-/// Things of the driver that have not been freed.
+/// Counts of driver objects that have not been freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live {
-    /// Allocations of device memory, those in a pool's free lists and imported host memory included.
+    /// Allocations of device memory, including a pool's free lists and imported host memory.
     pub allocations: i64,
-    /// Pieces of pinned host memory.
+    /// Blocks of pinned host memory.
     pub pinned: i64,
     /// Queues.
     pub queues: i64,
@@ -105,7 +109,7 @@ pub struct Live {
     pub events: i64,
     /// Programs.
     pub programs: i64,
-    /// Drivers, that is contexts of which something is left.
+    /// Drivers, one for each context that is not completely freed.
     pub drivers: i64,
 }
 
@@ -116,12 +120,12 @@ impl fmt::Debug for FaultPlan {
 }
 
 impl FaultPlan {
-    /// A plan under which nothing fails.
+    /// A plan without failures.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A plan that changes what the device claims to be able to. What it claims no longer is not used:
+    /// A plan that changes the reported capabilities. A capability that is masked out is not used:
     /// without unified memory, data is copied.
     pub fn masking(mask: impl Fn(&mut DeviceInfo) + Send + Sync + 'static) -> Self {
         let plan = Self::default();
@@ -138,11 +142,11 @@ impl FaultPlan {
                 mask(&mut info);
             }
             plan.live.drivers.fetch_add(1, SeqCst);
-            Arc::new(Faulty { driver, info, made_after: plan.losses.load(SeqCst), plan: Arc::clone(&plan) })
+            Arc::new(FaultyDriver { driver, info, made_after: plan.losses.load(SeqCst), plan: Arc::clone(&plan) })
         })
     }
 
-    /// The nth allocation from now on fails, also when the pool asks a second time; 0 for none.
+    /// The nth allocation from now on fails, also the pool's retry; 0 for none.
     pub fn fail_alloc(&self, n: u64) {
         self.fail(Fault::Alloc, n, 2);
     }
@@ -167,24 +171,25 @@ impl FaultPlan {
         self.countdown(fault).arm(n, times);
     }
 
-    /// From now on every call fails as after a fault that costs a context its device; contexts made later work.
+    /// From now on every call of existing contexts fails, as after the loss of the device. Contexts
+    /// made later work.
     pub fn lose_device(&self) {
         self.0.losses.fetch_add(1, SeqCst);
     }
 
-    /// Nothing fails any more, but for contexts that have lost their device.
+    /// Clears all faults. Contexts that have lost their device stay lost.
     pub fn heal(&self) {
         for fault in [Fault::Alloc, Fault::Launch, Fault::Compile, Fault::Copy, Fault::Wait, Fault::Queue, Fault::Record] {
             self.fail(fault, 0, 0);
         }
     }
 
-    /// How many calls of a kind there have been, failed ones included.
+    /// The count of calls of a kind, including failed ones.
     pub fn calls(&self, fault: Fault) -> u64 {
         self.countdown(fault).calls.load(SeqCst)
     }
 
-    /// What is alive.
+    /// The live driver objects.
     pub fn live(&self) -> Live {
         let live = &self.0.live;
         Live {
@@ -197,10 +202,10 @@ impl FaultPlan {
         }
     }
 
-    /// Waits until everything of the driver has been freed, which takes as long as the work under way.
+    /// Waits until all driver objects are freed, which includes the end of running work.
     ///
     /// # Errors
-    /// What is still alive after `timeout`.
+    /// The objects that are alive after `timeout`.
     pub fn wait_until_nothing_is_alive(&self, timeout: Duration) -> std::result::Result<(), String> {
         let start = Instant::now();
         while self.live() != Live::default() {
@@ -225,72 +230,72 @@ impl FaultPlan {
     }
 }
 
-/// The driver around the driver.
-struct Faulty {
+/// A driver around the real driver that fails as planned.
+struct FaultyDriver {
     driver: Arc<dyn Driver>,
     info: DeviceInfo,
-    /// Losses before this driver was made.
+    /// The count of losses when this driver was made.
     made_after: u64,
     plan: Arc<Plan>,
 }
 
-impl Drop for Faulty {
+impl Drop for FaultyDriver {
     fn drop(&mut self) {
         self.plan.live.drivers.fetch_sub(1, SeqCst);
     }
 }
 
-impl fmt::Debug for Faulty {
+impl fmt::Debug for FaultyDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Faulty").field(&self.driver).finish()
+        f.debug_tuple("FaultyDriver").field(&self.driver).finish()
     }
 }
 
-impl Faulty {
-    /// Fails where the device is lost. Only CUDA's contexts can lose theirs, so the error is one of CUDA's.
-    fn present(&self, call: &'static str) -> Result<()> {
-        const ILLEGAL_ADDRESS: i32 = 700;
+impl FaultyDriver {
+    /// Fails if the device is lost.
+    fn check_device(&self, call: &'static str) -> Result<()> {
         if self.made_after == self.plan.losses.load(SeqCst) {
             return Ok(());
         }
-        Err(Error::driver("cuda:0", call, ILLEGAL_ADDRESS, "a fault that a test injected: the context is lost"))
+        let name = "a fault that a test injected: the context is lost";
+        Err(Error::driver_lost(self.info.label(), call, -1, name))
     }
 
     fn injected(&self, call: &'static str) -> Error {
         Error::driver(self.info.label(), call, -1, "a fault that a test injected")
     }
 
-    fn copying(&self, call: &'static str) -> Result<()> {
-        self.present(call)?;
+    fn check_copy(&self, call: &'static str) -> Result<()> {
+        self.check_device(call)?;
         if self.plan.copies.fails() { Err(self.injected(call)) } else { Ok(()) }
     }
 }
 
-/// Counts a result that came to be.
-fn born<T>(counter: &AtomicI64, result: Result<T>) -> Result<T> {
+/// Counts a new driver object.
+fn count_created<T>(counter: &AtomicI64, result: Result<T>) -> Result<T> {
     result.inspect(|_| _ = counter.fetch_add(1, SeqCst))
 }
 
-fn died(counter: &AtomicI64) {
+fn count_freed(counter: &AtomicI64) {
     counter.fetch_sub(1, SeqCst);
 }
 
-// SAFETY comments below say only who promises: every handle goes through unchanged.
-impl Driver for Faulty {
+// Every handle is passed on unchanged, so each SAFETY comment below names only the promise.
+impl Driver for FaultyDriver {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    fn native(&self) -> Native {
+    fn native(&self) -> NativeHandles {
         self.driver.native()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {
-        self.present("alloc")?;
+        self.check_device("alloc")?;
         if self.plan.allocs.fails() {
             return Err(Error::driver_out_of_memory(self.info.label(), bytes));
         }
-        let mut memory = born(&self.plan.live.allocations, self.driver.alloc(bytes))?;
+        let mut memory = count_created(&self.plan.live.allocations, self.driver.alloc(bytes))?;
         if !self.info.unified_memory {
             memory.host = 0;
         }
@@ -305,17 +310,17 @@ impl Driver for Faulty {
         if !self.info.unified_memory {
             return Ok(None);
         }
-        self.present("import_host")?;
+        self.check_device("import_host")?;
         // SAFETY: the caller's promise.
         let memory = unsafe { self.driver.import_host(host, bytes) }?;
         Ok(memory.inspect(|_| _ = self.plan.live.allocations.fetch_add(1, SeqCst)))
     }
 
-    unsafe fn adopt(&self, handle: u64) -> Result<Foreign> {
-        self.present("adopt")?;
+    unsafe fn adopt(&self, handle: u64) -> Result<ForeignMemory> {
+        self.check_device("adopt")?;
         // SAFETY: the caller's promise.
         let mut foreign = unsafe { self.driver.adopt(handle) }?;
-        if let Foreign::InPlace(memory) = &mut foreign
+        if let ForeignMemory::InPlace(memory) = &mut foreign
             && !self.info.unified_memory
         {
             memory.host = 0;
@@ -323,62 +328,62 @@ impl Driver for Faulty {
         Ok(foreign)
     }
 
-    unsafe fn fetch(&self, handle: u64, to: usize, bytes: usize) -> Result<()> {
-        self.copying("fetch")?;
+    unsafe fn read_foreign(&self, handle: u64, to: usize, bytes: usize) -> Result<()> {
+        self.check_copy("read_foreign")?;
         // SAFETY: the caller's promise.
-        unsafe { self.driver.fetch(handle, to, bytes) }
+        unsafe { self.driver.read_foreign(handle, to, bytes) }
     }
 
-    unsafe fn takes_event(&self, event: RawEvent) -> Result<bool> {
-        self.present("takes_event")?;
+    unsafe fn can_wait_on(&self, event: RawEvent) -> Result<bool> {
+        self.check_device("can_wait_on")?;
         // SAFETY: the caller's promise.
-        unsafe { self.driver.takes_event(event) }
+        unsafe { self.driver.can_wait_on(event) }
     }
 
     unsafe fn free(&self, memory: Memory) {
         // SAFETY: the caller's promise.
         unsafe { self.driver.free(memory) };
-        died(&self.plan.live.allocations);
+        count_freed(&self.plan.live.allocations);
     }
 
     fn alloc_pinned(&self, bytes: usize) -> Result<usize> {
-        self.present("alloc_pinned")?;
+        self.check_device("alloc_pinned")?;
         if self.plan.allocs.fails() {
             return Err(Error::driver_out_of_memory(self.info.label(), bytes));
         }
-        born(&self.plan.live.pinned, self.driver.alloc_pinned(bytes))
+        count_created(&self.plan.live.pinned, self.driver.alloc_pinned(bytes))
     }
 
     unsafe fn free_pinned(&self, host: usize, bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.driver.free_pinned(host, bytes) };
-        died(&self.plan.live.pinned);
+        count_freed(&self.plan.live.pinned);
     }
 
     fn create_queue(&self) -> Result<RawQueue> {
-        self.present("create_queue")?;
+        self.check_device("create_queue")?;
         if self.plan.queues.fails() {
             return Err(self.injected("create_queue"));
         }
-        born(&self.plan.live.queues, self.driver.create_queue())
+        count_created(&self.plan.live.queues, self.driver.create_queue())
     }
 
-    fn lend_queue(&self, profiling: bool) -> Result<RawQueue> {
-        self.present("lend_queue")?;
+    fn create_library_queue(&self, profiling: bool) -> Result<RawQueue> {
+        self.check_device("create_library_queue")?;
         if self.plan.queues.fails() {
-            return Err(self.injected("lend_queue"));
+            return Err(self.injected("create_library_queue"));
         }
-        self.driver.lend_queue(profiling)
+        self.driver.create_library_queue(profiling)
     }
 
-    unsafe fn take_back_queue(&self, queue: RawQueue) {
+    unsafe fn release_library_queue(&self, queue: RawQueue) {
         // SAFETY: the caller's promise.
-        unsafe { self.driver.take_back_queue(queue) };
+        unsafe { self.driver.release_library_queue(queue) };
     }
 
-    unsafe fn neighbour_of(&self, handle: u64) -> Result<u64> {
+    unsafe fn context_of(&self, handle: u64) -> Result<u64> {
         // SAFETY: the caller's promise.
-        unsafe { self.driver.neighbour_of(handle) }
+        unsafe { self.driver.context_of(handle) }
     }
 
     unsafe fn alloc_in(&self, context: u64, bytes: usize) -> Result<Memory> {
@@ -391,32 +396,32 @@ impl Driver for Faulty {
         unsafe { self.driver.free_in(context, memory) };
     }
 
-    unsafe fn copy_between(&self, queue: RawQueue, from: u64, to: u64, bytes: usize) -> Result<()> {
+    unsafe fn copy_between_contexts(&self, queue: RawQueue, from: u64, to: u64, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.driver.copy_between(queue, from, to, bytes) }
+        unsafe { self.driver.copy_between_contexts(queue, from, to, bytes) }
     }
 
     unsafe fn destroy_queue(&self, queue: RawQueue) {
         // SAFETY: the caller's promise.
         unsafe { self.driver.destroy_queue(queue) };
-        died(&self.plan.live.queues);
+        count_freed(&self.plan.live.queues);
     }
 
     unsafe fn flush(&self, queue: RawQueue) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.driver.flush(queue) }?;
-        // Only now: a thread waits for what was enqueued, and the device itself is well.
-        self.present("flush")
+        // Checked after the flush: the real device must complete the work that a thread waits for.
+        self.check_device("flush")
     }
 
     unsafe fn upload(&self, queue: RawQueue, from: usize, to: Memory, offset: usize, bytes: usize) -> Result<()> {
-        self.copying("upload")?;
+        self.check_copy("upload")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.upload(queue, from, to, offset, bytes) }
     }
 
     unsafe fn download(&self, queue: RawQueue, from: Memory, offset: usize, to: usize, bytes: usize) -> Result<()> {
-        self.copying("download")?;
+        self.check_copy("download")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.download(queue, from, offset, to, bytes) }
     }
@@ -430,13 +435,13 @@ impl Driver for Faulty {
         to_offset: usize,
         bytes: usize,
     ) -> Result<()> {
-        self.copying("copy")?;
+        self.check_copy("copy")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.copy(queue, from, from_offset, to, to_offset, bytes) }
     }
 
     unsafe fn fill(&self, queue: RawQueue, to: Memory, offset: usize, bytes: usize, value: u8) -> Result<()> {
-        self.copying("fill")?;
+        self.check_copy("fill")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.fill(queue, to, offset, bytes, value) }
     }
@@ -449,7 +454,7 @@ impl Driver for Faulty {
         args: &[RawArg<'_>],
         timed: bool,
     ) -> Result<Option<Timer>> {
-        self.present("launch")?;
+        self.check_device("launch")?;
         if self.plan.launches.fails() {
             return Err(self.injected("launch"));
         }
@@ -459,22 +464,22 @@ impl Driver for Faulty {
     }
 
     unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent> {
-        self.present("record")?;
+        self.check_device("record")?;
         if self.plan.records.fails() {
             return Err(self.injected("record"));
         }
         // SAFETY: the caller's promise.
-        born(&self.plan.live.events, unsafe { self.driver.record(queue) })
+        count_created(&self.plan.live.events, unsafe { self.driver.record(queue) })
     }
 
     unsafe fn wait_on(&self, queue: RawQueue, event: RawEvent) -> Result<()> {
-        self.present("wait_on")?;
+        self.check_device("wait_on")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.wait_on(queue, event) }
     }
 
     unsafe fn is_done(&self, event: RawEvent) -> Result<bool> {
-        self.present("is_done")?;
+        self.check_device("is_done")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.is_done(event) }
     }
@@ -482,50 +487,50 @@ impl Driver for Faulty {
     unsafe fn wait(&self, event: RawEvent) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.driver.wait(event) }?;
-        self.present("wait")?;
+        self.check_device("wait")?;
         if self.plan.waits.fails() { Err(self.injected("wait")) } else { Ok(()) }
     }
 
     unsafe fn read_timer(&self, timer: Timer) -> Result<Range<u64>> {
         // SAFETY: the caller's promise.
         let times = unsafe { self.driver.read_timer(timer) };
-        timer.events().for_each(|_| died(&self.plan.live.events));
-        self.present("read_timer").and(times)
+        timer.events().for_each(|_| count_freed(&self.plan.live.events));
+        self.check_device("read_timer").and(times)
     }
 
     unsafe fn destroy_event(&self, event: RawEvent) {
         // SAFETY: the caller's promise.
         unsafe { self.driver.destroy_event(event) };
-        died(&self.plan.live.events);
+        count_freed(&self.plan.live.events);
     }
 
     fn compiler(&self) -> String {
         self.driver.compiler()
     }
 
-    fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>> {
-        self.present("compile")?;
+    fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>> {
+        self.check_device("compile")?;
         if self.plan.compiles.fails() {
             let log = "a fault that a test injected".to_owned();
             let (operator, options) = (String::new(), "".into());
-            return Err(Error::CompileFailed { device: self.info.label(), operator, text: text.into(), options, log });
+            return Err(Error::CompileFailed { device: self.info.label(), operator, kernel_source: source.into(), options, log });
         }
-        self.driver.compile(text, options)
+        self.driver.compile(source, options)
     }
 
-    fn load(&self, binary: &[u8]) -> Result<RawProgram> {
-        self.present("load")?;
-        born(&self.plan.live.programs, self.driver.load(binary))
+    fn load(&self, image: &[u8]) -> Result<RawProgram> {
+        self.check_device("load")?;
+        count_created(&self.plan.live.programs, self.driver.load(image))
     }
 
     unsafe fn unload(&self, program: RawProgram) {
         // SAFETY: the caller's promise.
         unsafe { self.driver.unload(program) };
-        died(&self.plan.live.programs);
+        count_freed(&self.plan.live.programs);
     }
 
     unsafe fn kernel(&self, program: RawProgram, name: &str) -> Result<RawKernel> {
-        self.present("kernel")?;
+        self.check_device("kernel")?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.kernel(program, name) }
     }

@@ -9,7 +9,7 @@ use crate::{Error, Program};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A small query: two uploads, a fill, two programs' worth of launches, a read.
+/// A small query: an upload, a fill, a copy, two launches and a read.
 fn query(context: &Context) -> Result<Vec<u64>> {
     let queue = context.queue()?;
     let x = queue.upload(numbers(0..100))?;
@@ -20,13 +20,13 @@ fn query(context: &Context) -> Result<Vec<u64>> {
     Ok(to_numbers(&block_on(queue.read(&y, 0..800))?))
 }
 
-/// A queue with work whose failure will be seen once a long launch has completed.
+/// A queue whose work fails once a long launch has completed.
 fn failing(plan: &FaultPlan, context: &Context) -> Result<(Queue, Buffer)> {
     let queue = context.queue()?;
     let x = queue.zeroed(1 << 19)?;
     let program = block_on(queue.compile(source()))?;
     plan.fail(Fault::Wait, 1, 1);
-    let grid = Grid { groups: 1, work_group_size: 1 };
+    let grid = Grid { work_groups: 1, work_group_size: 1 };
     queue.launch(&program.kernel("spin")?, grid, &[(&x).into(), 100_000_000u64.into()])?;
     Ok((queue, x))
 }
@@ -58,17 +58,17 @@ fn failure_of_every_single_call_is_an_error_and_heals() -> Result<()> {
 }
 
 #[test]
-fn lost_device_is_noted_whatever_call_tells_of_it_first() -> Result<()> {
+fn any_failing_call_notes_the_lost_device() -> Result<()> {
     type Call = fn(&Queue, &Program) -> Option<Error>;
     let calls: [(&str, Call); 6] = [
-        ("compile", |queue, _| block_on(queue.compile(ProgramSource::new(text("KERNEL void other() {}"), "tests"))).err()),
+        ("compile", |queue, _| block_on(queue.compile(ProgramSource::new(in_dialect("KERNEL void other() {}"), "tests"))).err()),
         ("kernel", |_, program| program.kernel("spin").err()),
         ("upload", |queue, _| queue.upload(numbers(0..100)).err()),
         ("alloc", |queue, _| queue.alloc(1 << 16).err()),
         ("create_queue", |queue, _| queue.context().queue().err()),
         ("launch", |queue, program| {
             let args = [0u64.into()];
-            queue.launch(&program.kernel("add").ok()?, Grid { groups: 1, work_group_size: 1 }, &args).err()
+            queue.launch(&program.kernel("add").ok()?, Grid { work_groups: 1, work_group_size: 1 }, &args).err()
         }),
     ];
     for unified in [true, false] {
@@ -111,7 +111,7 @@ fn work_dropped_midway_gives_everything_back() -> Result<()> {
         let host = numbers(0..10_000);
         let x = queue.upload(host.clone())?;
         let y = queue.alloc(80_000)?;
-        let grid = Grid { groups: 1, work_group_size: 1 };
+        let grid = Grid { work_groups: 1, work_group_size: 1 };
         queue.copy(&x, 0, &y, 0, 80_000)?;
         queue.launch(&program.kernel("spin")?, grid, &[(&y).into(), 300_000_000u64.into()])?;
         add(&queue, &y, 1)?;
@@ -120,21 +120,21 @@ fn work_dropped_midway_gives_everything_back() -> Result<()> {
         drop((read, finish, x, y, queue, program));
         assert_eq!(context.pool().in_use(), 0);
         drop(context);
-        assert_ne!(plan.live(), Live::default(), "nobody has waited: the kernel is still running");
+        assert_ne!(plan.live(), Live::default(), "the kernel is still running");
         plan.wait_until_nothing_is_alive(PATIENCE).unwrap();
-        // The upload's bytes have been let go as well.
+        // The upload's bytes are freed as well.
         assert!(host.try_into_mut().is_ok());
     }
     Ok(())
 }
 
 #[test]
-fn failure_of_work_is_told_by_every_future() -> Result<()> {
+fn every_future_reports_the_failure_of_work() -> Result<()> {
     let plan = FaultPlan::new();
     let context = under(&plan);
     let (queue, x) = failing(&plan, &context)?;
     let event = queue.record()?;
-    // Nobody is there to be told by these.
+    // Dropped futures report nothing.
     drop((queue.read(&x, 0..8), queue.finish()));
     let told = |error: Error| assert!(error.to_string().contains("a fault that a test injected"), "{error}");
     told(block_on(queue.finish()).unwrap_err());
@@ -148,7 +148,7 @@ fn failure_of_work_is_told_by_every_future() -> Result<()> {
 }
 
 #[test]
-fn queue_whose_work_failed_after_its_return_is_not_given_out() -> Result<()> {
+fn queue_that_failed_after_its_return_is_not_reused() -> Result<()> {
     let plan = FaultPlan::new();
     let context = under(&plan);
     let (queue, x) = failing(&plan, &context)?;
@@ -161,7 +161,7 @@ fn queue_whose_work_failed_after_its_return_is_not_given_out() -> Result<()> {
 }
 
 #[test]
-fn failure_of_work_is_not_told_to_others_that_wait_for_its_memory() -> Result<()> {
+fn failure_of_work_does_not_reach_a_queue_that_waits_for_its_memory() -> Result<()> {
     let plan = FaultPlan::new();
     let context = Context::new(config().with_wrap(plan.wrap()).with_memory_bytes(1 << 20))?;
     let (queue, x) = failing(&plan, &context)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory and events that belong to somebody else: another queue's user, another context of the process.
+//! Foreign memory and events: those of another queue, or of another context of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -8,7 +8,7 @@ use super::*;
 use crate::driver::RawEvent;
 use crate::{DriverKind, Error, Event};
 
-/// Says when it is dropped, and holds what must not go before.
+/// A keep-alive owner: holds a buffer, and sets a flag when dropped.
 struct Lender(#[allow(dead_code)] Buffer, Arc<AtomicBool>);
 
 impl Drop for Lender {
@@ -17,10 +17,10 @@ impl Drop for Lender {
     }
 }
 
-/// A launch that takes its time, after which `x` is as [`spun`] says.
+/// A slow launch that changes `x` as [`spun`] does.
 fn spin(queue: &Queue, x: &Buffer, turns: u64) -> Result<Event> {
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[x.into(), turns.into()])?;
+    queue.launch(&program.kernel("spin")?, Grid { work_groups: 1, work_group_size: 1 }, &[x.into(), turns.into()])?;
     queue.record()
 }
 
@@ -31,19 +31,19 @@ fn spun(mut value: u64, turns: u64) -> u64 {
     value
 }
 
-/// What a lender gives to another queue, and whether it has it back.
+/// Lets `to` adopt a buffer of `from`; also returns the flag that tells when it is given back.
 fn lend(from: &Queue, to: &Queue, turns: u64) -> Result<(Buffer, Arc<AtomicBool>)> {
     let lent = from.alloc(4096)?;
     from.write(&lent, 0, &numbers(0..512))?;
     let written = spin(from, &lent, turns)?;
     let returned = Arc::new(AtomicBool::new(false));
-    let guardian: crate::Guardian = Arc::new(Lender(lent.clone(), Arc::clone(&returned)));
+    let keep_alive: crate::KeepAlive = Arc::new(Lender(lent.clone(), Arc::clone(&returned)));
     if let Some(event) = written.raw() {
         // SAFETY: `written` lives until the end of this function, longer than the future.
-        block_on(unsafe { to.wait_for_foreign(event, Arc::clone(&guardian)) })?;
+        block_on(unsafe { to.wait_for_foreign(event, Arc::clone(&keep_alive)) })?;
     }
-    // SAFETY: the guardian holds the buffer, which nobody writes.
-    let adopted = block_on(unsafe { to.adopt(lent.raw().handle, Some(4096), guardian) })?;
+    // SAFETY: the owner holds the buffer, which is not written.
+    let adopted = block_on(unsafe { to.adopt(lent.raw().handle, Some(4096), keep_alive) })?;
     Ok((adopted, returned))
 }
 
@@ -51,7 +51,7 @@ fn check(from: &Queue, to: &Queue) -> Result<()> {
     const TURNS: u64 = 3_000_000;
     let (adopted, returned) = lend(from, to, TURNS)?;
     assert_eq!(adopted.len(), 4096);
-    // A third queue waits as the one that has adopted it does.
+    // A third queue waits like the adopting one.
     for queue in [&to.context().queue()?, to] {
         let copy = queue.alloc(4096)?;
         queue.copy(&adopted, 0, &copy, 0, 4096)?;
@@ -67,7 +67,7 @@ fn check(from: &Queue, to: &Queue) -> Result<()> {
     Ok(())
 }
 
-/// The thread that waits gives things back a moment after it has said that all is done.
+/// The waiting thread drops its resources shortly after it has completed the future.
 #[track_caller]
 fn assert_returned(returned: &AtomicBool) {
     for _ in 0..5000 {
@@ -85,7 +85,7 @@ fn memory_of_this_context_is_used_in_place() -> Result<()> {
     let (from, to) = (context.queue()?, context.queue()?);
     check(&from, &to)?;
     let lent = from.alloc(1000)?;
-    // SAFETY: the guardian is the buffer.
+    // SAFETY: the owner is the buffer.
     let adopted = block_on(unsafe { to.adopt(lent.raw().handle, None, Arc::new(lent.clone())) })?;
     assert_eq!((adopted.raw().handle, adopted.len()), (lent.raw().handle, lent.raw().bytes));
     assert_eq!(context.pool().in_use(), lent.raw().bytes);
@@ -101,7 +101,7 @@ fn memory_of_another_context_arrives() -> Result<()> {
 }
 
 #[test]
-fn lender_gets_memory_back_after_the_last_use_only() -> Result<()> {
+fn adopted_memory_is_released_after_the_last_use() -> Result<()> {
     let context = context();
     let (from, to) = (context.queue()?, context.queue()?);
     let (adopted, returned) = lend(&from, &to, 1)?;
@@ -115,7 +115,7 @@ fn lender_gets_memory_back_after_the_last_use_only() -> Result<()> {
 }
 
 #[test]
-fn event_is_nothing_once_its_work_is_done() -> Result<()> {
+fn raw_event_is_none_once_its_work_has_completed() -> Result<()> {
     let queue = context().queue()?;
     let x = queue.zeroed(8)?;
     let event = spin(&queue, &x, 30_000_000)?;
@@ -125,30 +125,30 @@ fn event_is_nothing_once_its_work_is_done() -> Result<()> {
     Ok(())
 }
 
-/// An OpenCL buffer of another device or a CUDA pointer of no device: refused by the driver, in its words.
+/// The driver refuses a number that is no CUDA address.
 #[test]
-fn what_is_no_memory_is_refused() -> Result<()> {
+fn number_that_is_no_address_is_refused() -> Result<()> {
     let context = context();
     if context.info().driver != DriverKind::Cuda {
         println!("skipped: OpenCL handles cannot be checked");
         return Ok(());
     }
-    // SAFETY: CUDA says of any number whether it is an address of its own.
+    // SAFETY: CUDA checks whether a number is one of its addresses.
     let refused = block_on(unsafe { context.queue()?.adopt(8, None, Arc::new(())) });
     assert!(matches!(refused, Err(Error::Driver { .. })));
     Ok(())
 }
 
-/// An event of the context of `buffer` that completes when it is told to.
-fn user_event(buffer: &Buffer) -> cl3::types::cl_event {
-    let context = cl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, cl3::memory::CL_MEM_CONTEXT).unwrap();
+/// A user event in the context of `buffer`.
+fn user_event(buffer: &Buffer) -> opencl3::types::cl_event {
+    let context = opencl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, opencl3::memory::CL_MEM_CONTEXT).unwrap();
     let context = usize::from_ne_bytes(context.try_into().unwrap()) as *mut _;
-    cl3::event::create_user_event(context).unwrap()
+    opencl3::event::create_user_event(context).unwrap()
 }
 
-/// A thread waits for an event of another context; whoever stops caring must not take the event from under it.
+/// A thread waits for an event of another context. A dropped future must not free the event.
 #[test]
-fn event_outlives_a_wait_that_nobody_waits_for() -> Result<()> {
+fn event_outlives_a_dropped_wait() -> Result<()> {
     let (context, other) = (context(), context());
     if context.info().driver == DriverKind::Cuda {
         println!("skipped: queues wait for CUDA's events of any context");
@@ -157,23 +157,23 @@ fn event_outlives_a_wait_that_nobody_waits_for() -> Result<()> {
     let buffer = other.queue()?.alloc(8)?;
     let event = user_event(&buffer);
     let returned = Arc::new(AtomicBool::new(false));
-    let guardian: crate::Guardian = Arc::new(Lender(buffer, Arc::clone(&returned)));
+    let keep_alive: crate::KeepAlive = Arc::new(Lender(buffer, Arc::clone(&returned)));
     let queue = context.queue()?;
-    // SAFETY: released below, after the guardian was dropped.
-    let mut wait = Box::pin(unsafe { queue.wait_for_foreign(RawEvent(event as u64), guardian) });
+    // SAFETY: released below, after the owner was dropped.
+    let mut wait = Box::pin(unsafe { queue.wait_for_foreign(RawEvent(event as u64), keep_alive) });
     let mut polls = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(wait.as_mut().poll(&mut polls).is_pending());
     drop(wait);
     std::thread::sleep(std::time::Duration::from_millis(20));
     assert!(!returned.load(SeqCst), "given back while a thread waits for it");
-    cl3::event::set_user_event_status(event, 0).unwrap();
+    opencl3::event::set_user_event_status(event, 0).unwrap();
     assert_returned(&returned);
-    // SAFETY: made above, and nothing waits for it any more.
-    unsafe { cl3::event::release_event(event) }.unwrap();
+    // SAFETY: created above, and not waited for any more.
+    unsafe { opencl3::event::release_event(event) }.unwrap();
     Ok(())
 }
 
-/// PoCL never runs what waits for an event that has failed already: it is an error before it is waited for.
+/// PoCL never runs commands that wait for a failed event. So the wait fails before it is enqueued.
 #[test]
 fn event_that_has_failed_is_an_error() -> Result<()> {
     let context = context();
@@ -184,11 +184,11 @@ fn event_that_has_failed_is_an_error() -> Result<()> {
     let queue = context.queue()?;
     let buffer = queue.alloc(8)?;
     let event = user_event(&buffer);
-    cl3::event::set_user_event_status(event, -5).unwrap();
-    // SAFETY: released below only.
+    opencl3::event::set_user_event_status(event, -5).unwrap();
+    // SAFETY: released at the end.
     let waited = block_on(unsafe { queue.wait_for_foreign(RawEvent(event as u64), Arc::new(())) });
     assert!(matches!(waited, Err(Error::Driver { code: -5, .. })), "{waited:?}");
-    // SAFETY: made above, and nothing waits for it.
-    unsafe { cl3::event::release_event(event) }.unwrap();
+    // SAFETY: created above, and not waited for.
+    unsafe { opencl3::event::release_event(event) }.unwrap();
     block_on(queue.finish())
 }

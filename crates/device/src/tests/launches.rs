@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernels and their arguments, and the order of work on one queue and on several.
+//! Kernels, their arguments, and the order of work in one queue and in several.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ fn kernels_see_values() -> Result<()> {
     let x = queue.upload_values((0..1000).map(f64::from).collect())?;
     let y = queue.alloc_values::<f64>(1000)?;
     let args = [(&x).into(), (&y).into(), 2.0f64.into(), 0.5f64.into(), 1000u64.into()];
-    queue.launch(&program.kernel("axpb")?, Grid { groups: 3, work_group_size: 16 }, &args)?;
+    queue.launch(&program.kernel("axpb")?, Grid { work_groups: 3, work_group_size: 16 }, &args)?;
     let expected: Vec<f64> = (0..1000).map(|i| 2.0 * f64::from(i) + 0.5).collect();
     assert_eq!(block_on(queue.read_values(&y, 0..1000))?, expected);
     Ok(())
@@ -37,7 +37,7 @@ fn scalars_of_every_width_arrive() -> Result<()> {
         (-6.0f32).into(),
         7.0f64.into(),
     ];
-    queue.launch(&program.kernel("scalars")?, Grid { groups: 1, work_group_size: 1 }, &args)?;
+    queue.launch(&program.kernel("scalars")?, Grid { work_groups: 1, work_group_size: 1 }, &args)?;
     let signed = |value: i64| value as u64;
     let expected = [200, signed(-3), 60_000, signed(-4), u64::from(u32::MAX), signed(-5), u64::MAX, 1 << 63, signed(-6), 7];
     assert_eq!(to_numbers(&block_on(queue.read(&out, 0..80))?), expected);
@@ -53,8 +53,8 @@ fn arguments_beyond_the_limit_are_refused() -> Result<()> {
     let label = context.info().label();
     assert_eq!(error.to_string(), format!("kernel add on {label}: arguments of 24 bytes exceed the limit of 20"));
     let program = block_on(queue.compile(source()))?;
-    let empty = queue.launch(&program.kernel("add")?, Grid { groups: 0, work_group_size: 1 }, &[]).unwrap_err();
-    assert_eq!(empty.to_string(), format!("kernel add on {label}: a grid of 0 groups of 1 items is empty"));
+    let empty = queue.launch(&program.kernel("add")?, Grid { work_groups: 0, work_group_size: 1 }, &[]).unwrap_err();
+    assert_eq!(empty.to_string(), format!("kernel add on {label}: a grid of 0 work-groups of 1 work-items is empty"));
     Ok(())
 }
 
@@ -62,7 +62,7 @@ fn arguments_beyond_the_limit_are_refused() -> Result<()> {
 fn wrong_arguments_and_foreign_things_are_refused() -> Result<()> {
     let (mine, other) = (context().queue()?, context().queue()?);
     let program = block_on(mine.compile(source()))?;
-    let (kernel, grid) = (program.kernel("add")?, Grid { groups: 1, work_group_size: 1 });
+    let (kernel, grid) = (program.kernel("add")?, Grid { work_groups: 1, work_group_size: 1 });
     let (x, foreign) = (mine.zeroed(8)?, other.zeroed(8)?);
     mine.launch(&kernel, grid, &[(&x).into(), 1u64.into(), 1u64.into()])?;
     let fewer = mine.launch(&kernel, grid, &[(&x).into(), 1u64.into()]).unwrap_err();
@@ -95,12 +95,12 @@ fn event_orders_two_queues() -> Result<()> {
     let context = context();
     let (first, second) = (context.queue()?, context.queue()?);
     let program = block_on(first.compile(source()))?;
-    let grid = Grid { groups: 1, work_group_size: 1 };
+    let grid = Grid { work_groups: 1, work_group_size: 1 };
     let x = first.filled(8, 0)?;
     first.launch(&program.kernel("spin")?, grid, &[(&x).into(), 30_000_000u64.into()])?;
-    // The second queue waits because the first made the buffer.
+    // The second queue waits, since the first allocated the buffer.
     second.launch(&program.kernel("add")?, grid, &[(&x).into(), 1u64.into(), 1u64.into()])?;
-    // The first waits because it is told to.
+    // The first queue waits for an event.
     let event = second.record()?;
     first.wait_for(&event)?;
     first.launch(&program.kernel("add")?, grid, &[(&x).into(), 1u64.into(), 1u64.into()])?;
@@ -121,7 +121,7 @@ fn long_kernel_does_not_delay_another_queue() -> Result<()> {
     let y = short.zeroed(8)?;
     add(&short, &y, 1)?;
     block_on(short.finish())?;
-    long.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into(), 1_000_000_000u64.into()])?;
+    long.launch(&program.kernel("spin")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 1_000_000_000u64.into()])?;
     let done = long.finish();
     add(&short, &y, 1)?;
     let start = Instant::now();
@@ -140,10 +140,12 @@ fn one_kernel_runs_in_ever_wider_grids_at_once() -> Result<()> {
         let kernels = queues.iter().map(|queue| block_on(queue.compile(source()))?.kernel("spin"));
         let kernels = kernels.collect::<Result<Vec<_>>>()?;
         let buffers = queues.iter().map(|queue| queue.zeroed(8)).collect::<Result<Vec<_>>>()?;
-        let launch = |queue: usize, groups: u32, turns: u64| {
-            queues[queue].launch(&kernels[queue], Grid { groups, work_group_size: 1 }, &[(&buffers[queue]).into(), turns.into()])
+        let launch = |queue: usize, work_groups: u32, turns: u64| {
+            let grid = Grid { work_groups, work_group_size: 1 };
+            queues[queue].launch(&kernels[queue], grid, &[(&buffers[queue]).into(), turns.into()])
         };
-        // All are at work on a narrow grid when the last one comes with wider ones. PoCL 3.1 aborts where they overlap.
+        // All queues run a narrow grid when the last one launches wider ones. PoCL 3.1 aborts if
+        // they overlap.
         for groups in [1, 4, 16] {
             (0..5).try_for_each(|queue| launch(queue, groups, 20_000_000 / u64::from(groups)))?;
             std::thread::sleep(Duration::from_millis(20));
@@ -163,14 +165,14 @@ fn upload_arrives_while_another_queue_computes() -> Result<()> {
     let program = block_on(computing.compile(source()))?;
     let x = computing.zeroed(8)?;
     let spin = [(&x).into(), 1_000_000_000u64.into()];
-    computing.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &spin)?;
+    computing.launch(&program.kernel("spin")?, Grid { work_groups: 1, work_group_size: 1 }, &spin)?;
     let end = computing.record()?;
-    // More than one pinned piece.
+    // More than one chunk of an upload.
     let host: Vec<u64> = (0..1 << 20).collect();
     let y = uploading.upload_values(host.clone())?;
     block_on(uploading.finish())?;
     assert!(!end.is_done()?, "the upload has waited for the kernel");
-    // What computes with it waits for it on the device.
+    // A kernel that uses the upload waits for it on the device.
     add(&computing, y.buffer(), 1)?;
     let read = block_on(computing.read_values(&y, 0..host.len()))?;
     assert!(read.into_iter().eq(1..=1 << 20));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The limit of memory: what it refuses, what waits for it and what is held back.
+//! The memory limit: refusals, waits and reservations.
 
 use super::*;
 
@@ -48,12 +48,12 @@ fn memory_in_use_elsewhere_is_waited_for_on_the_device() -> Result<()> {
     let context = Context::new(config().with_memory_bytes(1 << 20))?;
     let (first, second) = (context.queue()?, context.queue()?);
     let program = block_on(first.compile(source()))?;
-    let grid = Grid { groups: 1, work_group_size: 1 };
+    let grid = Grid { work_groups: 1, work_group_size: 1 };
     for bytes in [1 << 20, 1 << 19] {
         let x = first.zeroed(1 << 20)?;
         first.launch(&program.kernel("spin")?, grid, &[(&x).into(), 50_000_000u64.into()])?;
         drop(x);
-        // The whole limit is in use by a kernel that still runs.
+        // A running kernel uses the whole limit.
         let y = second.zeroed(bytes)?;
         add(&second, &y, 3)?;
         let read = block_on(second.read(&y, 0..y.len()))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buffers and values: what goes up, is copied or filled comes back.
+//! Buffers and values: uploads, copies, fills and reads.
 
 use super::*;
 use crate::{Error, Scalar};
@@ -76,7 +76,7 @@ fn upload_of_shared_memory_is_not_copied() -> Result<()> {
     let Some(context) = sharing() else { return Ok(()) };
     let queue = context.queue()?;
     let bytes = numbers(0..1000);
-    // Not at the start of an allocation, as a slice of a column may be.
+    // A slice of a column may start inside an allocation.
     let slice = bytes.slice(8..800);
     let buffer = queue.upload(slice.clone())?;
     assert_eq!(buffer.raw().host, slice.as_ptr() as usize);
@@ -97,7 +97,7 @@ fn shared_memory_is_not_written() -> Result<()> {
     let y = queue.zeroed(800)?;
     let written = [queue.write(&x, 0, &[1]), queue.fill(&x, 0, 8, 1), queue.copy(&y, 0, &x, 0, 8)];
     let errors = written.map(|result| result.unwrap_err().to_string());
-    let reason = "the buffer's memory is somebody else's, and only lent";
+    let reason = "its memory belongs to another library, which only allows reads";
     assert_eq!(errors, ["write", "fill", "copy"].map(|call| format!("{call}: {reason}")));
     assert_eq!(host, numbers(0..100));
     Ok(())
@@ -111,7 +111,7 @@ fn read_of_shared_memory_is_not_copied() -> Result<()> {
     add(&queue, &x, 3)?;
     let bytes = block_on(queue.read(&x, 16..1 << 20))?;
     assert_eq!(bytes.as_ptr() as usize, x.raw().host + 16);
-    // The bytes keep the memory.
+    // The bytes keep the memory alive.
     drop(x);
     let others: Vec<Buffer> = (0..4).map(|_| queue.filled(1 << 20, 0)).collect::<Result<_>>()?;
     block_on(queue.finish())?;
@@ -125,7 +125,7 @@ fn copied_memory_overlaps_in_pieces_and_comes_back() -> Result<()> {
     let plan = FaultPlan::masking(|info| info.unified_memory = false);
     let context = under(&plan);
     let queue = context.queue()?;
-    // More than may be on its way at once.
+    // More than the limit of uploads in flight.
     let bytes = numbers(0..40 << 17);
     let x = queue.upload(bytes.clone())?;
     assert_eq!(x.raw().host, 0);

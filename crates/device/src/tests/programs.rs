@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs: their errors, their options, the caches and the folder of texts.
+//! Programs: errors, options, caches and folders.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use super::*;
 use crate::{DriverKind, Error};
 
 #[test]
-fn broken_text_tells_text_log_and_operator() {
+fn failed_compilation_reports_source_log_and_operator() {
     let context = context();
     let queue = context.queue().unwrap();
-    let text = text("KERNEL void f(G int *x) { x[0] = no_such_name; }");
+    let broken = in_dialect("KERNEL void f(G int *x) { x[0] = no_such_name; }");
     for _ in 0..2 {
-        let error = block_on(queue.compile(ProgramSource::new(&*text, "DeviceFilterExec"))).unwrap_err();
+        let error = block_on(queue.compile(ProgramSource::new(&*broken, "DeviceFilterExec"))).unwrap_err();
         let start = format!("DeviceFilterExec: kernel does not compile on {}: ", context.info().label());
         assert!(error.to_string().starts_with(&start), "{error}");
-        let Error::CompileFailed { text: told, log, operator, .. } = error else { panic!("{error}") };
-        assert_eq!((&*told, &*operator), (&*text, "DeviceFilterExec"));
+        let Error::CompileFailed { kernel_source: told, log, operator, .. } = error else { panic!("{error}") };
+        assert_eq!((&*told, &*operator), (&*broken, "DeviceFilterExec"));
         assert!(log.contains("no_such_name"), "{log}");
     }
     let program = block_on(queue.compile(source())).unwrap();
@@ -25,20 +25,20 @@ fn broken_text_tells_text_log_and_operator() {
 
 #[test]
 fn compile_options_reach_the_compiler() -> Result<()> {
-    let text = text("KERNEL void f(G int *x) { x[0] = ANSWER; x[1] = OWN; }");
-    let source = ProgramSource::new(text, "tests").with_option("-DOWN=7");
+    let source = in_dialect("KERNEL void f(G int *x) { x[0] = ANSWER; x[1] = OWN; }");
+    let source = ProgramSource::new(source, "tests").with_option("-DOWN=7");
     let queue = Context::new(config().with_compile_option("-DANSWER=42"))?.queue()?;
     let x = queue.alloc_values::<i32>(2)?;
     let program = block_on(queue.compile(source.clone()))?;
-    queue.launch(&program.kernel("f")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
+    queue.launch(&program.kernel("f")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into()])?;
     assert_eq!(block_on(queue.read_values(&x, 0..2))?, [42, 7]);
     assert!(matches!(block_on(context().queue()?.compile(source)), Err(Error::CompileFailed { .. })));
     Ok(())
 }
 
-/// PoCL leaves its own declarations away then, and reads them after all where something is missing.
+/// PoCL skips its header for such a source, and reads it after all if a declaration is missing.
 #[test]
-fn texts_declare_the_functions_they_call() -> Result<()> {
+fn sources_declare_the_functions_they_call() -> Result<()> {
     let context = context();
     let is_pocl = context.info().platform.contains("Portable Computing Language");
     let queue = context.queue()?;
@@ -50,10 +50,10 @@ fn texts_declare_the_functions_they_call() -> Result<()> {
             DriverKind::OpenCl => "get_local_id(0)",
             DriverKind::Cuda => "threadIdx.x",
         };
-        let text = text(&format!("{declares}KERNEL void f(G int *x) {{ x[{calls}] = LEFT_AWAY; }}"));
-        let program = block_on(queue.compile(ProgramSource::new(text, "tests")))?;
+        let source = in_dialect(&format!("{declares}KERNEL void f(G int *x) {{ x[{calls}] = LEFT_AWAY; }}"));
+        let program = block_on(queue.compile(ProgramSource::new(source, "tests")))?;
         let x = queue.alloc_values::<i32>(1)?;
-        queue.launch(&program.kernel("f")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
+        queue.launch(&program.kernel("f")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into()])?;
         assert_eq!(block_on(queue.read_values(&x, 0..1))?, [i32::from(leaves_away)], "{function}");
     }
     Ok(())
@@ -65,7 +65,7 @@ fn log_that_panics_costs_one_program() {
     let context = Context::new(config().with_log(log)).unwrap();
     let queue = context.queue().unwrap();
     for index in 0..2 * std::thread::available_parallelism().unwrap().get() {
-        let source = ProgramSource::new(text("KERNEL void f() {}"), "PanicExec").with_option(format!("-DX={index}"));
+        let source = ProgramSource::new(in_dialect("KERNEL void f() {}"), "PanicExec").with_option(format!("-DX={index}"));
         assert!(matches!(block_on(queue.compile(source)), Err(Error::Interrupted(_))));
     }
     assert!(block_on(queue.compile(source())).is_ok());
@@ -100,11 +100,11 @@ fn cache_folder_serves_the_next_context() -> Result<()> {
     };
     assert_eq!(compile(config())?, (1, 0));
     assert_eq!(compile(config())?, (0, 1));
-    // Other options are another program.
+    // Other options make another program.
     assert_eq!(compile(config().with_compile_option("-DX=1"))?, (1, 0));
     let files = || std::fs::read_dir(folder.path().join("programs")).unwrap().map(|file| file.unwrap().path());
     assert_eq!(files().count(), 2);
-    // A damaged byte, a cut file and an empty one cost a compilation and are replaced.
+    // A damaged, a truncated and an empty file are replaced by a compilation.
     type Damage = fn(&mut Vec<u8>);
     let damages: [Damage; 3] = [|file| *file.last_mut().unwrap() ^= 1, |file| file.truncate(20), Vec::clear];
     for damage in damages {
@@ -120,14 +120,14 @@ fn cache_folder_serves_the_next_context() -> Result<()> {
 }
 
 #[test]
-fn texts_in_the_common_dialect_are_left_in_a_folder() {
+fn sources_in_the_common_dialect_are_left_in_a_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let texts = folder.path().join("texts");
-    let variables = [("DEVICEFUSION_DUMP_KERNELS", &*texts)];
-    if !alone_with("tests::programs::texts_in_the_common_dialect_are_left_in_a_folder", &variables) {
+    let sources = folder.path().join("sources");
+    let variables = [("DEVICEFUSION_DUMP_KERNELS", &*sources)];
+    if !alone_with("tests::programs::sources_in_the_common_dialect_are_left_in_a_folder", &variables) {
         return;
     }
-    let texts = std::path::PathBuf::from(std::env::var_os("DEVICEFUSION_DUMP_KERNELS").unwrap());
+    let sources = std::path::PathBuf::from(std::env::var_os("DEVICEFUSION_DUMP_KERNELS").unwrap());
     let common = "#ifdef __OPENCL_VERSION__\nkernel void\n#else\nextern \"C\" __global__ void\n#endif\nf() {}\n";
     let broken = format!("{common}nonsense");
     for _ in 0..2 {
@@ -137,13 +137,13 @@ fn texts_in_the_common_dialect_are_left_in_a_folder() {
             DriverKind::OpenCl => "kernel void f() {}",
             DriverKind::Cuda => "extern \"C\" __global__ void f() {}",
         };
-        for text in [common, of_one_compiler] {
-            block_on(queue.compile(ProgramSource::new(text, "tests"))).unwrap();
+        for source in [common, of_one_compiler] {
+            block_on(queue.compile(ProgramSource::new(source, "tests"))).unwrap();
         }
         block_on(queue.compile(ProgramSource::new(common, "tests").with_option("-DX"))).unwrap();
         block_on(queue.compile(ProgramSource::new(&*broken, "tests"))).unwrap_err();
     }
-    let files: Vec<_> = std::fs::read_dir(texts).unwrap().map(|file| file.unwrap().path()).collect();
+    let files: Vec<_> = std::fs::read_dir(sources).unwrap().map(|file| file.unwrap().path()).collect();
     let [file] = &files[..] else { panic!("{files:?}") };
     assert_eq!((file.extension().unwrap().to_str(), &*std::fs::read_to_string(file).unwrap()), (Some("cl"), common));
 }
@@ -160,28 +160,28 @@ fn programs_are_left_in_a_folder_and_taken_from_there() -> Result<()> {
         let context = Context::new(config)?;
         let queue = context.queue()?;
         let x = queue.alloc_values::<i32>(1)?;
-        let program = block_on(queue.compile(ProgramSource::new(text("KERNEL void f(G int *x) { x[0] = 1; }"), "tests")))?;
-        queue.launch(&program.kernel("f")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
+        let program = block_on(queue.compile(ProgramSource::new(in_dialect("KERNEL void f(G int *x) { x[0] = 1; }"), "tests")))?;
+        queue.launch(&program.kernel("f")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into()])?;
         let counters = context.counters();
         Ok((block_on(queue.read_values(&x, 0..1))?[0], counters.programs_compiled, counters.cache_hits_disk))
     };
     assert_eq!(run(config().with_dump_programs(folder))?, (1, 1, 0));
-    let (texts, images) = (of("cl"), of("program"));
-    assert_eq!((texts.len(), images.len()), (1, 1));
-    assert!(std::fs::read_to_string(&texts[0]).unwrap().contains("x[0] = 1;"));
+    let (sources, images) = (of("cl"), of("program"));
+    assert_eq!((sources.len(), images.len()), (1, 1));
+    assert!(std::fs::read_to_string(&sources[0]).unwrap().contains("x[0] = 1;"));
 
     assert_eq!(run(config().with_load_programs(folder))?, (1, 0, 1));
-    // What is taken from a folder can be left in another.
+    // A program from one folder can be left in another.
     let other = tempfile::tempdir().unwrap();
     assert_eq!(run(config().with_load_programs(folder).with_dump_programs(other.path()))?, (1, 0, 1));
     assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 2);
 
-    // A text of somebody's own goes before the image.
-    let edited = std::fs::read_to_string(&texts[0]).unwrap().replace("x[0] = 1;", "x[0] = 2;");
-    std::fs::write(&texts[0], edited).unwrap();
+    // An edited source takes precedence over the image.
+    let edited = std::fs::read_to_string(&sources[0]).unwrap().replace("x[0] = 1;", "x[0] = 2;");
+    std::fs::write(&sources[0], edited).unwrap();
     assert_eq!(run(config().with_load_programs(folder))?, (2, 1, 0));
     std::fs::remove_file(&images[0]).unwrap();
-    std::fs::remove_file(&texts[0]).unwrap();
+    std::fs::remove_file(&sources[0]).unwrap();
     assert_eq!(run(config().with_load_programs(folder))?, (1, 1, 0));
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is counted and told: meters, the report, the log.
+//! Meters, counters, the report and the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ fn meters_see_their_own_work() -> Result<()> {
     let x = metered.zeroed(8)?;
     let program = block_on(metered.compile(source()))?;
     let spin = program.kernel("spin")?;
-    metered.launch(&spin, Grid { groups: 1, work_group_size: 1 }, &[(&x).into(), 10_000_000u64.into()])?;
-    queue.metered(&other).launch(&spin, Grid { groups: 1, work_group_size: 1 }, &[(&x).into(), 1u64.into()])?;
+    metered.launch(&spin, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 10_000_000u64.into()])?;
+    queue.metered(&other).launch(&spin, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 1u64.into()])?;
     block_on(metered.read(&x, 0..8))?;
     assert_eq!((mine.launches(), other.launches()), (1, 1));
     assert!(mine.kernel_time() > Duration::from_millis(1), "{:?}", mine.kernel_time());
@@ -37,7 +37,7 @@ fn without_profiling_launches_are_counted_and_not_timed() -> Result<()> {
     let queue = context.queue()?.metered(&meter);
     let x = queue.zeroed(8)?;
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into(), 1_000_000u64.into()])?;
+    queue.launch(&program.kernel("spin")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 1_000_000u64.into()])?;
     block_on(queue.finish())?;
     assert_eq!((meter.launches(), meter.kernel_time()), (1, Duration::ZERO));
     assert_eq!((&context.report()["kernels"][0]["launches"], &context.report()["kernels"][0]["nanos"]), (&1.into(), &0.into()));
@@ -51,7 +51,7 @@ fn paused_profiling_counts_launches_and_does_not_time_them() -> Result<()> {
     let x = queue.zeroed(8)?;
     let spin = block_on(queue.compile(source()))?.kernel("spin")?;
     let times_after_a_launch = || -> Result<_> {
-        queue.launch(&spin, Grid { groups: 1, work_group_size: 1 }, &[(&x).into(), 1_000_000u64.into()])?;
+        queue.launch(&spin, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 1_000_000u64.into()])?;
         block_on(queue.finish())?;
         let kernel = &context.report()["kernels"][0];
         Ok((kernel["launches"].as_u64().unwrap(), kernel["nanos"].as_u64().unwrap()))
@@ -82,7 +82,7 @@ fn report_has_the_documented_keys() -> Result<()> {
 }
 
 #[test]
-fn log_tells_of_the_device_and_of_each_program() -> Result<()> {
+fn log_names_the_device_and_each_program() -> Result<()> {
     let lines = Arc::new(std::sync::Mutex::new(Vec::new()));
     let sink = Arc::clone(&lines);
     let folder = tempfile::tempdir().unwrap();
@@ -108,13 +108,14 @@ fn log_tells_of_the_device_and_of_each_program() -> Result<()> {
 }
 
 #[test]
-fn waits_at_the_same_time_are_one() -> Result<()> {
+fn concurrent_waits_count_once() -> Result<()> {
     let meter = Arc::new(Meter::default());
     let queue = context().queue()?.metered(&meter);
     let program = block_on(queue.compile(source()))?;
     let x = queue.zeroed(16)?;
-    let spin =
-        || queue.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into(), 30_000_000u64.into()]);
+    let spin = || {
+        queue.launch(&program.kernel("spin")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 30_000_000u64.into()])
+    };
     spin()?;
     let (first, second) = block_on(futures::future::join(queue.read(&x, 0..8), queue.read(&x, 8..16)));
     assert!(first?.len() == 8 && second?.len() == 8);
@@ -122,7 +123,7 @@ fn waits_at_the_same_time_are_one() -> Result<()> {
     spin()?;
     block_on(queue.finish())?;
     assert_eq!(meter.waits(), 2);
-    // Nobody waits for what has been done.
+    // Completed work needs no wait.
     block_on(queue.finish())?;
     assert_eq!(meter.waits(), 2);
     Ok(())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which device is chosen, and what a machine without a fit one says.
+//! Selection of a device, and errors of a machine without one.
 
 use super::*;
-use crate::{Error, Selector};
+use crate::{DriverKind, Error, Selector};
 
 #[test]
 fn part_of_a_name_a_number_and_a_platform_select() -> Result<()> {
@@ -32,9 +32,10 @@ fn machine_without_a_platform_says_so() {
     let nowhere = tempfile::tempdir().unwrap();
     let variables = [("OCL_ICD_VENDORS", nowhere.path()), ("CUDA_VISIBLE_DEVICES", "".as_ref())];
     if alone_with("tests::selection::machine_without_a_platform_says_so", &variables) {
-        let error = Context::new(DeviceConfig::default().with_selector(Selector::OpenCl)).unwrap_err().to_string();
+        let error =
+            Context::new(DeviceConfig::default().with_selector(Selector::Driver(DriverKind::OpenCl))).unwrap_err().to_string();
         assert!(error.starts_with("device opencl: no driver could be opened: "), "{error}");
-        // A machine with a GPU may have no loader at all.
+        // A machine with a GPU may have no ICD loader.
         let known = ["knows no driver; for a CPU install pocl-opencl-icd", "cannot be opened; install ocl-icd-libopencl1"];
         assert!(known.iter().any(|known| error.contains(&format!("opencl: libOpenCL.so.1 {known}"))), "{error}");
     }
@@ -48,8 +49,10 @@ fn file_of_a_driver_that_cannot_be_opened_is_named_alone_and_in_its_folder() {
     for vendors in [folder.path(), &file] {
         let variables = [("OCL_ICD_VENDORS", vendors), ("CUDA_VISIBLE_DEVICES", "".as_ref())];
         if alone_with("tests::selection::file_of_a_driver_that_cannot_be_opened_is_named_alone_and_in_its_folder", &variables) {
-            let error = Context::new(DeviceConfig::default().with_selector(Selector::OpenCl)).unwrap_err().to_string();
-            // A machine with a GPU may have no loader at all.
+            let error = Context::new(DeviceConfig::default().with_selector(Selector::Driver(DriverKind::OpenCl)))
+                .unwrap_err()
+                .to_string();
+            // A machine with a GPU may have no ICD loader.
             let named = error.contains("broken.icd names \"/nowhere/libbroken.so\": ") && error.contains("No such file");
             assert!(named || error.contains("libOpenCL.so.1 cannot be opened"), "{error}");
             return;
@@ -60,7 +63,7 @@ fn file_of_a_driver_that_cannot_be_opened_is_named_alone_and_in_its_folder() {
 #[test]
 fn machine_without_the_library_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    // The loader finds this first, and it is no library.
+    // The dynamic loader finds this file first, which is no library.
     std::fs::write(folder.path().join("libOpenCL.so.1"), "").unwrap();
     if alone_with(
         "tests::selection::machine_without_the_library_says_so",

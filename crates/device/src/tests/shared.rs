@@ -1,33 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queues that a program shares with a context.
+//! Queues that an application shares with a context.
 
 use std::sync::Arc;
 
 use super::*;
-use crate::driver::{Native, RawArg, RawQueue};
-use crate::{DriverKind, Error, ProgramQueue, Selector, UnifiedMemory};
+use crate::driver::{RawArg, RawQueue};
+use crate::{ApplicationQueue, DriverKind, Error, Selector, UnifiedMemory};
 
-/// The shared queue of `program`, as another context is to adopt it.
-fn queue_of(program: &Context) -> Result<ProgramQueue> {
+/// The shared queue of `program`, for another context to adopt.
+fn queue_of(program: &Context) -> Result<ApplicationQueue> {
     let RawQueue(queue) = program.shared_queue()?;
     // SAFETY: the queue lives as long as `program`, which callers keep.
-    unsafe {
-        match program.info().driver {
-            DriverKind::OpenCl => ProgramQueue::opencl(queue),
-            DriverKind::Cuda => ProgramQueue::cuda(queue),
-        }
-    }
+    unsafe { ApplicationQueue::new(program.info().driver, queue) }
 }
 
-/// Has a shared queue work for a while, and then count `x` up.
+/// Enqueues a slow launch, then an addition to `x`.
 fn enqueue(context: &Context, queue: RawQueue, x: &Buffer) -> Result<()> {
     let driver = context.driver();
     let spun = context.queue()?.zeroed(8)?;
     let program = block_on(context.queue()?.compile(source()))?;
-    let grid = Grid { groups: 1, work_group_size: 1 };
+    let grid = Grid { work_groups: 1, work_group_size: 1 };
     let (turns, by, n) = (20_000_000u64.to_ne_bytes(), 7u64.to_ne_bytes(), (x.len() as u64 / 8).to_ne_bytes());
     context.synchronize()?;
-    // SAFETY: program and buffers live until the work is done, which the end of this function waits for by an event.
+    // SAFETY: a thread keeps program and buffers until the work has completed.
     unsafe {
         let spin = [RawArg::Memory(spun.raw()), RawArg::Value(&turns)];
         driver.launch(queue, program.kernel("spin")?.raw(), grid, &spin, false)?;
@@ -38,7 +33,7 @@ fn enqueue(context: &Context, queue: RawQueue, x: &Buffer) -> Result<()> {
         std::thread::spawn({
             let driver = Arc::clone(driver);
             move || {
-                // The failure would be seen by whoever reads `x`.
+                // A failure shows in the read of `x`.
                 _ = driver.wait(done);
                 driver.destroy_event(done);
                 drop((spun, program));
@@ -53,9 +48,9 @@ fn read(queue: &Queue, x: &Buffer) -> Result<Vec<u64>> {
 }
 
 #[test]
-fn what_is_in_the_shared_queue_comes_before_queues_that_are_taken_later() -> Result<()> {
+fn work_of_the_shared_queue_comes_before_later_queues() -> Result<()> {
     let program = context();
-    let adopting = Context::new(config().with_program_queue(queue_of(&program)?))?;
+    let adopting = Context::new(config().with_application_queue(queue_of(&program)?))?;
     let shared = adopting.shared_queue()?;
     assert_eq!(shared, program.shared_queue()?);
     for context in [&program, &adopting] {
@@ -73,18 +68,18 @@ fn what_is_in_the_shared_queue_comes_before_queues_that_are_taken_later() -> Res
 }
 
 #[test]
-fn a_context_with_the_queue_of_a_program_uses_its_memory_in_place() -> Result<()> {
+fn context_of_an_application_queue_uses_its_memory_in_place() -> Result<()> {
     let program = context();
-    let adopting = Context::new(config().with_program_queue(queue_of(&program)?))?;
+    let adopting = Context::new(config().with_application_queue(queue_of(&program)?))?;
     assert_eq!(adopting.native(), program.native());
-    if let Native::OpenCl { context, .. } = program.native() {
+    if program.info().driver == DriverKind::OpenCl {
         assert_ne!(self::context().native(), program.native());
-        assert_ne!(context, 0);
+        assert_ne!(program.native().context, 0);
     }
     let lent = program.queue()?.upload(numbers(0..10))?;
     program.synchronize()?;
     let queue = adopting.queue()?;
-    // SAFETY: the guardian is the buffer.
+    // SAFETY: the owner is the buffer.
     let adopted = block_on(unsafe { queue.adopt(lent.raw().handle, None, Arc::new(lent.clone())) })?;
     assert_eq!(adopted.raw().handle, lent.raw().handle);
     assert_eq!(read(&queue, &adopted)?[..10], (0..10).collect::<Vec<u64>>());
@@ -99,17 +94,21 @@ fn the_shared_queue_waits_for_events() -> Result<()> {
     let x = queue.upload(numbers(0..10))?;
     let slow = queue.zeroed(8)?;
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[(&slow).into(), 20_000_000u64.into()])?;
+    queue.launch(
+        &program.kernel("spin")?,
+        Grid { work_groups: 1, work_group_size: 1 },
+        &[(&slow).into(), 20_000_000u64.into()],
+    )?;
     let written = queue.record()?;
     if let Some(event) = written.raw() {
-        // SAFETY: `written` lives on.
+        // SAFETY: `written` keeps the event alive.
         unsafe { context.shared_queue_waits_for(event) }?;
     }
     let driver = context.driver();
     // SAFETY: the queue lives as long as the context.
     let (behind, flushed) = unsafe { (driver.record(shared)?, driver.flush(shared)) };
     flushed?;
-    // SAFETY: recorded above, and freed at last.
+    // SAFETY: recorded above, and destroyed last.
     unsafe {
         driver.wait(behind)?;
         assert!(written.raw().is_none_or(|event| driver.is_done(event).is_ok_and(|done| done)));
@@ -120,7 +119,7 @@ fn the_shared_queue_waits_for_events() -> Result<()> {
 }
 
 #[test]
-fn idle_queues_are_used_again_although_they_have_waited() -> Result<()> {
+fn idle_queues_are_reused_after_waits() -> Result<()> {
     let context = context();
     context.shared_queue()?;
     let mut most = 0;
@@ -133,15 +132,15 @@ fn idle_queues_are_used_again_although_they_have_waited() -> Result<()> {
 }
 
 #[test]
-fn queues_of_no_use_are_refused() -> Result<()> {
+fn unusable_queues_are_refused() -> Result<()> {
     // SAFETY: NULL is allowed.
-    let (opencl, cuda) = unsafe { (ProgramQueue::opencl(0), ProgramQueue::cuda(0)) };
+    let (opencl, cuda) = unsafe { (ApplicationQueue::new(DriverKind::OpenCl, 0), ApplicationQueue::new(DriverKind::Cuda, 0)) };
     assert!(opencl.unwrap_err().to_string().contains("the cl_command_queue is NULL"));
     assert!(cuda.unwrap_err().to_string().contains("the CUstream is NULL; CUDA's default stream is CU_STREAM_LEGACY"));
 
     let program = context();
     for selector in [Selector::Index(1000), Selector::Name("some other device".to_owned())] {
-        let other = config().with_selector(selector.clone()).with_program_queue(queue_of(&program)?);
+        let other = config().with_selector(selector.clone()).with_application_queue(queue_of(&program)?);
         let error = Context::new(other).unwrap_err();
         assert!(matches!(error, Error::Config { setting: "device.selector", .. }), "{error}");
         let expected = format!("device.selector = {selector}: the program's queue is one of #{}", program.info().index);
@@ -151,7 +150,7 @@ fn queues_of_no_use_are_refused() -> Result<()> {
 }
 
 #[test]
-fn memory_of_the_host_is_copied_where_it_must_not_be_used_in_place() -> Result<()> {
+fn host_memory_is_copied_with_unified_memory_never() -> Result<()> {
     let context = Context::new(config().with_unified_memory(UnifiedMemory::Never))?;
     assert!(!context.info().unified_memory);
     let queue = context.queue()?;

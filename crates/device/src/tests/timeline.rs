@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When kernels ran.
+//! The timeline of launches.
 
 use serde_json::Value;
 
 use super::*;
 use crate::LaunchRecord;
 
-/// The loops of a kernel that takes milliseconds.
+/// Iterations of a kernel that takes milliseconds.
 const LONG: u64 = 10_000_000;
 
 fn timed(limit: usize) -> Result<Context> {
@@ -15,7 +15,7 @@ fn timed(limit: usize) -> Result<Context> {
 
 fn spin(queue: &Queue, x: &Buffer, loops: u64) -> Result<()> {
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("spin")?, Grid { groups: 1, work_group_size: 1 }, &[x.into(), loops.into()])
+    queue.launch(&program.kernel("spin")?, Grid { work_groups: 1, work_group_size: 1 }, &[x.into(), loops.into()])
 }
 
 fn of<'a>(queue: &Queue, timeline: &'a [LaunchRecord]) -> Vec<&'a LaunchRecord> {
@@ -63,7 +63,7 @@ fn queues_are_seen_to_run_at_the_same_time() -> Result<()> {
     let (first, second) = (context.queue()?, context.queue()?);
     assert_ne!(first.number(), second.number());
     let (x, y) = (first.zeroed(8)?, second.zeroed(8)?);
-    // A busy machine may run one after the other for a while.
+    // A busy machine may run the kernels one after the other for a while.
     for _ in 0..100 {
         for _ in 0..3 {
             spin(&first, &x, LONG)?;
@@ -150,7 +150,7 @@ fn trace_has_a_row_for_each_queue() -> Result<()> {
     let (first, second) = (context.queue()?, context.queue()?);
     let x = first.zeroed(8)?;
     spin(&first, &x, LONG)?;
-    // Waits for the first one, which has made the buffer.
+    // Waits for the first queue, which allocated the buffer.
     add(&second, &x, 1)?;
     context.synchronize()?;
 
@@ -170,7 +170,7 @@ fn trace_has_a_row_for_each_queue() -> Result<()> {
         assert_eq!((&event["ph"], &event["name"]), (&"X".into(), &name.into()));
         assert_eq!((&event["pid"], &event["tid"]), (&1.into(), &queue.number().into()));
     }
-    // Microseconds, from the first launch on.
+    // Microseconds since the first launch.
     let [record, next] = &context.timeline()[..] else { panic!() };
     assert_eq!((&spun["ts"], &spun["dur"]), (&0.0.into(), &((record.end_nanos - record.start_nanos) as f64 / 1e3).into()));
     assert_eq!(added["ts"], (next.start_nanos - record.start_nanos) as f64 / 1e3);

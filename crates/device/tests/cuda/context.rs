@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Contexts, queues, buffers and programs over the CUDA driver.
 //!
-//! The fake does nothing before someone waits for it, and counts whatever is freed or left too early.
+//! The fake runs work only when it is waited for, and counts objects that are freed too early or
+//! not at all.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use device::testing::{Fault, FaultPlan};
-use device::{Buffer, Context, DeviceConfig, DriverKind, Grid, Meter, ProgramQueue, ProgramSource, Queue, Result, Selector};
+use device::{ApplicationQueue, Buffer, Context, DeviceConfig, DriverKind, Grid, Meter, ProgramSource, Queue, Result, Selector};
 use futures::executor::block_on;
 
 use crate::fake::Turn;
@@ -20,11 +21,11 @@ const TEXT: &str = "extern \"C\" __global__ void scale(double* values, double by
 }
 extern \"C\" __global__ void fault(double* values) { *values = 0; }";
 
-/// More than one piece of an upload, and not a whole number of them.
+/// More than one chunk of an upload, and no multiple of a chunk.
 const LONG: usize = 1_500_032;
 
 fn config(nvrtc: &Path) -> DeviceConfig {
-    DeviceConfig::default().with_selector(Selector::Cuda).with_nvrtc_path(nvrtc)
+    DeviceConfig::default().with_selector(Selector::Driver(DriverKind::Cuda)).with_nvrtc_path(nvrtc)
 }
 
 fn source() -> ProgramSource {
@@ -43,7 +44,7 @@ fn read(queue: &Queue, x: &Buffer) -> Result<Vec<f64>> {
 /// Multiplies and adds; the length is a multiple of 64 numbers.
 fn scale(queue: &Queue, x: &Buffer, by: f64, plus: i32) -> Result<()> {
     let program = block_on(queue.compile(source()))?;
-    let grid = Grid { groups: u32::try_from(x.len() / 8 / 64).unwrap(), work_group_size: 64 };
+    let grid = Grid { work_groups: u32::try_from(x.len() / 8 / 64).unwrap(), work_group_size: 64 };
     queue.launch(&program.kernel("scale")?, grid, &[x.into(), by.into(), plus.into()])
 }
 
@@ -74,7 +75,7 @@ fn query_goes_up_through_kernels_and_down() -> Result<()> {
     scale(&queue, &x, 2.0, 1)?;
     scale(&queue, &y, -1.0, 0)?;
     queue.write(&y, 16, &7f64.to_ne_bytes())?;
-    // The pinned pieces hold what was uploaded, not the host.
+    // The upload was copied to pinned chunks; the host may reuse its bytes.
     assert!(host.try_into_mut().is_ok());
     let (first, second) = (read(&queue, &x)?, read(&queue, &y)?);
     assert!(first.into_iter().eq((0..LONG).map(|i| 2.0 * i as f64 + 1.0)));
@@ -121,7 +122,7 @@ fn work_dropped_midway_gives_everything_back() -> Result<()> {
 }
 
 #[test]
-fn memory_changes_queues_while_it_is_in_use() -> Result<()> {
+fn memory_in_use_moves_to_another_queue() -> Result<()> {
     let Some(turn) = Turn::take() else { return Ok(()) };
     let context = Context::new(config(&turn.nvrtc).with_memory_bytes(1 << 20))?;
     let first = context.queue()?;
@@ -152,12 +153,12 @@ fn buffer_of_another_queue_is_waited_for_on_the_device() -> Result<()> {
     turn.hold(true);
     scale(&first, &x, 3.0, 0)?;
     let second = context.queue()?;
-    // Because the first has made the buffer.
+    // Waits, since the first queue allocated the buffer.
     scale(&second, &x, 1.0, 1)?;
     assert_eq!(read(&second, &x)?, [4.0; 64]);
     turn.hold(false);
     block_on(first.finish())?;
-    // Because it is told to.
+    // Waits for an event.
     turn.hold(true);
     scale(&second, &x, 1.0, 1)?;
     first.wait_for(&second.record()?)?;
@@ -168,9 +169,9 @@ fn buffer_of_another_queue_is_waited_for_on_the_device() -> Result<()> {
 }
 
 #[test]
-fn driver_without_memory_gets_what_is_kept_and_still_in_use() -> Result<()> {
+fn driver_without_memory_gets_the_free_lists_back() -> Result<()> {
     let Some(turn) = Turn::take() else { return Ok(()) };
-    // More than the device has: another process may hold a part of any limit.
+    // A limit beyond the device's memory, as if another process held a part of it.
     let context = Context::new(config(&turn.nvrtc).with_memory_bytes(4 << 30))?;
     let (first, second) = (context.queue()?, context.queue()?);
     let x = first.zeroed(3 << 28)?;
@@ -193,7 +194,7 @@ fn fault_loses_the_context_and_a_new_one_works() -> Result<()> {
     scale(&queue, &x, 1.0, 1)?;
     assert!(!context.is_lost());
     let program = block_on(queue.compile(source()))?;
-    queue.launch(&program.kernel("fault")?, Grid { groups: 1, work_group_size: 1 }, &[(&x).into()])?;
+    queue.launch(&program.kernel("fault")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into()])?;
     let (read, finish) = (queue.read(&x, 0..8), queue.finish());
     for error in [block_on(read).unwrap_err(), block_on(finish).unwrap_err(), queue.alloc(1 << 20).unwrap_err()] {
         assert!(error.is_device_lost() && error.to_string().contains("the context is lost"), "{error}");
@@ -201,7 +202,7 @@ fn fault_loses_the_context_and_a_new_one_works() -> Result<()> {
     assert!(context.is_lost());
     assert!(block_on(queue.compile(ProgramSource::new("extern \"C\" __global__ void f() {}", "tests"))).is_err());
     drop((queue, x, program, context));
-    // The thread of the queue may hold the old one for a moment.
+    // The thread of the queue may keep the old context alive for a moment.
     let healthy = || {
         std::thread::sleep(Duration::from_millis(10));
         Context::new(config(&turn.nvrtc)).ok().filter(|context| !context.is_lost())
@@ -260,7 +261,8 @@ fn failure_of_every_single_call_leaves_nothing_behind() -> Result<()> {
         assert_eq!(query()?, [3.0; 64]);
         for n in 1..=plan.calls(fault) {
             plan.fail(fault, n, u64::MAX);
-            // How many waits there are is up to the threads; later ones than the last read are nobody's.
+            // The count of waits varies with the threads, and waits after the last read have no
+            // future.
             assert!(query().is_err() || (fault == Fault::Wait && n > 1), "{fault:?} {n}");
             plan.heal();
         }
@@ -289,9 +291,9 @@ fn folder_keeps_programs_for_this_compiler() -> Result<()> {
     Ok(())
 }
 
-/// However much of it there is: a read would take memory of the heap instead.
+/// Beyond the limit of pinned reads: a read would use the heap.
 #[test]
-fn downloads_are_pinned_until_they_are_dropped() -> Result<()> {
+fn downloads_are_pinned_until_dropped() -> Result<()> {
     let Some(turn) = Turn::take() else { return Ok(()) };
     let context = Context::new(config(&turn.nvrtc))?;
     let queue = context.queue()?;
@@ -304,7 +306,7 @@ fn downloads_are_pinned_until_they_are_dropped() -> Result<()> {
     drop((x, large, queue));
     assert!(turn.is_pinned(copies[0].as_ptr(), 512) && turn.is_pinned(nothing.as_ptr(), 16));
     assert!(copies[1..].iter().all(|copy| turn.is_pinned(copy.as_ptr(), 300 << 20)));
-    // SAFETY: as many bytes as the buffers have, and the queue has finished; 16 zeros where there are none.
+    // SAFETY: the queue has finished, and the ranges lie in the buffers; an empty one has 16 zeros.
     unsafe {
         assert_eq!(copies[0].as_ptr().cast::<f64>().add(63).read(), 127.0);
         assert_eq!(copies[3].as_ptr().add((300 << 20) - 1).read(), 9);
@@ -323,12 +325,12 @@ fn downloads_are_pinned_until_they_are_dropped() -> Result<()> {
 #[test]
 fn a_stream_of_the_primary_context_is_adopted() -> Result<()> {
     let Some(turn) = Turn::take() else { return Ok(()) };
-    // A program in which work of its own runs beside.
+    // An application with work of its own.
     let program = Context::new(config(&turn.nvrtc))?;
     let stream = program.shared_queue()?;
     // SAFETY: the stream lives as long as `program`.
-    let adopted = unsafe { ProgramQueue::cuda(stream.0) }?;
-    let context = Context::new(DeviceConfig::default().with_nvrtc_path(&turn.nvrtc).with_program_queue(adopted.clone()))?;
+    let adopted = unsafe { ApplicationQueue::new(DriverKind::Cuda, stream.0) }?;
+    let context = Context::new(DeviceConfig::default().with_nvrtc_path(&turn.nvrtc).with_application_queue(adopted.clone()))?;
     assert_eq!((context.shared_queue()?, context.native()), (stream, program.native()));
     let queue = context.queue()?;
     let x = queue.upload(doubles((0..64).map(f64::from)))?;
@@ -336,16 +338,18 @@ fn a_stream_of_the_primary_context_is_adopted() -> Result<()> {
     assert_eq!(read(&queue, &x)?[3], 7.0);
 
     turn.streams_of_others(true);
-    let error = Context::new(config(&turn.nvrtc).with_program_queue(adopted)).unwrap_err().to_string();
+    let error = Context::new(config(&turn.nvrtc).with_application_queue(adopted)).unwrap_err().to_string();
     turn.streams_of_others(false);
     assert!(error.contains("the program's stream is not one of the device's primary context"), "{error}");
     let other = config(&turn.nvrtc).with_selector("#7".parse()?);
     // SAFETY: as above.
-    let error = Context::new(other.with_program_queue(unsafe { ProgramQueue::cuda(stream.0) }?)).unwrap_err().to_string();
+    let error = Context::new(other.with_application_queue(unsafe { ApplicationQueue::new(DriverKind::Cuda, stream.0) }?))
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("device.selector = #7: the program's queue is one of #0 \"Fake GPU\""), "{error}");
     turn.fail("cuStreamGetCtx", 400);
     // SAFETY: as above.
-    let error = unsafe { ProgramQueue::cuda(stream.0) }.unwrap_err().to_string();
+    let error = unsafe { ApplicationQueue::new(DriverKind::Cuda, stream.0) }.unwrap_err().to_string();
     assert!(error.contains("cuStreamGetCtx"), "{error}");
     Ok(())
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The calls of the driver trait.
+//! The methods of the driver trait.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 
-use device::driver::{Driver, Foreign, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer};
-use device::{DeviceConfig, Error, Result, cuda};
+use device::driver::{
+    Driver, DriverOptions, ForeignMemory, Grid, Memory, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
+};
+use device::{Error, Result, cuda};
 
 use crate::fake::Turn;
 
@@ -15,7 +17,7 @@ const TEXT: &str = "extern \"C\" __global__ void scale(double* values, double by
     values[i] = values[i] * by + plus;
 }";
 
-/// A driver, dropped before the turn is.
+/// A driver, dropped before the turn.
 struct Session {
     driver: Arc<dyn Driver>,
     turn: Turn,
@@ -24,10 +26,10 @@ struct Session {
 impl Session {
     fn open() -> Option<Self> {
         let turn = Turn::take()?;
-        let entries = cuda::entries_for(Some(&turn.nvrtc));
+        let entries = cuda::devices_for(Some(&turn.nvrtc));
         assert_eq!(entries[0].problem, None);
-        let config = DeviceConfig::default().with_nvrtc_path(&turn.nvrtc);
-        let driver = cuda::open(entries[0].info.as_ref().unwrap(), &config).unwrap();
+        let options = DriverOptions { profiling: true, nvrtc_path: Some(turn.nvrtc.clone()), ..DriverOptions::default() };
+        let driver = cuda::open(entries[0].info.as_ref().unwrap(), &options).unwrap();
         Some(Self { driver, turn })
     }
 
@@ -62,14 +64,14 @@ impl<'a> Loaded<'a> {
         let (by, plus) = (2f64.to_ne_bytes(), 1i32.to_ne_bytes());
         let args = [RawArg::Memory(self.values), RawArg::Value(&by), RawArg::Value(&plus)];
         // SAFETY: the arguments are those of the kernel, and eight doubles are 64 bytes.
-        unsafe { self.driver.launch(self.queue, self.kernel, Grid { groups: 2, work_group_size: 4 }, &args, timed) }
+        unsafe { self.driver.launch(self.queue, self.kernel, Grid { work_groups: 2, work_group_size: 4 }, &args, timed) }
     }
 
     fn timed(&self) -> Timer {
         self.launch(true).unwrap().unwrap()
     }
 
-    /// Start and end of a launch, waited for.
+    /// Waits for a launch; returns its start and end.
     fn times(&self, timer: Timer) -> Range<u64> {
         finish(self.driver, self.queue);
         // SAFETY: the launch has completed, and each timer is read once.
@@ -80,7 +82,7 @@ impl<'a> Loaded<'a> {
 impl Drop for Loaded<'_> {
     fn drop(&mut self) {
         finish(self.driver, self.queue);
-        // SAFETY: the queue's work has completed, and nothing is used after this.
+        // SAFETY: the queue's work has completed, and this is the last use.
         unsafe {
             self.driver.free(self.values);
             self.driver.unload(self.program);
@@ -89,7 +91,7 @@ impl Drop for Loaded<'_> {
     }
 }
 
-/// Waits for everything in a queue; in a lost context there is nothing to wait for.
+/// Waits for all work of a queue. A lost context has none.
 fn finish(driver: &dyn Driver, queue: RawQueue) {
     // SAFETY: the queue is live.
     if let Ok(done) = unsafe { driver.record(queue) } {
@@ -111,7 +113,7 @@ fn device_is_described() {
     let Some(session) = Session::open() else { return };
     let info = session.driver().info();
     assert_eq!((info.name.as_str(), info.arch.as_str(), info.compute_units), ("Fake GPU", "sm_90", 132));
-    assert_eq!((info.memory_bytes, info.max_group_size, info.shared_bytes), (1 << 30, 1024, 49152));
+    assert_eq!((info.memory_bytes, info.max_work_group_size, info.shared_bytes), (1 << 30, 1024, 49152));
     assert_eq!(info.driver_version, "CUDA 13.0");
     let compiler = session.driver().compiler();
     assert!(compiler.starts_with("NVRTC 1") && compiler.contains(" for sm_90 with --std=c++17 "), "{compiler}");
@@ -125,7 +127,8 @@ fn bytes_go_up_through_a_kernel_and_down() {
     let pinned = driver.alloc_pinned(64).unwrap();
     let (queue, values) = (loaded.queue, loaded.values);
     let copy = driver.alloc(64).unwrap();
-    // SAFETY: every range is inside its allocation, and the memory lives until the queue has finished.
+    // SAFETY: every range is inside its allocation, and the memory lives until the queue has
+    // finished.
     let result = unsafe {
         std::slice::from_raw_parts_mut(pinned as *mut f64, 8).copy_from_slice(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
         driver.fill(queue, values, 0, 64, 0xff).unwrap();
@@ -166,10 +169,10 @@ fn launches_of_all_queues_are_timed_by_one_clock() {
     let Some(session) = Session::open() else { return };
     let (first, second) = (Loaded::new(session.driver()), Loaded::new(session.driver()));
     let (one, other, two) = (first.timed(), second.timed(), first.timed());
-    // The queue whose work is waited for first runs first, all of it.
+    // The fake runs all work of the queue that is waited for first.
     assert_eq!(first.times(one), 0..1_500_000);
     assert_eq!(first.times(two), 1_500_000..3_000_000);
-    // This one had nothing before its launch.
+    // The start is the launch call, since the queue had no earlier work.
     assert_eq!(second.times(other), 0..4_500_000);
 }
 
@@ -184,7 +187,8 @@ fn clock_stays_exact_for_hours() {
         first.times(first.timed());
         let before = second.timed();
         finish(session.driver(), second.queue);
-        // The start of this one becomes the base: the other began before it, and is read after it.
+        // The start of this launch becomes the base. The other launch began earlier and is read
+        // later.
         session.turn.idle(5000.0);
         let times = first.times(first.timed());
         assert_eq!(times.end - times.start, 1_500_000, "{hour}");
@@ -200,7 +204,7 @@ fn clock_stays_exact_for_hours() {
 fn event_without_timing_has_no_time() {
     let Some(session) = Session::open() else { return };
     let loaded = Loaded::new(session.driver());
-    // SAFETY: the queue is live, and the event is used up by the reading.
+    // SAFETY: the queue is live, and the read destroys the event.
     unsafe {
         let done = session.driver().record(loaded.queue).unwrap();
         assert!(session.driver().read_timer(Timer { start: done, end: done }).is_err());
@@ -231,8 +235,8 @@ fn lost_context_is_recognised() {
     let loaded = Loaded::new(session.driver());
     session.fail("cuLaunchKernel", 700);
     match loaded.launch(true).unwrap_err() {
-        Error::Driver { call: "cuLaunchKernel", code, name, .. } => {
-            assert!(cuda::is_sticky(code) && name.contains("CUDA_ERROR_ILLEGAL_ADDRESS") && name.contains("lost"), "{name}");
+        Error::Driver { call: "cuLaunchKernel", device_lost, name, .. } => {
+            assert!(device_lost && name.contains("CUDA_ERROR_ILLEGAL_ADDRESS") && name.contains("lost"), "{name}");
         }
         other => panic!("{other}"),
     }
@@ -252,10 +256,10 @@ fn failing_calls_leave_nothing_behind() {
         session.fail(call, 1);
         assert!(matches!(loaded.launch(true), Err(Error::Driver { call: failed, .. }) if failed == call), "{call}");
     }
-    // The launch stands without its timer.
+    // The launch is valid without its timer.
     session.turn.fail_nth("cuEventRecord", 1, 2);
     assert_eq!(loaded.launch(true).unwrap(), None);
-    // A code that this driver has no name for.
+    // A status without a name.
     session.fail("cuStreamCreate", 4711);
     assert!(driver.create_queue().unwrap_err().to_string().contains("4711"));
 }
@@ -265,8 +269,8 @@ fn arguments_that_do_not_fit_are_refused() {
     let Some(session) = Session::open() else { return };
     let loaded = Loaded::new(session.driver());
     let args = [RawArg::Memory(loaded.values), RawArg::Value(&[0; 8]), RawArg::Value(&[0; 8])];
-    let grid = Grid { groups: 1, work_group_size: 1 };
-    // SAFETY: the memory is live; that the arguments do not fit is what is tested.
+    let grid = Grid { work_groups: 1, work_group_size: 1 };
+    // SAFETY: the memory is live. The test is about arguments that do not fit.
     let error = unsafe { loaded.driver.launch(loaded.queue, loaded.kernel, grid, &args, false) }.unwrap_err();
     assert!(error.to_string().contains("argument 2 takes 4 bytes, got 8"), "{error}");
 }
@@ -276,8 +280,8 @@ fn broken_programs_say_why() {
     let Some(session) = Session::open() else { return };
     let driver = session.driver();
     match driver.compile("nonsense", &[]).unwrap_err() {
-        Error::CompileFailed { device, text, log, .. } => {
-            assert_eq!((device.as_str(), &*text), ("cuda:0", "nonsense"));
+        Error::CompileFailed { device, kernel_source, log, .. } => {
+            assert_eq!((device.as_str(), &*kernel_source), ("cuda:0", "nonsense"));
             assert!(log.contains("nonsense"), "{log}");
         }
         other => panic!("{other}"),
@@ -295,7 +299,7 @@ fn broken_programs_say_why() {
 fn host_memory_is_never_imported() {
     let Some(session) = Session::open() else { return };
     let bytes = [0u8; 64];
-    // SAFETY: the bytes outlive the call, and nothing is made of them.
+    // SAFETY: the bytes outlive the call, which does not import them.
     let imported = unsafe { session.driver().import_host(bytes.as_ptr() as usize, bytes.len()) };
     assert_eq!(imported.unwrap(), None);
 }
@@ -305,11 +309,11 @@ fn pointers_are_adopted_to_the_end_of_their_allocation() {
     let Some(session) = Session::open() else { return };
     let driver = session.driver();
     let memory = driver.alloc(1000).unwrap();
-    // SAFETY: the memory is alive; the driver finds out that 8 is no address of its own.
+    // SAFETY: the memory is live; the driver refuses 8, which is no CUDA address.
     let [all, rest, none] = unsafe { [memory.handle, memory.handle + 600, 8].map(|handle| driver.adopt(handle)) };
-    let place = |handle, bytes| Foreign::InPlace(Memory { handle, bytes, host: 0 });
+    let place = |handle, bytes| ForeignMemory::InPlace(Memory { handle, bytes, host: 0 });
     assert_eq!((all.unwrap(), rest.unwrap()), (place(memory.handle, 1000), place(memory.handle + 600, 400)));
     assert!(none.unwrap_err().to_string().starts_with("cuPointerGetAttribute on cuda:0"));
-    // SAFETY: made above, and no queue has used it.
+    // SAFETY: created above, and no queue has used it.
     unsafe { driver.free(memory) };
 }

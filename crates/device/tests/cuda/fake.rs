@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loads the fake `libcuda.so.1`, and counts what is left alive in it. The tests of other crates include this file.
+//! Loads the fake `libcuda.so.1`, and counts its live objects. The tests of other crates include
+//! this file.
 //!
-//! Needs a C compiler, and NVRTC as `tests/nvrtc.rs` does. The fake is found because its name is that
-//! of NVIDIA's library, which the dynamic loader takes for loaded.
+//! Needs a C compiler, and NVRTC as `tests/nvrtc.rs` does. The fake has the soname of NVIDIA's
+//! library, so the dynamic loader considers that one loaded.
 
 use std::ffi::{CString, c_char, c_int, c_long};
 use std::path::{Path, PathBuf};
@@ -13,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use libloading::Library;
 
-/// Loads the fake, once for the process, before anything looks for the real one.
+/// Loads the fake once, before the process looks for the real library.
 fn fake() -> &'static Library {
     static FAKE: OnceLock<Library> = OnceLock::new();
     FAKE.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../device/tests/cuda/libcuda.c");
-        // A file of this process's own: others may be building theirs. The loader goes by the name inside.
+        // A file name for this process alone: others may build theirs. The loader uses the soname.
         let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("libcuda-{}.so", std::process::id()));
         let flags = ["-shared", "-fPIC", "-O1", "-pthread", "-Wl,-soname,libcuda.so.1", "-o"];
         let built = Command::new("cc").args(flags).args([&library, &source]).status().unwrap();
@@ -30,7 +31,7 @@ fn fake() -> &'static Library {
     })
 }
 
-/// One test at a time with the fake: they count what is alive.
+/// A lock for one test at a time: each counts the live objects.
 pub struct Turn {
     pub nvrtc: PathBuf,
     _turn: MutexGuard<'static, ()>,
@@ -50,19 +51,20 @@ impl Turn {
         Some(Self { nvrtc, _turn: turn })
     }
 
-    /// Holds the queue that was created last: its work begins when other work needs it, or once it is released.
+    /// Holds the queue created last: its work runs only if other work needs it, or once it is
+    /// released.
     pub fn hold(&self, hold: bool) {
         // SAFETY: the signature is that of the fake.
         unsafe { fake().get::<unsafe extern "C" fn(c_int)>(b"fake_hold\0").unwrap()(c_int::from(hold)) }
     }
 
-    /// Has streams be those of another context than the primary one.
+    /// Makes streams report another context than the primary one.
     pub fn streams_of_others(&self, others: bool) {
         // SAFETY: the signature is that of the fake.
         unsafe { fake().get::<unsafe extern "C" fn(c_int)>(b"fake_others\0").unwrap()(c_int::from(others)) }
     }
 
-    /// Lets milliseconds go by on the device.
+    /// Advances the device's clock by milliseconds.
     pub fn idle(&self, millis: f64) {
         // SAFETY: the signature is that of the fake.
         unsafe { fake().get::<unsafe extern "C" fn(f64)>(b"fake_idle\0").unwrap()(millis) }
@@ -75,12 +77,12 @@ impl Turn {
         unsafe { fake().get::<IsPinned>(b"fake_is_pinned\0").unwrap()(at, bytes) != 0 }
     }
 
-    /// The next `call` fails, on whichever thread.
+    /// Makes the next `call` fail, on any thread.
     pub fn fail(&self, call: &str, status: c_int) {
         self.fail_nth(call, status, 1);
     }
 
-    /// The nth `call` from now on fails.
+    /// Makes the nth `call` from now on fail.
     pub fn fail_nth(&self, call: &str, status: c_int, n: c_int) {
         type Fail = unsafe extern "C" fn(*const c_char, c_int, c_int);
         let call = CString::new(call).unwrap();
@@ -90,7 +92,7 @@ impl Turn {
 }
 
 impl Drop for Turn {
-    /// Everything has been freed, the context too, and nothing too early.
+    /// Checks that all objects are freed, none of them too early.
     fn drop(&mut self) {
         if thread::panicking() {
             return;
@@ -100,7 +102,7 @@ impl Drop for Turn {
         let kinds = ["violation", "context", "memory", "pinned", "queue", "event", "program"];
         let left = || (-2..).zip(kinds).filter(|(kind, _)| live(*kind) != 0).map(|(_, name)| name).collect::<Vec<_>>();
         let start = Instant::now();
-        // The threads of queues let go a little later.
+        // The threads of queues free their resources a little later.
         while !left().is_empty() && start.elapsed() < Duration::from_secs(5) {
             thread::sleep(Duration::from_millis(1));
         }

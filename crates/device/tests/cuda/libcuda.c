@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA driver that runs on the host, for tests of ours: one device, memory from malloc, streams that are as
-// lazy as they may be: nothing runs before someone waits for it. It is strict where NVIDIA's is lenient or silent:
-// every call but a few wants a current context, frees must match, work must stay inside living memory, nothing
-// that pending work uses may be freed (a violation, which is counted), and any call can be told to fail.
+// A fake CUDA driver for tests, with one device. It runs on the host.
+//
+// - Device memory comes from malloc.
+// - Streams are lazy: work runs only when it is waited for.
+// - It is stricter than NVIDIA's driver. Almost every call needs a current context, frees must
+//   match, and work must stay inside live memory.
+// - Memory that pending work uses must not be freed. Such a free is counted as a violation.
+// - Tests can make any call fail.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,14 +19,14 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, I
 #define DEVICE_BYTES ((size_t)1 << 30)
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // Guards everything below.
-static int context;              // Its address is the primary context.
-static long retained;            // Times that it is retained.
-static char guests[64];          // Contexts that programs make for themselves: the address of one is it, 1 where it is alive.
-static int lost;                 // What every call answers after a fault.
-static long live[5];             // Memory, pinned, streams, events, modules.
+static int context;              // The address is the primary context.
+static long retained;            // References to the primary context.
+static char guests[64];          // Contexts of other libraries: an element's address; 1 if live.
+static int lost;                 // The status of every call after a fault.
+static long live[5];             // Counts of memory, pinned, streams, events, modules.
 static long violations;
 static size_t used;              // Bytes of device memory.
-static _Thread_local void *current, *below[8];  // The context of this thread, and those that others were pushed upon.
+static _Thread_local void *current, *below[8];  // The context of this thread, and the stack below.
 static _Thread_local int depth;
 static char failing[64];
 static int failing_with, failing_after;
@@ -32,9 +36,9 @@ enum { MEMORY, PINNED, STREAM, EVENT, MODULE };
 static void unlock(int *held) { (void)held; pthread_mutex_unlock(&mutex); }
 #define LOCKED __attribute__((cleanup(unlock))) int held_ = pthread_mutex_lock(&mutex); (void)held_
 
-// For the test: the nth call of that name from now on fails, on whichever thread.
+// For tests: the nth call of that name from now on fails, on any thread.
 void fake_fail(const char *call, int status, int n) { LOCKED; snprintf(failing, sizeof failing, "%s", call); failing_with = status; failing_after = n; }
-// For the test: objects of a kind that have not been freed; -1 for contexts, -2 for violations.
+// For tests: counts live objects of a kind; -1 for contexts, -2 for violations.
 long fake_live(int kind) {
     LOCKED;
     long contexts = retained;
@@ -56,7 +60,7 @@ static int is_alive(void *which) {
 
 static void violation(const char *what) { violations++; fprintf(stderr, "fake libcuda: %s\n", what); }
 
-// Memory of both kinds, each followed and preceded by nothing of ours: the list tells what is alive.
+// The list of live memory of both kinds.
 typedef struct Block { struct Block *next; char *at; size_t bytes; int kind; void *context; } Block;
 static Block *blocks;
 
@@ -69,31 +73,31 @@ static void *take(size_t bytes, int kind) {
     if (kind == MEMORY) used += bytes;
     return block->at;
 }
-// The context of these bytes; none where they are not memory of that kind.
+// The context of these bytes; NULL if they are not memory of that kind.
 static void *owner(int kind, const char *at, size_t bytes) {
     for (Block *block = blocks; block; block = block->next)
         if (block->kind == kind && at >= block->at && at + bytes <= block->at + block->bytes) return block->context;
     return NULL;
 }
 static int is_of(int kind, const char *at, size_t bytes) { return owner(kind, at, bytes) != NULL; }
-// For the test: whether these bytes are pinned host memory.
+// For tests: whether these bytes are pinned host memory.
 int fake_is_pinned(const char *at, size_t bytes) { LOCKED; return is_of(PINNED, at, bytes); }
 
 typedef struct { int kind; unsigned flags; } Object;
-// `ends` has the time at which each piece of work ended, that of number 0 being the stream's creation.
+// `ends` has the end time of each piece of work; number 0 is the stream's creation.
 typedef struct { Object object; int ended; uint64_t submitted, done; struct Op *first, **last; double *ends; void *context; } Stream;
 typedef struct { Object object; Stream *stream; uint64_t number; double recorded; } Event;
 typedef struct { char name[64]; struct Module *module; } Function;
 typedef struct Module { Object object; Function functions[16]; int count; } Module;
 
-// Work in a stream. Host memory is read and written when the work runs, arguments are copied at once.
+// Work in a stream. It accesses host memory when it runs; arguments are copied at once.
 typedef struct Op {
     struct Op *next;
     enum { COPY, SET, LAUNCH, WAIT } what;
     char *to;
     const char *from;
     size_t bytes;
-    void *to_device, *from_device;  // The contexts of what is device memory.
+    void *to_device, *from_device;  // The contexts of device memory; else NULL.
     unsigned char value;
     Function *function;
     double factor;
@@ -102,20 +106,20 @@ typedef struct Op {
     uint64_t number;
 } Op;
 
-static Stream *streams[4096];    // All that there ever were: events may outlive them.
+static Stream *streams[4096];    // All streams so far: events may outlive them.
 static int stream_count;
-static double now;               // Milliseconds that the device has been at work: 1.5 for each launch, 0 for all else.
-static Stream *held;             // What waits for this one waits until it is released or other work needs it.
+static double now;               // Milliseconds of work: 1.5 for each launch, 0 for other work.
+static Stream *held;             // Waits for this stream block until the release or other work.
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 
-// For the test: holds the stream that was created last, or releases it.
+// For tests: holds the stream created last, or releases it.
 void fake_hold(int hold) { LOCKED; held = hold ? streams[stream_count - 1] : NULL; pthread_cond_broadcast(&moved); }
 
-// For the test: streams are those of another context than the primary one.
+// For tests: streams report another context than the primary one.
 static int others;
 void fake_others(int yes) { LOCKED; others = yes; }
 
-// For the test: lets time go by.
+// For tests: advances the clock.
 void fake_idle(double millis) { LOCKED; now += millis; }
 
 static void run(Stream *stream, uint64_t number);
@@ -134,7 +138,7 @@ static void perform(Op *op) {
             for (size_t i = 0; i < op->bytes / 8; ++i) ((double *)op->to)[i] = ((double *)op->to)[i] * op->factor + op->plus;
     }
 }
-// Runs a stream up to the work of that number, and what it waits for in others.
+// Runs a stream up to the work of that number, and the work of other streams that it waits for.
 static void run(Stream *stream, uint64_t number) {
     while (stream->done < number && stream->first && !lost) {
         Op *op = stream->first;
@@ -195,7 +199,7 @@ Status cuGetErrorName(int status, const char **name) {
     return INVALID_VALUE;
 }
 Status cuGetErrorString(int status, const char **text) { return cuGetErrorName(status, text); }
-// NVRTC asks any driver that it finds for a table of internal functions; this one holds only its own size.
+// NVRTC asks any driver for a table of internal functions. This one holds only its own size.
 Status cuGetExportTable(const void **out, const void *uuid) {
     static const size_t empty[1] = {sizeof empty};
     *out = empty;
@@ -222,7 +226,7 @@ Status cuDevicePrimaryCtxRetain(void **out, int device) { ENTER_ANYWHERE; retain
 Status cuDevicePrimaryCtxRelease_v2(int device) {
     ENTER_ANYWHERE;
     if (!retained) return INVALID_CONTEXT;
-    // A context that a fault has cost takes everything in it along.
+    // A lost context takes all its objects along.
     if (!--retained && lost) { lost = 0; used = 0; blocks = NULL; stream_count = 0; memset(live, 0, sizeof live); }
     return SUCCESS;
 }
@@ -241,7 +245,7 @@ Status cuCtxPopCurrent_v2(void **out) {
     current = below[--depth];
     return SUCCESS;
 }
-// The new context is pushed, as NVIDIA's is.
+// Pushes the new context, as NVIDIA's driver does.
 Status cuCtxCreate_v2(void **out, unsigned flags, int device) {
     ENTER_ANYWHERE;
     for (size_t i = 0; i < sizeof guests; ++i) {
@@ -378,12 +382,12 @@ Status cuEventSynchronize(void *at) {
     if (event->stream) run(event->stream, event->number);
     return lost;
 }
-// When the stream came to the event: at once where it had nothing to do.
+// The time at which the stream reached the event: at once if it had no work.
 static double time_of(Event *event) {
     double end = event->stream->ends[event->number];
     return end > event->recorded ? end : event->recorded;
 }
-// The name that drivers before CUDA 12.8 have. An event without timing (flag 2) has no time.
+// The symbol of drivers before CUDA 12.8. An event without timing (flag 2) has no time.
 Status cuEventElapsedTime(float *millis, void *start, void *end) {
     ENTER;
     Event *a = start, *b = end;

@@ -4,7 +4,7 @@
 use futhark::{Argument, Context, ContextConfig, Error, Library, Scalar, Value};
 use half::f16;
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 
 fn library(fixture: &Fixture) -> Library {
     // SAFETY: the manifest is the program's.
@@ -27,7 +27,7 @@ fn vector(value: &Value) -> Vec<i64> {
 
 #[test]
 fn arrays_and_scalars_go_in_and_come_out() {
-    let fixture = Fixture::new(Form::Outputs);
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let prices = context.array(&[3], &[1.0, 2.0, 4.0]).unwrap();
     let scaled = context.call("scale", vec![prices.into(), Scalar::F64(0.5).into()]).unwrap();
@@ -35,7 +35,7 @@ fn arrays_and_scalars_go_in_and_come_out() {
     assert_eq!(scaled.to_vec::<f64>().unwrap(), [0.5, 1.0, 2.0]);
 
     let (xs, ys) = (numbers(&context, &[1, 2, 3]), numbers(&context, &[10, 20, 30]));
-    // What is lent can be used again.
+    // Borrowed arguments can be reused.
     for _ in 0..2 {
         assert_eq!(vector(&context.call("add", vec![(&xs).into(), (&ys).into()]).unwrap()[0]), [11, 22, 33]);
     }
@@ -53,7 +53,7 @@ fn arrays_and_scalars_go_in_and_come_out() {
 
 #[test]
 fn scalars_of_all_widths_are_passed_as_c_passes_them() {
-    let fixture = Fixture::new(Form::Outputs);
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let (xs, ys) = (numbers(&context, &[0; 3]), numbers(&context, &[0; 4]));
     let arguments: Vec<Argument<'_>> = vec![
@@ -88,9 +88,9 @@ fn scalars_of_all_widths_are_passed_as_c_passes_them() {
 }
 
 #[test]
-fn several_results_come_in_both_forms() {
-    for form in [Form::Outputs, Form::Output] {
-        let fixture = Fixture::new(form);
+fn several_results_work_in_both_styles() {
+    for style in [OutputStyle::Outputs, OutputStyle::Output] {
+        let fixture = Fixture::new(style);
         let context = context(&fixture);
         let mut results = context.call("divmod", vec![numbers(&context, &[7, 9]).into(), Scalar::I64(4).into()]).unwrap();
         if let [Value::Opaque(tuple)] = results.as_slice() {
@@ -105,21 +105,21 @@ fn several_results_come_in_both_forms() {
 }
 
 #[test]
-fn failures_are_told_whenever_they_come() {
-    let fixture = Fixture::new(Form::Outputs);
+fn failures_are_reported_at_the_call_or_at_the_wait() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let fail = |entry: &str| context.call(entry, vec![numbers(&context, &[1, -1]).into()]).unwrap_err();
     let at_once = fail("checked");
     assert!(matches!(at_once, Error::Program { .. }), "{at_once}");
     assert_eq!(at_once.to_string(), "futhark_entry_checked: Error: assertion failed");
-    // The entry point succeeds, and has made a result; waiting fails.
+    // The entry point succeeds and returns a result, but waiting fails.
     let late = fail("late");
     assert!(matches!(late, Error::Program { .. }), "{late}");
     assert_eq!(late.to_string(), "futhark_entry_late: Error: the kernel failed");
     let hungry = fail("hungry");
     assert!(matches!(hungry, Error::OutOfMemory { .. }), "{hungry}");
     assert_eq!(hungry.to_string(), "futhark_entry_hungry: out of memory: no memory for 1 TiB");
-    // The context goes on.
+    // The context stays usable.
     assert_eq!(vector(&context.call("checked", vec![numbers(&context, &[1]).into()]).unwrap()[0]), [1]);
     context.sync().unwrap();
     drop(context);
@@ -127,21 +127,21 @@ fn failures_are_told_whenever_they_come() {
 }
 
 #[test]
-fn what_is_consumed_must_be_given_and_be_nobody_elses() {
-    let fixture = Fixture::new(Form::Outputs);
+fn consumed_arguments_must_be_owned_and_unshared() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let problem = |argument: Argument<'_>| context.call("bump", vec![argument]).unwrap_err().to_string();
     let own = numbers(&context, &[1, 2]);
-    assert_eq!(problem((&own).into()), "bump consumes argument 1, which must be given, not lent");
-    // `checked` gives back its argument's memory.
+    assert_eq!(problem((&own).into()), "bump consumes argument 1, which must be owned, not borrowed");
+    // `checked` returns its argument's memory.
     let alias = context.call("checked", vec![(&own).into()]).unwrap().pop().unwrap();
     assert_eq!(problem(own.into()), "bump consumes argument 1, which shares its memory with another value");
-    // The refused value is gone, and the other one has the memory for itself.
+    // The refused value is freed, and the other one has the memory alone.
     let bumped = context.call("bump", vec![alias.into()]).unwrap();
     assert_eq!(vector(&bumped[0]), [2, 3]);
     // A unique result can be consumed at once.
     assert_eq!(vector(&context.call("bump", bumped.into_iter().map(Argument::from).collect()).unwrap()[0]), [3, 4]);
-    // So can a field, once its record and the other fields are gone.
+    // So can a field, once its record and the other fields are freed.
     let made = context.call("listing", vec![Scalar::I64(2).into()]).unwrap();
     let [Value::Opaque(table)] = made.as_slice() else { panic!("{made:?}") };
     let key = table.fields().unwrap().pop().unwrap();
@@ -154,8 +154,8 @@ fn what_is_consumed_must_be_given_and_be_nobody_elses() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_never_reach_the_library() {
-    let fixture = Fixture::new(Form::Outputs);
+fn unfit_arguments_never_reach_the_library() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let (context, other) = (context(&fixture), context(&fixture));
     let problem = |entry: &str, arguments| context.call(entry, arguments).unwrap_err().to_string();
     assert!(problem("summ", vec![]).starts_with("there is no entry point summ; there are add, any_set, area, "));
@@ -170,8 +170,8 @@ fn arguments_that_do_not_fit_never_reach_the_library() {
 }
 
 #[test]
-fn threads_take_turns() {
-    let fixture = Fixture::new(Form::Outputs);
+fn threads_are_serialised() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     std::thread::scope(|scope| {
         for thread in 0..4i64 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Setting a context up, and what it reports.
+//! Settings of a context, and its reports.
 
 use futhark::{Context, ContextConfig, Error, Library, Scalar, TuningParam, Value};
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 
 fn library(fixture: &Fixture) -> Library {
     // SAFETY: the manifest is the program's.
@@ -16,7 +16,7 @@ fn tuned(name: &str, value: usize) -> ContextConfig {
 
 #[test]
 fn tuning_parameters_are_listed_and_set() {
-    let fixture = Fixture::new(Form::Outputs);
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let library = library(&fixture);
     let first = TuningParam { name: "program.threshold_0".to_owned(), class: "threshold".to_owned() };
     assert_eq!(library.tuning_params()[0], first);
@@ -30,8 +30,8 @@ fn tuning_parameters_are_listed_and_set() {
 }
 
 #[test]
-fn a_context_that_cannot_be_set_up_says_why_and_leaves_nothing() {
-    let fixture = Fixture::new(Form::Outputs);
+fn a_failed_context_gives_the_reason_and_leaks_nothing() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let error = Context::new(&library(&fixture), tuned("program.fails", 1)).unwrap_err();
     assert!(matches!(error, Error::Setup(_)), "{error}");
     assert_eq!(error.to_string(), "the context of the library cannot be set up: no device of that name");
@@ -39,8 +39,8 @@ fn a_context_that_cannot_be_set_up_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn reports_tell_what_was_profiled() {
-    let fixture = Fixture::new(Form::Outputs);
+fn reports_have_the_profile() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let config = ContextConfig { profiling: true, ..ContextConfig::default() };
     let context = Context::new(&library(&fixture), config).unwrap();
     let call = || context.call("tuned", vec![]).unwrap();
@@ -55,7 +55,7 @@ fn reports_tell_what_was_profiled() {
 
 #[test]
 fn settings_reach_the_library() {
-    let fixture = Fixture::new(Form::Outputs);
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let report = |config| Context::new(&library(&fixture), config).unwrap().report().unwrap();
     let defaults = serde_json::json!({"calls": 0, "debugging": 0, "logging": 0, "cache_file": ""});
     assert_eq!(report(ContextConfig::default()), defaults);
@@ -65,8 +65,8 @@ fn settings_reach_the_library() {
 }
 
 #[test]
-fn libraries_of_the_same_names_do_not_mix() {
-    let fixtures = [Fixture::new(Form::Outputs), Fixture::new(Form::Output)];
+fn libraries_with_the_same_symbols_do_not_mix() {
+    let fixtures = [Fixture::new(OutputStyle::Outputs), Fixture::new(OutputStyle::Output)];
     let contexts = fixtures.each_ref().map(|fixture| Context::new(&library(fixture), ContextConfig::default()).unwrap());
     let arrays = contexts.each_ref().map(|context| context.array(&[1], &[1i64]).unwrap());
     for fixture in &fixtures {

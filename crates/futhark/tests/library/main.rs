@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crate against a library in C with the documented ABI (`tests/fixture`), and against manifests.
+//! The crate against a C library with the documented ABI (`tests/fixture`), and against manifests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../fixture/mod.rs"]

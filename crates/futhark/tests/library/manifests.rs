@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Manifests as compilers of several versions write them, and damaged ones.
+//! Manifests of several compiler versions, and damaged ones.
 
 use futhark::manifest::{Backend, Kind, OpaqueType};
 use futhark::{Manifest, Primitive};
@@ -24,18 +24,18 @@ fn manifests_of_all_versions_are_read() {
 }
 
 #[test]
-fn types_are_told_apart() {
+fn kinds_of_types_are_recognised() {
     let manifest = Manifest::parse(V25).unwrap();
     assert_eq!(manifest.entry_point("parse").unwrap().tuning_params.len(), 2);
     assert!(matches!(manifest.kind("f16"), Some(Kind::Scalar(Primitive::F16))));
     assert!(matches!(manifest.kind("[]u8"), Some(Kind::Array(array)) if (array.rank, array.elemtype) == (1, Primitive::U8)));
     let Some(Kind::Opaque(token)) = manifest.kind("token") else { panic!("no opaque") };
     assert_eq!(token.sum.as_ref().unwrap().variants[1].payload, ["i64", "[]u8"]);
-    // An array of opaque values is one more opaque.
+    // An array of opaque values is another opaque type.
     assert!(matches!(manifest.kind("[]token"), Some(Kind::Opaque(array)) if array.ops.store.is_none()));
     assert_eq!(manifest.kind("[]f32"), None);
     let manifest = Manifest::parse(V27).unwrap();
-    // An array of records is zipped of arrays.
+    // An array of records is zipped from arrays.
     let Some(Kind::Opaque(OpaqueType { record: Some(pairs), .. })) = manifest.kind("[][](i32, i32)") else { panic!("no record") };
     assert_eq!((pairs.rank, pairs.new.as_str()), (2, "futhark_zip_opaque_arr2d_tup2_i32_i32"));
     assert_eq!(pairs.fields.iter().map(|field| field.type_name.as_str()).collect::<Vec<_>>(), ["[][]i32", "[][]i32"]);
@@ -49,7 +49,7 @@ fn damaged_manifests_are_refused_with_the_reason() {
             V21,
             "opencl",
             "wasm",
-            "the back end is wasm, must be c, multicore, ispc, opencl, cuda or hip: others give no C library",
+            "the back end is wasm, must be c, multicore, ispc, opencl, cuda or hip: others have no C library",
         ),
         (V21, "\"backend\"", "\"target\"", "missing field `backend`"),
         (V21, "\"types\": {", "\"typos\": {", "missing field `types`"),
@@ -60,9 +60,9 @@ fn damaged_manifests_are_refused_with_the_reason() {
         (V21, "\"elemtype\": \"f32\"", "\"elemtype\": \"f64\"", "the type []f32 is listed as []f64"),
         (V21, "\"elemtype\": \"f32\"", "\"elemtype\": \"f128\"", "unknown variant `f128`"),
         (V21, "\"kind\": \"array\"", "\"kind\": \"list\"", "unknown variant `list`"),
-        (V21, "_1d *\"", "_1d\"", "the type []f32 is struct futhark_f32_1d in C, which is no pointer"),
-        (V21, "futhark_new_f32_1d", "new f32", "the type []f32 names the C function 'new f32', which is no name of C"),
-        (V21, "futhark_entry_dot", "", "the entry point dot names the C function '', which is no name of C"),
+        (V21, "_1d *\"", "_1d\"", "the type []f32 is struct futhark_f32_1d in C, which is not a pointer"),
+        (V21, "futhark_new_f32_1d", "new f32", "the type []f32 names the C function 'new f32', which is not a C identifier"),
+        (V21, "futhark_entry_dot", "", "the entry point dot names the C function '', which is not a C identifier"),
         (
             V21,
             "\"type\": \"f32\"",
@@ -77,7 +77,7 @@ fn damaged_manifests_are_refused_with_the_reason() {
             "\"type\": \"[]f64\"",
             "the type bodies names the type []f64, which is neither primitive nor listed",
         ),
-        (V22, "0.22.1", "1.0.0", "version 1.0.0 of the compiler is not known; must be 0.x"),
+        (V22, "0.22.1", "1.0.0", "version 1.0.0 of the compiler is unknown; must be 0.x"),
         (V22, "0.22.1", "latest", "the version is latest; must be 0.x"),
         (
             V25,
@@ -85,11 +85,11 @@ fn damaged_manifests_are_refused_with_the_reason() {
             "\"payload\": [\"i63\"",
             "the type token names the type i63, which is neither primitive nor listed",
         ),
-        (V25, "\"[]token\": {", "\"u8\": {", "the type u8 is primitive, and listed as another"),
-        (V25, "\"payload\": [\"i64\"", "\"payload\": [\"token\"", "the type token holds itself"),
+        (V25, "\"[]token\": {", "\"u8\": {", "the type u8 is primitive, but listed as another"),
+        (V25, "\"payload\": [\"i64\"", "\"payload\": [\"token\"", "the type token contains itself"),
         (V27, "2, \"elemtype\": \"(", "0, \"elemtype\": \"(", "an array of records has the rank 0"),
         (V27, "2, \"elemtype\": \"(", "33, \"elemtype\": \"(", "the type [][](i32, i32) has 33 dimensions, more than 32"),
-        (V27, "\"type\": \"[][]i32\"", "\"type\": \"i32\"", "the type [][](i32, i32) is an array, and its field 0 is i32"),
+        (V27, "\"type\": \"[][]i32\"", "\"type\": \"i32\"", "the type [][](i32, i32) is an array, but its field 0 is i32"),
         (
             V27,
             "\"record_array\"",
@@ -107,7 +107,7 @@ fn damaged_manifests_are_refused_with_the_reason() {
     }
 }
 
-/// A manifest of records, each of which holds the next one in `fields` fields. The last holds integers.
+/// A manifest of records, each with `fields` fields of the next type. The last has integers.
 fn chain(records: usize, fields: usize) -> String {
     let record = |index: usize| {
         let of = if index + 1 < records { format!("r{:04}", index + 1) } else { "i32".to_owned() };
@@ -123,20 +123,20 @@ fn chain(records: usize, fields: usize) -> String {
 }
 
 #[test]
-fn types_that_go_too_deep_are_refused() {
+fn types_that_nest_too_deep_are_refused() {
     assert_eq!(Manifest::parse(&chain(32, 1)).unwrap().types.len(), 32);
     for records in [33, 3000] {
         let error = Manifest::parse(&chain(records, 1)).unwrap_err().to_string();
-        assert_eq!(error, "manifest: the type r0000 holds others more than 32 deep");
+        assert_eq!(error, "manifest: the type r0000 nests others more than 32 deep");
     }
 }
 
 #[test]
-fn types_that_hold_too_many_others_are_refused() {
+fn types_with_too_many_parts_are_refused() {
     // 2^12 - 1 parts.
     assert_eq!(Manifest::parse(&chain(11, 2)).unwrap().types.len(), 11);
     for (records, at) in [(12, "r0000"), (27, "r0015")] {
         let error = Manifest::parse(&chain(records, 2)).unwrap_err().to_string();
-        assert_eq!(error, format!("manifest: the type {at} has more than 4096 parts, with those of its parts"));
+        assert_eq!(error, format!("manifest: the type {at} has more than 4096 parts, including nested ones"));
     }
 }

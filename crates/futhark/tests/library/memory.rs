@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tests of values and calls once more, under valgrind. Where it is not installed the test says so and passes.
+//! The tests of values and calls again, under valgrind. Without valgrind the test passes with a
+//! notice.
 
 use std::process::Command;
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Libraries of the back end `multicore`: host memory, and threads of their own.
+//! Libraries of the back end `multicore`: host memory, and their own threads.
 
 use futhark::manifest::Backend;
 use futhark::{Context, ContextConfig, Library, Scalar, Value};
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 
-/// Of the fixture.
+/// Threads of the fixture.
 const THREADS: i64 = 4;
 
 fn context(fixture: &Fixture) -> Context {
@@ -35,7 +35,7 @@ fn the_librarys_threads_share_the_work() {
 }
 
 #[test]
-fn as_many_threads_work_as_are_set() {
+fn the_thread_count_is_set() {
     let fixture = Fixture::multicore();
     let library = context(&fixture).library().clone();
     for (threads, are) in [(1, 1), (3, 3), (0, 1)] {
@@ -45,16 +45,16 @@ fn as_many_threads_work_as_are_set() {
         assert!(matches!(total.as_slice(), [Value::Scalar(Scalar::I64(15))]));
         assert_eq!(fixture.counter("fixture_threads"), are);
     }
-    // Others have none.
-    let sequential = Fixture::new(Form::Outputs);
+    // Other back ends have none.
+    let sequential = Fixture::new(OutputStyle::Outputs);
     // SAFETY: the manifest is the program's.
     let library = unsafe { Library::open(sequential.manifest()) }.unwrap();
     let error = Context::new(&library, ContextConfig { threads: Some(2), ..ContextConfig::default() }).unwrap_err();
-    assert_eq!(error.to_string(), "a library of the back end c has no threads of its own to set");
+    assert_eq!(error.to_string(), "a library of the back end c has no thread count to set");
 }
 
 #[test]
-fn threads_of_ours_and_of_the_librarys_do_not_meet() {
+fn callers_threads_and_library_threads_do_not_clash() {
     let fixture = Fixture::multicore();
     let (one, other) = (context(&fixture), context(&fixture));
     std::thread::scope(|scope| {

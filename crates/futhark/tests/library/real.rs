@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Any library: `FUTHARK_LIB=program.json` names the manifest of one that a compiler has made, with its object beside it.
+//! A compiled library: `FUTHARK_LIB=program.json` names its manifest, with the shared object beside
+//! it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,9 +8,10 @@ use std::process::Command;
 use futhark::manifest::{Kind, OpaqueType};
 use futhark::{Context, ContextConfig, Error, Library, Scalar, Value};
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 
-/// Calls each entry point whose types can be made up, with empty arrays and with small ones. How many were called.
+/// Calls each entry point with empty and small arguments of supported types. Returns the number of
+/// calls.
 fn smoke(library: &Library) -> usize {
     let context = Context::new(library, ContextConfig { profiling: true, ..ContextConfig::default() }).unwrap();
     for name in library.manifest().entry_points.keys() {
@@ -21,7 +23,7 @@ fn smoke(library: &Library) -> usize {
     called
 }
 
-/// The same, once. `refused` hears what programs say of arguments that make no sense to them.
+/// One such round. `refused` gets the program's errors about meaningless arguments.
 fn call_all(context: &Context, refused: impl Fn(&str, Error)) -> usize {
     let mut called = 0;
     for (name, entry) in &context.library().manifest().entry_points {
@@ -40,10 +42,10 @@ fn call_all(context: &Context, refused: impl Fn(&str, Error)) -> usize {
     called
 }
 
-/// What memory grows with every round of calls, if any. One that is not given back does so each time; what others do meanwhile,
-/// and what is kept for later calls, does not.
+/// The kind of memory that grows with every round of calls, if any. A leak grows each time; other
+/// allocations and caches do not.
 fn leak(library: &Library) -> Option<&'static str> {
-    // Without profiling, of which a library keeps the events.
+    // Without profiling, whose events a library keeps.
     let context = Context::new(library, ContextConfig::default()).unwrap();
     let round = || {
         (0..20).for_each(|_| _ = call_all(&context, |_, _| ()));
@@ -51,12 +53,13 @@ fn leak(library: &Library) -> Option<&'static str> {
         memory_in_use(&context)
     };
     let rounds: Vec<[Memory; 3]> = (0..10).map(|_| round()).collect();
-    // What is made once is there after the first.
+    // One-time allocations exist after the first round.
     let grows = |of: &usize| rounds[1..].windows(2).all(|pair| pair[0][*of].1 < pair[1][*of].1);
     (0..3).find(grows).map(|of| rounds[0][of].0)
 }
 
-/// Whether a test of this file has the process, and so the heap, to itself. If not, it is run in a process that it has.
+/// Whether the test runs alone, so that the heap is its own. If not, runs it in a process of its
+/// own.
 fn alone(test: &str) -> bool {
     const ALONE: &str = "FUTHARK_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -70,11 +73,11 @@ fn alone(test: &str) -> bool {
     false
 }
 
-/// Bytes, and what they are.
+/// A kind of memory and its size in bytes.
 type Memory = (&'static str, u64);
 
 fn memory_in_use(context: &Context) -> [Memory; 3] {
-    // The greatest that was in use at once: it grows where values of former calls are still there.
+    // The peak usage: it grows if values of earlier calls are still live.
     let report = context.report().unwrap();
     let spaces = report["memory"].as_object().into_iter().flat_map(|spaces| spaces.values());
     let reported = spaces.filter_map(serde_json::Value::as_u64).sum();
@@ -85,7 +88,7 @@ fn memory_in_use(context: &Context) -> [Memory; 3] {
 
 #[cfg(target_env = "gnu")]
 fn heap() -> u64 {
-    // SAFETY: it reads what malloc counts.
+    // SAFETY: reads malloc's statistics.
     let heap = unsafe { libc::mallinfo2() };
     (heap.uordblks + heap.hblkhd) as u64
 }
@@ -102,7 +105,7 @@ fn made_up(context: &Context, type_name: &str, len: usize) -> Option<Value> {
             let shape = vec![len; array.rank];
             let zeros = vec![0u64; len.pow(u32::try_from(array.rank).ok()?)];
             let bytes = array.elemtype.bytes() * zeros.len();
-            // SAFETY: within the words, of which any byte will do.
+            // SAFETY: within the vector, whose bytes are valid for every element type.
             let bytes = unsafe { std::slice::from_raw_parts(zeros.as_ptr().cast(), bytes) };
             Some(context.array_of_bytes(array.elemtype, &shape, bytes).unwrap().into())
         }
@@ -125,18 +128,18 @@ fn a_library_named_by_the_environment_works() {
         eprintln!("skipped: FUTHARK_LIB names no manifest");
         return;
     };
-    // SAFETY: whoever sets the variable says so.
+    // SAFETY: guaranteed by the setter of the variable.
     let library = unsafe { Library::open(&path) }.unwrap();
     assert!(smoke(&library) > 0, "{}: no entry point could be called", path.display());
-    assert_eq!(leak(&library), None, "{}: it grows with every call", path.display());
+    assert_eq!(leak(&library), None, "{}: this memory grows with every call", path.display());
 }
 
 #[test]
-fn our_own_library_passes_as_any_other() {
-    if !alone("our_own_library_passes_as_any_other") {
+fn the_fixture_passes_too() {
+    if !alone("the_fixture_passes_too") {
         return;
     }
-    for fixture in [Fixture::new(Form::Outputs), Fixture::new(Form::Output), Fixture::multicore()] {
+    for fixture in [Fixture::new(OutputStyle::Outputs), Fixture::new(OutputStyle::Output), Fixture::multicore()] {
         // SAFETY: the manifest is the program's.
         let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
         // All but `merged` and `middle`, twice.
@@ -147,8 +150,8 @@ fn our_own_library_passes_as_any_other() {
 }
 
 #[test]
-fn so_does_one_that_sets_up_a_device_for_itself() {
-    if !alone("so_does_one_that_sets_up_a_device_for_itself") {
+fn an_opencl_library_with_its_own_device_passes_too() {
+    if !alone("an_opencl_library_with_its_own_device_passes_too") {
         return;
     }
     let fixture = Fixture::opencl();
@@ -160,12 +163,12 @@ fn so_does_one_that_sets_up_a_device_for_itself() {
 }
 
 #[test]
-fn what_a_library_does_not_give_back_is_seen() {
-    if !alone("what_a_library_does_not_give_back_is_seen") {
+fn leaks_are_detected() {
+    if !alone("leaks_are_detected") {
         return;
     }
     for (flag, what) in [("-DLEAKS=16", "the heap"), ("-DREPORTS_GROWTH", "the memory that the library reports")] {
-        let fixture = Fixture::with_flags(Form::Outputs, &[flag]);
+        let fixture = Fixture::with_flags(OutputStyle::Outputs, &[flag]);
         // SAFETY: the manifest is the program's.
         let library = unsafe { Library::open(fixture.manifest()) }.unwrap();
         assert_eq!(leak(&library), Some(what));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays and opaque values: there and back, and never freed too early or too late.
+//! Arrays and opaque values: round trips, and frees at the right time.
 
 use futhark::{Array, Context, ContextConfig, Element, Error, Scalar, Value};
 use half::f16;
 
-use crate::fixture::{Fixture, Form};
+use crate::fixture::{Fixture, OutputStyle};
 
 fn context(fixture: &Fixture) -> Context {
     // SAFETY: the manifest is the program's.
@@ -25,8 +25,8 @@ fn check<T: Element + PartialEq + std::fmt::Debug>(context: &Context, values: [T
 }
 
 #[test]
-fn arrays_of_all_types_and_ranks_go_there_and_back() {
-    let fixture = Fixture::new(Form::Outputs);
+fn arrays_of_all_types_and_ranks_round_trip() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     check(&context, [i8::MIN, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, i8::MAX]);
     check(&context, [i16::MIN, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, i16::MAX]);
@@ -45,40 +45,40 @@ fn arrays_of_all_types_and_ranks_go_there_and_back() {
 }
 
 #[test]
-fn bytes_that_are_no_bool_of_rust_become_true() {
-    let fixture = Fixture::new(Form::Outputs);
+fn bytes_other_than_0_and_1_become_true() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let array = context.array_of_bytes(futhark::Primitive::Bool, &[3], &[0, 2, 255]).unwrap();
     assert_eq!(array.to_vec::<bool>().unwrap(), [false, true, true]);
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
-    let fixture = Fixture::new(Form::Outputs);
+fn unfit_memory_is_refused() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let problem = |result: futhark::Result<Array>| result.unwrap_err().to_string();
-    assert_eq!(problem(context.array(&[3], &[1i32, 2])), "8 bytes are not those of i32 with the shape [3]");
-    assert!(problem(context.array(&[usize::MAX, usize::MAX], &[1i32])).contains("are not those of i32"));
+    assert_eq!(problem(context.array(&[3], &[1i32, 2])), "8 bytes do not fit i32 with the shape [3]");
+    assert!(problem(context.array(&[usize::MAX, usize::MAX], &[1i32])).contains("do not fit i32"));
     assert_eq!(problem(context.array(&[1, 1, 1, 1], &[1i32])), "the library has no arrays of type [][][][]i32");
     let bytes = [0u64; 2];
-    // SAFETY: within the words, of which any byte will do.
+    // SAFETY: within the vector, whose bytes are valid for every element type.
     let skewed = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>().add(1), 8) };
     assert_eq!(problem(context.array_of_bytes(futhark::Primitive::I64, &[1], skewed)), "memory is not aligned for i64");
     let array = context.array(&[1], &[1i32]).unwrap();
-    assert_eq!(array.to_vec::<u32>().unwrap_err().to_string(), "an array of i32 is asked for u32");
+    assert_eq!(array.to_vec::<u32>().unwrap_err().to_string(), "an array of i32 is read as u32");
     assert!(array.read(&mut [0; 3]).is_err());
 }
 
 #[test]
-fn records_are_made_and_taken_apart() {
-    let fixture = Fixture::new(Form::Outputs);
+fn records_are_built_and_projected() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let made = context.call("listing", vec![Scalar::I64(3).into()]).unwrap();
     let [Value::Opaque(table)] = made.as_slice() else { panic!("{made:?}") };
     assert_eq!(table.type_name(), "table");
     let fields = table.fields().unwrap();
     let again = context.record("table", &fields).unwrap();
-    // A field outlives what it was taken from, and the reverse.
+    // Fields outlive their record, and the reverse.
     drop((made, fields));
     let fields = again.fields().unwrap();
     drop(again);
@@ -91,8 +91,8 @@ fn records_are_made_and_taken_apart() {
     assert!(matches!(rect.fields().unwrap().as_slice(), [Value::Scalar(Scalar::F64(2.0)), Value::Scalar(Scalar::F64(3.5))]));
     let problem = |result: futhark::Result<futhark::Opaque>| result.unwrap_err().to_string();
     assert_eq!(problem(context.record("rect", &[])), "futhark_new_opaque_rect takes 2 arguments, not 0");
-    assert_eq!(problem(context.record("answer", &[])), "answer is no record");
-    assert_eq!(problem(context.record("circle", &[])), "circle is no opaque type of the library");
+    assert_eq!(problem(context.record("answer", &[])), "answer is not a record");
+    assert_eq!(problem(context.record("circle", &[])), "circle is not an opaque type of the library");
     let area = context.call("area", vec![rect.into()]).unwrap();
     assert!(matches!(area.as_slice(), [Value::Scalar(Scalar::F64(7.0))]));
     drop((context, fields));
@@ -100,8 +100,8 @@ fn records_are_made_and_taken_apart() {
 }
 
 #[test]
-fn arrays_of_records_are_zipped_and_taken_apart() {
-    let fixture = Fixture::new(Form::Output);
+fn arrays_of_records_are_zipped_and_projected() {
+    let fixture = Fixture::new(OutputStyle::Output);
     let context = context(&fixture);
     let keys = context.array(&[2], &[3i64, 4]).unwrap();
     let values = context.array(&[2], &[0.5, 2.0]).unwrap();
@@ -121,8 +121,8 @@ fn arrays_of_records_are_zipped_and_taken_apart() {
 }
 
 #[test]
-fn sums_are_made_and_taken_apart() {
-    let fixture = Fixture::new(Form::Output);
+fn sums_are_constructed_and_destructed() {
+    let fixture = Fixture::new(OutputStyle::Output);
     let context = context(&fixture);
     let classify = |x| {
         let mut made = context.call("classify", vec![Scalar::I64(x).into()]).unwrap();
@@ -142,19 +142,19 @@ fn sums_are_made_and_taken_apart() {
     let none = context.variant("answer", 0, &[]).unwrap();
     assert!(matches!(context.call("describe", vec![none.into()]).unwrap().as_slice(), [Value::Scalar(Scalar::I64(-1))]));
     assert_eq!(context.variant("answer", 2, &[]).unwrap_err().to_string(), "the type answer has 2 variants, not 2");
-    assert_eq!(classify(1).fields().unwrap_err().to_string(), "answer is no record");
+    assert_eq!(classify(1).fields().unwrap_err().to_string(), "answer is not a record");
     drop(context);
     fixture.assert_clean();
 }
 
 #[test]
 fn stored_values_are_restored() {
-    let fixture = Fixture::new(Form::Outputs);
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let rect = context.record("rect", &[Scalar::F64(2.0).into(), Scalar::F64(3.5).into()]).unwrap();
     let bytes = rect.store().unwrap();
     drop(rect);
-    // SAFETY: they are of a value of this type.
+    // SAFETY: the bytes of a value of this type.
     let rect = unsafe { context.restore("rect", &bytes) }.unwrap();
     assert!(matches!(context.call("area", vec![rect.into()]).unwrap().as_slice(), [Value::Scalar(Scalar::F64(7.0))]));
     drop(context);
@@ -162,8 +162,8 @@ fn stored_values_are_restored() {
 }
 
 #[test]
-fn sealed_values_come_back_and_nothing_else_does() {
-    let fixture = Fixture::new(Form::Outputs);
+fn only_sealed_values_are_unsealed() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let rect = context.record("rect", &[Scalar::F64(2.0).into(), Scalar::F64(3.5).into()]).unwrap();
     let sealed = rect.seal().unwrap();
@@ -182,15 +182,15 @@ fn sealed_values_come_back_and_nothing_else_does() {
         (&context, "rect", &sealed[..9]),
     ] {
         let error = context.unseal(of, bytes).unwrap_err();
-        assert_eq!(error.to_string(), format!("these bytes are no value of type {of} that the library gave"));
+        assert_eq!(error.to_string(), format!("these bytes are not a value of type {of} from this library"));
     }
     drop((context, elsewhere));
     fixture.assert_clean();
 }
 
 #[test]
-fn values_keep_their_context() {
-    let fixture = Fixture::new(Form::Outputs);
+fn values_keep_their_context_alive() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let array = context.array(&[2], &[1i64, 2]).unwrap();
     drop(context);
@@ -202,11 +202,11 @@ fn values_keep_their_context() {
 
 #[test]
 fn drop_waits_for_no_other_thread() {
-    let fixture = Fixture::new(Form::Outputs);
+    let fixture = Fixture::new(OutputStyle::Outputs);
     let context = context(&fixture);
     let array = context.array(&[2], &[1i64, 2]).unwrap();
     context.locked(|| {
-        // Were it to wait, it would wait for this thread, which waits for it.
+        // A drop that waits would deadlock: this thread waits for it.
         std::thread::scope(|scope| scope.spawn(|| drop(array)).join().unwrap());
         assert_eq!(fixture.counter("fixture_freed"), 0);
     });
@@ -217,8 +217,8 @@ fn drop_waits_for_no_other_thread() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_told() {
-    let fixture = Fixture::new(Form::Outputs);
+fn out_of_memory_is_reported() {
+    let fixture = Fixture::new(OutputStyle::Outputs);
     // SAFETY: the manifest is the program's.
     let library = unsafe { futhark::Library::open(fixture.manifest()) }.unwrap();
     let config = ContextConfig { tuning: vec![("program.memory".to_owned(), 100)], ..ContextConfig::default() };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arithmetic of integers and floats, bit operations, negation.
 //!
-//! Integer `+ - *` wrap; division and modulo by zero fail, and so does MIN / -1 (MIN % -1 is 0);
-//! shifts take their amount modulo the width. Floats follow IEEE 754.
+//! - Integer `+ - *` wrap.
+//! - Division and modulo by zero fail the row, and so does MIN / -1; MIN % -1 is 0.
+//! - Shifts take their amount modulo the width.
+//! - Floats follow IEEE 754.
 
 use arrow::datatypes::{DataType, i256};
 
@@ -39,7 +41,7 @@ impl RowWriter<'_> {
         let bounds = integer_bounds(op, left, right).filter(|bounds| within(*bounds, ctype));
         let (name, l, r) = (ctype.local(), &left.code, &right.code);
         let (least, _) = ctype.range().unwrap_or((0, 0));
-        // Signed overflow is undefined in C: compute without sign.
+        // Signed overflow is undefined in C, hence unsigned operands.
         let unsigned = if ctype.width() == 8 { "u64" } else { "u32" };
         let mask = ctype.width() * 8 - 1;
         let code = match op {
@@ -60,7 +62,7 @@ impl RowWriter<'_> {
                     failing.push(&overflow);
                 }
                 self.fail_where(&failing, &valid);
-                // Whatever the row holds, the division itself must not trap.
+                // The division must not trap on any row, failing and NULL ones included.
                 let mut trapping = Vec::new();
                 if may_be(right.raw_range(), 0) {
                     trapping.push(zero.as_str());
@@ -91,7 +93,13 @@ impl RowWriter<'_> {
                 self.costly();
                 "rem"
             }
-            _ => return unsupported(format!("{} of {} is not supported on the device", symbol(op), left.data_type)),
+            ArithmeticOp::BitAnd
+            | ArithmeticOp::BitOr
+            | ArithmeticOp::BitXor
+            | ArithmeticOp::ShiftLeft
+            | ArithmeticOp::ShiftRight => {
+                return unsupported(format!("{} of {} is not supported on the device", symbol(op), left.data_type));
+            }
         };
         let valid = self.both_valid(left, right);
         let code = self.local(left.ctype, &format!("{}_{function}({}, {})", left.ctype.name(), left.code, right.code));
@@ -121,12 +129,12 @@ impl RowWriter<'_> {
         Ok(Value { code, bounds: bounds.filter(|bounds| within(*bounds, ctype)), ..value })
     }
 
-    /// Negation that fails for the least value: of decimals and durations.
+    /// Negation of decimals and durations; the least value fails the row.
     fn negate_checked(&mut self, value: &Value) -> Result<Value> {
         let native = CType::native(&value.data_type).ok_or_else(|| Error::Internal("negation of an unknown type".into()))?;
         let (least, most) = value.range().unwrap_or((i128::MIN, i128::MAX));
         let (native_least, _) = native.range().unwrap_or((i128::MIN, i128::MAX));
-        // Narrow decimals widen where the negated least value would not fit.
+        // A decimal in a narrow integer widens if the negated least value exceeds it.
         let ctype = match value.ctype {
             CType::I32 if native != CType::I32 => CType::I64,
             CType::I64 if native.is_wide() && least == i64::MIN as i128 => CType::I128,
@@ -153,21 +161,21 @@ impl RowWriter<'_> {
         Ok(Value { data_type: value.data_type.clone(), ctype, code, valid: value.valid.clone(), bounds })
     }
 
-    /// Records an error where the operation has operands and one of the conditions holds.
+    /// Fails rows that are not NULL where one of the conditions holds.
     pub(super) fn fail_where(&mut self, conditions: &[&str], valid: &Option<String>) {
         if conditions.is_empty() {
             return;
         }
         match (valid, conditions) {
             (Some(valid), _) => self.fail_if(&format!("{valid} & ({})", conditions.join(" | "))),
-            // Twice in brackets a comparison looks like a mistake, to compilers too.
+            // Compilers warn about a comparison in double parentheses.
             (None, [condition]) => self.fail_if(unbracketed(condition)),
             (None, _) => self.fail_if(&conditions.join(" | ")),
         }
     }
 }
 
-/// C without the brackets around all of it.
+/// C without enclosing parentheses.
 fn unbracketed(code: &str) -> &str {
     let Some(inner) = code.strip_prefix('(').and_then(|code| code.strip_suffix(')')) else { return code };
     let mut depth = 0;
@@ -182,7 +190,7 @@ fn unbracketed(code: &str) -> &str {
     inner
 }
 
-/// The operator as users write it.
+/// The operator in SQL.
 pub(super) fn symbol(op: ArithmeticOp) -> &'static str {
     match op {
         ArithmeticOp::Add => "+",
@@ -198,17 +206,17 @@ pub(super) fn symbol(op: ArithmeticOp) -> &'static str {
     }
 }
 
-/// Whether all values between the bounds are of the type.
+/// Whether a type holds all values between bounds.
 pub(super) fn within(bounds: Bounds, ctype: CType) -> bool {
     ctype.range().is_some_and(|(least, most)| least <= bounds.0 && bounds.1 <= most)
 }
 
-/// Whether a value of these bounds may be this one.
+/// Whether bounds include a value.
 pub(super) fn may_be(bounds: Option<Bounds>, value: i128) -> bool {
     bounds.is_none_or(|(least, most)| least <= value && value <= most)
 }
 
-/// Bounds of a result before it wraps.
+/// Bounds of a result before wrapping.
 pub(super) fn integer_bounds(op: ArithmeticOp, left: &Value, right: &Value) -> Option<Bounds> {
     let (l, r) = (left.range()?, right.range()?);
     match op {
@@ -218,7 +226,7 @@ pub(super) fn integer_bounds(op: ArithmeticOp, left: &Value, right: &Value) -> O
             let products = [l.0.checked_mul(r.0)?, l.0.checked_mul(r.1)?, l.1.checked_mul(r.0)?, l.1.checked_mul(r.1)?];
             Some((*products.iter().min()?, *products.iter().max()?))
         }
-        // Neither grows its left operand, and a remainder stays below its divisor.
+        // Neither exceeds the left operand; a remainder is below its divisor.
         ArithmeticOp::Divide | ArithmeticOp::Modulo => {
             let most = l.0.checked_abs()?.max(l.1.checked_abs()?);
             let most = match op {
@@ -228,6 +236,10 @@ pub(super) fn integer_bounds(op: ArithmeticOp, left: &Value, right: &Value) -> O
             let signless = l.0 >= 0 && (op == ArithmeticOp::Modulo || r.0 >= 0);
             Some((if signless { 0 } else { -most }, if op == ArithmeticOp::Modulo && l.1 <= 0 { 0 } else { most }))
         }
-        _ => None,
+        ArithmeticOp::BitAnd
+        | ArithmeticOp::BitOr
+        | ArithmeticOp::BitXor
+        | ArithmeticOp::ShiftLeft
+        | ArithmeticOp::ShiftRight => None,
     }
 }

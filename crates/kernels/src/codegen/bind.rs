@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a batch and literals to the arguments of a launch.
+//! Binding of a batch and literals to the arguments of a launch.
 
 use std::slice;
 
@@ -8,24 +8,24 @@ use device::{Arg, Buffer, Queue};
 
 use super::params::{Constant, LiteralPart, Param, Params, SCRATCH};
 use super::value::CType;
-use super::{letters, zone};
+use super::{case_table, zone};
 use crate::{Error, Result};
 
-/// What [`Params::bind`] needs besides the batch.
+/// Inputs of [`Params::bind`] besides the batch.
 #[derive(Default)]
 pub struct Bindings<'a> {
-    /// What [`Params::upload`] gave.
+    /// Result of [`Params::upload`].
     pub constants: Option<&'a Constants>,
-    /// The error word, where the kernel can fail.
+    /// The error flag of a kernel that can fail.
     pub error: Option<&'a Buffer>,
-    /// For each of [`Params::verdicts`] its bytes.
-    pub verdicts: &'a [Buffer],
-    /// The sink's own parameters, in any order; among them, where [`Params::scratch_bytes`] is not 0,
-    /// a buffer of so many bytes as [`SCRATCH`](super::SCRATCH).
+    /// The tables of [`Params::dictionary_predicates`].
+    pub dictionary_predicates: &'a [Buffer],
+    /// The sink's own parameters, in any order. Where [`Params::scratch_bytes`] is not 0, a buffer
+    /// of that size is among them as [`SCRATCH`](super::SCRATCH).
     pub named: Vec<(&'a str, Arg<'a>)>,
 }
 
-/// What kernels read besides batches.
+/// Constant buffers of a kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Constants {
     literals: Option<Buffer>,
@@ -34,14 +34,15 @@ pub struct Constants {
 }
 
 impl Params {
-    /// Enqueues the upload of string literals and lists, and of what is not on the device yet for other queries too.
+    /// Enqueues the upload of string literals and lists, and of constant tables that the device
+    /// lacks.
     pub fn upload(&self, queue: &Queue) -> Result<Constants> {
         let literals = self.literal_heap().map(|heap| {
             let bytes = bytes::Bytes::from_owner(arrow::buffer::ScalarBuffer::<u8>::from(heap));
             queue.upload(bytes)
         });
         let zones = self.iter().any(|param| *param == Param::Zones).then(|| queue.constant(zone::all()));
-        let cases = self.iter().any(|param| *param == Param::Cases).then(|| queue.constant(letters::all()));
+        let cases = self.iter().any(|param| *param == Param::Cases).then(|| queue.constant(case_table::all()));
         Ok(Constants { literals: literals.transpose()?, zones: zones.transpose()?, cases: cases.transpose()? })
     }
 
@@ -76,7 +77,10 @@ impl Params {
                 let literals = constants.and_then(|constants| constants.literals.as_ref());
                 Arg::Buffer(literals.ok_or_else(|| unbound("literals"))?)
             }
-            Param::Verdicts { index } => Arg::Buffer(bindings.verdicts.get(*index).ok_or_else(|| unbound("verdicts"))?),
+            Param::DictionaryPredicate { index } => {
+                let table = bindings.dictionary_predicates.get(*index);
+                Arg::Buffer(table.ok_or_else(|| unbound("a dictionary predicate"))?)
+            }
             Param::Zones => {
                 let zones = constants.and_then(|constants| constants.zones.as_ref());
                 Arg::Buffer(zones.ok_or_else(|| unbound("time zones"))?)
@@ -86,7 +90,7 @@ impl Params {
                 Arg::Buffer(cases.ok_or_else(|| unbound("the cases of characters"))?)
             }
             Param::Scratch => named(bindings, SCRATCH)?,
-            Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error word"))?),
+            Param::Error => Arg::Buffer(bindings.error.ok_or_else(|| unbound("the error flag"))?),
             Param::Named(name) => named(bindings, name)?,
         })
     }
@@ -117,8 +121,8 @@ impl Params {
 }
 
 fn named<'a>(bindings: &mut Bindings<'a>, name: &str) -> Result<Arg<'a>> {
-    let place = bindings.named.iter().position(|(known, _)| *known == name).ok_or_else(|| unbound(name))?;
-    Ok(bindings.named.swap_remove(place).1)
+    let index = bindings.named.iter().position(|(known, _)| *known == name).ok_or_else(|| unbound(name))?;
+    Ok(bindings.named.swap_remove(index).1)
 }
 
 fn data(column: &DeviceColumn, buffer: usize) -> Result<Arg<'_>> {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `CASE` and `COALESCE`: values by condition.
+//! `CASE` and `COALESCE`.
 
 use arrow::datatypes::DataType;
 
-use super::compose::composes;
+use super::call::composes;
 use super::row::{RowWriter, Scope, unsupported};
 use super::value::{CType, Value};
 use crate::expr::{Expr, value_type};
@@ -22,44 +22,44 @@ impl RowWriter<'_> {
                 None => null(data_type),
             };
         };
-        let text = branches.iter().any(|(_, value)| composes(value)) || otherwise.is_some_and(composes);
+        let composed = branches.iter().any(|(_, value)| composes(value)) || otherwise.is_some_and(composes);
         let condition = self.boolean(condition)?.is_true();
-        let then = self.detached_from(Scope::read_behind(text), |writer| {
+        let then = self.detached_from(Scope::hoisting(composed), |writer| {
             let value = writer.branch(value)?;
             retype(value, data_type)
         })?;
-        let other = self.detached_from(Scope::read_behind(text), |writer| writer.case(rest, otherwise, data_type))?;
-        Ok(if text { self.choose_text(&condition, then, other) } else { self.choose(&condition, then, other) })
+        let other = self.detached_from(Scope::hoisting(composed), |writer| writer.case(rest, otherwise, data_type))?;
+        Ok(if composed { self.choose_composed(&condition, then, other) } else { self.choose(&condition, then, other) })
     }
 
-    /// A value that is one of several: new text, too.
+    /// The value of a branch, which may be a composed string.
     fn branch(&mut self, expr: &Expr) -> Result<Value> {
-        if composes(expr) { self.result(expr) } else { self.eval(expr) }
+        if composes(expr) { self.eval_output(expr) } else { self.eval(expr) }
     }
 
     pub(super) fn coalesce(&mut self, operands: &[Expr]) -> Result<Value> {
         let Some((first, rest)) = operands.split_first() else {
             return Err(Error::Internal("COALESCE of nothing".into()));
         };
-        let text = operands.iter().any(composes);
+        let composed = operands.iter().any(composes);
         let first = self.branch(first)?;
         match &first.valid {
             Some(valid) if !rest.is_empty() => {
                 let valid = valid.clone();
-                let other = self.detached_from(Scope::read_behind(text), |writer| writer.coalesce(rest))?;
+                let other = self.detached_from(Scope::hoisting(composed), |writer| writer.coalesce(rest))?;
                 let data_type =
                     if first.data_type == DataType::Null { other.1.data_type.clone() } else { first.data_type.clone() };
                 let first = retype(first, &data_type)?;
                 let other = (other.0, retype(other.1, &data_type)?);
                 let first = (Scope::default(), Value { valid: None, ..first });
-                Ok(if text { self.choose_text(&valid, first, other) } else { self.choose(&valid, first, other) })
+                Ok(if composed { self.choose_composed(&valid, first, other) } else { self.choose(&valid, first, other) })
             }
             _ => Ok(first),
         }
     }
 
-    /// The first value where the condition holds, else the other: by selects where both blocks are
-    /// cheap, else by `if`.
+    /// The first value where the condition holds, else the other: a select if both blocks are
+    /// cheap, else a branch.
     fn choose(&mut self, condition: &str, then: (Scope, Value), other: (Scope, Value)) -> Value {
         let ((then_scope, then), (other_scope, other)) = (then, other);
         let ctype = wider(then.ctype, other.ctype);
@@ -96,19 +96,19 @@ impl RowWriter<'_> {
         Value { data_type, ctype, code, valid, bounds }
     }
 
-    /// The first text where the condition holds, else the other, of which one or both are calls that append: so is the result,
-    /// which reads what the blocks have computed.
-    fn choose_text(&mut self, condition: &str, then: (Scope, Value), other: (Scope, Value)) -> Value {
+    /// [`choose`](Self::choose) with a composed string on a side or both. The result is composed as
+    /// well and reads locals of the blocks.
+    fn choose_composed(&mut self, condition: &str, then: (Scope, Value), other: (Scope, Value)) -> Value {
         let ((then_scope, then), (other_scope, other)) = (then, other);
         let before = self.fresh();
         self.declare(&format!("u64 {before} = 0;"));
-        for declaration in then_scope.declared().iter().chain(other_scope.declared()) {
+        for declaration in then_scope.hoisted().iter().chain(other_scope.hoisted()) {
             self.declare(declaration);
         }
         let condition = self.flag(condition);
         let valid = (then.valid.is_some() || other.valid.is_some()).then(|| self.flag("0"));
         let assign = |value: &Value| valid.as_ref().map(|valid| format!("{valid} = {};", value.valid_code())).unwrap_or_default();
-        self.params.need(Section::Text);
+        self.params.need(Section::Append);
         self.costly();
         self.push(&format!("if ({condition}) {{"));
         self.append(&then_scope);
@@ -118,14 +118,14 @@ impl RowWriter<'_> {
         self.push_inner(&assign(&other));
         self.push("}");
         let appends = |value: &Value| match value.ctype {
-            CType::Text => value.code.replace('@', &before),
-            CType::Str => format!("text_of(#, {before}, {})", value.code),
-            // A NULL of any type.
-            _ => format!("text_of(#, {before}, {})", CType::Str.zero()),
+            CType::ComposedString => value.code.replace('@', &before),
+            CType::Str => format!("append_str(#, {before}, {})", value.code),
+            // An untyped NULL.
+            _ => format!("append_str(#, {before}, {})", CType::Str.zero()),
         };
-        // What comes before stands there once: it may be long.
+        // `@` occurs once in the result, because it may be a long expression.
         let code = format!("({before} = @, {condition} ? {} : {})", appends(&then), appends(&other));
-        Value { data_type: then.data_type.clone(), ctype: CType::Text, code, valid, bounds: None }
+        Value { data_type: then.data_type.clone(), ctype: CType::ComposedString, code, valid, bounds: None }
     }
 }
 
@@ -133,7 +133,7 @@ fn widened(value: &Value, ctype: CType) -> String {
     if value.is_null() { ctype.zero().into() } else { value.to_ctype(ctype) }
 }
 
-/// The C type that holds values of both; narrow decimals meet wide ones.
+/// The C type that holds values of both; decimals of one type differ in width.
 fn wider(left: CType, right: CType) -> CType {
     if left.width() >= right.width() { left } else { right }
 }
@@ -145,13 +145,13 @@ fn null(data_type: &DataType) -> Result<Value> {
     }
 }
 
-/// An untyped NULL takes the type of its place; anything else must have it.
+/// The value in the type of the `CASE`: untyped NULLs are retyped, other types are refused.
 fn retype(value: Value, data_type: &DataType) -> Result<Value> {
     if value.data_type == DataType::Null {
         return null(data_type);
     }
-    let text = CType::native(data_type) == Some(CType::Str) && matches!(value.ctype, CType::Str | CType::Text);
-    if value.data_type == *data_type || text {
+    let string = CType::native(data_type) == Some(CType::Str) && matches!(value.ctype, CType::Str | CType::ComposedString);
+    if value.data_type == *data_type || string {
         return Ok(Value { data_type: data_type.clone(), ..value });
     }
     unsupported(format!("a branch of type {} in a CASE of type {data_type} is not supported on the device", value.data_type))

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Comparisons, `IN`, and three-valued logic.
 //!
-//! Floats. Arrow compares in IEEE 754's totalOrder (arrow-ord's `cmp::lt` and friends, through
-//! `ArrowNativeTypeOp::compare`), where -0.0 is below 0.0. DataFusion folds -0.0 to 0.0 in both
-//! operands first (`apply_cmp` in its `datum.rs` calls `normalize_float_zero`), and keeps the bits of
-//! NaNs: equality is equality of bits, a NaN with the sign bit lies below -inf. `IN` over constants
-//! compares bits *without* that folding (`OrderedFloat64` in its `in_list/primitive_filter.rs`), so
-//! `-0.0 IN (0.0)` is false; we answer likewise. Nor does it fold where it calls Arrow's `eq` itself (simple
-//! `CASE`, `NULLIF`, `IN` over computed members) or where the floats are a dictionary's: there operands are
-//! integers in totalOrder already ([`Expr::TotalOrder`]).
+//! Floats compare as in DataFusion:
+//! - Arrow compares in IEEE 754's totalOrder (`ArrowNativeTypeOp::compare`), where -0.0 is below
+//!   0.0.
+//! - DataFusion first folds -0.0 to 0.0 in both operands (`normalize_float_zero` in its
+//!   `datum.rs`).
+//! - NaNs keep their bits: equality compares bits, and a NaN with the sign bit lies below -inf.
+//! - `IN` over constants compares bits without folding (`OrderedFloat64` in its
+//!   `in_list/primitive_filter.rs`), so `-0.0 IN (0.0)` is false.
+//! - Simple `CASE`, `NULLIF`, `IN` over computed members, and floats of a dictionary are not folded
+//!   either. The planner passes those operands as integers in totalOrder ([`Expr::TotalOrder`]).
 
 use arrow::datatypes::DataType;
 
-use super::compose::is_concatenation;
+use super::concatenation::is_concatenation;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
 use crate::expr::{CompareOp, Expr, Literal, LiteralValue};
 use crate::prelude::Section;
 
-/// Lists up to this long are compared with each value in turn, without a loop.
+/// Longest `IN` list that is compared without a loop.
 const UNROLLED_LIST: usize = 4;
 
 impl RowWriter<'_> {
@@ -27,13 +29,13 @@ impl RowWriter<'_> {
         if let (CompareOp::Eq | CompareOp::NotEq, Expr::Column(column), Expr::Literal(literal))
         | (CompareOp::Eq | CompareOp::NotEq, Expr::Literal(literal), Expr::Column(column)) = (op, left, right)
             && let LiteralValue::Bytes(bytes) = &literal.value
-            && let Some((same, valid)) = self.is_text(*column, bytes)?
+            && let Some((same, valid)) = self.equals_view(*column, bytes)?
         {
             let code = if op == CompareOp::Eq { same } else { self.flag(&format!("!{same}")) };
             return Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None });
         }
         if is_concatenation(left) || is_concatenation(right) {
-            let [left, right] = self.compared_pieces(left, right)?;
+            let [left, right] = self.compare_concatenations(left, right)?;
             return self.compare_values(op, &left, &right);
         }
         let (left, right) = (self.eval(left)?, self.eval(right)?);
@@ -70,7 +72,7 @@ impl RowWriter<'_> {
         Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid: None, bounds: None })
     }
 
-    /// C, 0 or 1, for two values that are both there.
+    /// C, 0 or 1: the comparison of two values that are not NULL.
     fn comparison(&mut self, op: CompareOp, left: &Value, right: &Value) -> String {
         let sign = match op {
             CompareOp::Eq | CompareOp::IsNotDistinctFrom => "==",
@@ -82,12 +84,12 @@ impl RowWriter<'_> {
         };
         let equality = matches!(sign, "==" | "!=");
         if !equality && matches!(left.data_type, DataType::Interval(_)) {
-            let (left, right) = (self.in_order(left), self.in_order(right));
+            let (left, right) = (self.interval_sort_key(left), self.interval_sort_key(right));
             return self.comparison(op, &left, &right);
         }
         match (left.ctype, right.ctype) {
             (CType::Str, _) => {
-                // A loop over bytes; where a value is NULL its bytes may not be there.
+                // A loop over bytes; the bytes of a NULL may be inaccessible.
                 self.costly();
                 let (l, r) = (&left.code, &right.code);
                 match sign {
@@ -151,7 +153,7 @@ impl RowWriter<'_> {
                 (self.found(&value, &literals)?, value.valid)
             }
         };
-        // A NULL in the list makes "not found" unknown.
+        // With a NULL in the list, "not found" is NULL.
         let valid = match (&valid, has_null) {
             (valid, false) => valid.clone(),
             (None, true) => Some(found.clone()),
@@ -161,7 +163,8 @@ impl RowWriter<'_> {
         Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
     }
 
-    /// A flag: whether the view, if there is one, is of one of a few literals; its validity. `None`: the value must be looked at.
+    /// A flag and its validity: whether a column's view equals one of a few literals. `None` for
+    /// columns without views and for long lists.
     fn found_view(&mut self, expr: &Expr, literals: &[&Literal]) -> Result<Option<(String, Option<String>)>> {
         let Expr::Column(column) = expr else { return Ok(None) };
         if literals.is_empty() || literals.len() > UNROLLED_LIST {
@@ -170,7 +173,7 @@ impl RowWriter<'_> {
         let (mut same, mut valid) = (Vec::with_capacity(literals.len()), None);
         for literal in literals {
             let LiteralValue::Bytes(bytes) = &literal.value else { return Ok(None) };
-            let Some((code, of_column)) = self.is_text(*column, bytes)? else { return Ok(None) };
+            let Some((code, of_column)) = self.equals_view(*column, bytes)? else { return Ok(None) };
             same.push(code);
             valid = of_column;
         }
@@ -178,7 +181,7 @@ impl RowWriter<'_> {
         Ok(Some((found, valid)))
     }
 
-    /// A flag: whether the value, if there is one, equals one of the literals.
+    /// A flag: whether a value that is not NULL equals one of the literals.
     fn found(&mut self, value: &Value, literals: &[&Literal]) -> Result<String> {
         if literals.is_empty() {
             return Ok("0".into());
@@ -199,7 +202,7 @@ impl RowWriter<'_> {
         for literal in literals {
             same_type(&value.data_type, &literal.data_type)?;
         }
-        // Decimals of narrow carriers look for themselves among the wide ones.
+        // Literals of a decimal type have its native width, whatever the carrier of the value.
         let ctype = CType::native(&value.data_type).unwrap_or(value.ctype);
         let (values, len) = self.params.list(ctype, literals)?;
         let code = match ctype {
@@ -231,7 +234,7 @@ impl RowWriter<'_> {
 
     pub(super) fn is_null(&mut self, operand: &Expr) -> Result<Value> {
         let is_list = matches!(operand, Expr::Column(column) if self.is_list(*column));
-        let value = if is_list { self.result(operand)? } else { self.eval(operand)? };
+        let value = if is_list { self.eval_output(operand)? } else { self.eval(operand)? };
         let code = match &value.valid {
             None => "0".into(),
             Some(_) if value.is_null() => "1".into(),
@@ -253,8 +256,8 @@ impl RowWriter<'_> {
 
     /// `AND` (`all`) or `OR` of operands.
     ///
-    /// Cheap operands are computed for every row, without branches; the others only for rows that
-    /// the cheap ones leave undecided. So an error in an operand counts only where its value could.
+    /// Cheap operands are computed for every row, without branches. Costly ones are computed for
+    /// rows that the others leave undecided, so that their errors count only there.
     pub(super) fn connect(&mut self, operands: &[Expr], all: bool) -> Result<Value> {
         let (mut cheap, mut costly) = (Vec::new(), Vec::new());
         for operand in operands {
@@ -267,14 +270,14 @@ impl RowWriter<'_> {
                 false => costly.push((scope, value)),
             }
         }
-        // The first costly operand needs no guard if nothing cheap stands before it.
+        // Without cheap operands, the first costly one needs no guard.
         if cheap.is_empty() && !costly.is_empty() {
             let (scope, value) = costly.remove(0);
             self.splice(scope);
             cheap.push(value);
         }
         let nullable = cheap.iter().chain(costly.iter().map(|(_, value)| value)).any(|value| value.valid.is_some());
-        // Of AND: whether all are true, whether one is false. Of OR the other way round.
+        // For AND, `every`: all are true, `one`: one is false. For OR, with true and false swapped.
         let settled = |value: &Value| if all { value.is_false() } else { value.is_true() };
         let neutral = |value: &Value| if all { value.is_true() } else { value.is_false() };
         let join = |parts: Vec<String>, sign: &str| parts.join(sign);
@@ -284,10 +287,9 @@ impl RowWriter<'_> {
             false => None,
         };
         for (scope, value) in &costly {
-            let mut scope_text = String::new();
-            scope_text.push_str(&format!("{every} &= {};", neutral(value)));
+            let mut update = format!("{every} &= {};", neutral(value));
             if let Some(one) = &one {
-                scope_text.push_str(&format!("\n{one} |= {};", settled(value)));
+                update.push_str(&format!("\n{one} |= {};", settled(value)));
             }
             let open = match &one {
                 Some(one) => format!("!{one}"),
@@ -296,11 +298,10 @@ impl RowWriter<'_> {
             self.costly();
             self.push(&format!("if ({open}) {{"));
             self.append(scope);
-            self.push_inner(&scope_text);
+            self.push_inner(&update);
             self.push("}");
         }
-        // Where the operand that settles is skipped, `every` is 0 already: the settling one was not
-        // neutral.
+        // Rows that skip an operand have `every` = 0 already.
         let valid = one.as_ref().map(|one| self.flag(&format!("{every} | {one}")));
         let code = if all { every } else { self.flag(&one.clone().unwrap_or(format!("!{every}"))) };
         Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
@@ -321,7 +322,7 @@ fn comparable(left: &Value, right: &Value) -> Result<()> {
     same_type(&left.data_type, &right.data_type)
 }
 
-/// Whether values of two logical types may be compared as they are.
+/// Checks that values of two logical types compare without a cast.
 pub(super) fn same_type(left: &DataType, right: &DataType) -> Result<()> {
     use DataType::*;
     let same = match (left, right) {

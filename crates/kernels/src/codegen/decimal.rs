@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Arithmetic of decimals, by arrow-arith's rules (`decimal_op` in its `numeric.rs`).
 //!
-//! `+ - %` bring both operands to the larger scale, `/` raises the dividend by 10^(result scale -
-//! s1 + s2); every multiplication and the operation itself fail where they leave the type's integer
-//! (i32, i64, i128, i256), and nothing looks at the precision. Where bounds prove that nothing can leave,
-//! nothing is checked, and where they prove that 64 bits are enough, 64 bits compute. 256 bits compute only where bounds do not prove that 128 are enough.
+//! - `+ - %` bring both operands to the larger scale. `/` raises the dividend by
+//!   10^(result scale - s1 + s2).
+//! - Every multiplication and the operation itself fail where they exceed the type's integer (i32,
+//!   i64, i128, i256). The precision is not checked.
+//! - Bounds that exclude an overflow save its check.
+//! - The computation takes 64, 128 or 256 bits: the least that bounds prove sufficient.
 
 use arrow::datatypes::{DataType, i256};
 
@@ -37,7 +39,7 @@ impl RowWriter<'_> {
             return refuse();
         }
         let (s1, s2, scale) = (i32::from(s1), i32::from(s2), i32::from(scale));
-        // The powers of ten that the operands are multiplied with.
+        // Powers of ten that scale the operands.
         let (expected, up_left, up_right) = match op {
             ArithmeticOp::Add | ArithmeticOp::Subtract | ArithmeticOp::Modulo => {
                 let scale = s1.max(s2);
@@ -45,22 +47,21 @@ impl RowWriter<'_> {
             }
             ArithmeticOp::Multiply => (s1 + s2, 0, 0),
             ArithmeticOp::Divide => {
-                let most = match native {
-                    CType::I32 => 9,
-                    CType::I64 => 18,
-                    CType::I128 => 38,
-                    _ => 76,
-                };
+                let most = i32::from(most_digits(native));
                 let scale = (s1 + 4).min(most);
                 let up = scale - s1 + s2;
                 (scale, up.max(0), (-up).max(0))
             }
-            _ => return refuse(),
+            ArithmeticOp::BitAnd
+            | ArithmeticOp::BitOr
+            | ArithmeticOp::BitXor
+            | ArithmeticOp::ShiftLeft
+            | ArithmeticOp::ShiftRight => return refuse(),
         };
         if expected != scale {
             return refuse();
         }
-        // Beside a NULL nothing overflows.
+        // A NULL operand excludes overflow.
         let valid = self.both_valid(left, right);
         let [left, right] = [left, right].map(|value| Value { valid: valid.clone(), ..value.clone() });
         let left = self.scaled_up(&left, up_left, native)?;
@@ -81,13 +82,13 @@ impl RowWriter<'_> {
             (Some(factor), _) if within((factor, factor), native) => constant_value(&value.data_type, factor),
             (_, Some(factor)) if native == CType::I256 => wide_constant(&value.data_type, factor),
             _ => {
-                return unsupported(format!("10^{power}, the scale that {} is raised by, has no place in it", value.data_type));
+                return unsupported(format!("10^{power}, the factor that scales {}, exceeds the type", value.data_type));
             }
         };
         Ok(self.checked(ArithmeticOp::Multiply, value, &factor, native))
     }
 
-    /// `+ - *` that fail where the result leaves the native type.
+    /// `+ - *`; a result beyond the native type fails the row.
     pub(super) fn checked(&mut self, op: ArithmeticOp, left: &Value, right: &Value, native: CType) -> Value {
         let valid = self.both_valid(left, right);
         let bounds = integer_bounds(op, left, right);
@@ -125,7 +126,7 @@ impl RowWriter<'_> {
         self.in_native(Value { data_type: left.data_type.clone(), ctype, code, valid, bounds }, native)
     }
 
-    /// `/` and `%`, truncating; fail for a divisor of 0 and for the least value by -1.
+    /// Truncating `/` and `%`; a divisor of 0 and the least value by -1 fail the row.
     fn divided(&mut self, op: ArithmeticOp, left: &Value, right: &Value, native: CType) -> Value {
         let valid = self.both_valid(left, right);
         let small = !left.ctype.is_wide() && !right.ctype.is_wide();
@@ -154,7 +155,7 @@ impl RowWriter<'_> {
         }
         let failing: Vec<&str> = failing.iter().map(String::as_str).collect();
         self.fail_where(&failing, &valid);
-        // Whatever the row holds, the division itself must not trap.
+        // The division must not trap on any row, failing and NULL ones included.
         let mut trapping = Vec::new();
         if may_be(right.raw_range(), 0) {
             trapping.push(zero);
@@ -188,11 +189,11 @@ impl RowWriter<'_> {
         }
     }
 
-    /// Fails where a value lies outside the native type, and gives it a type in which it lies.
+    /// Fails rows outside the native type, and converts the value to a type that holds the rest.
     fn in_native(&mut self, value: Value, native: CType) -> Value {
         let proven = value.bounds.is_some_and(|bounds| within(bounds, native));
         let ctype = match native {
-            // Results that 64 bits hold stay there.
+            // Results of 64 bits stay in 64 bits.
             CType::I128 | CType::I256 => value.ctype,
             narrow => narrow,
         };
@@ -227,28 +228,38 @@ pub(super) fn precision_scale(data_type: &DataType) -> Option<(u8, i8)> {
     }
 }
 
-/// 10 to the power, where i128 holds it.
+/// Greatest precision of a decimal with this integer type.
+pub(super) const fn most_digits(native: CType) -> u8 {
+    match native {
+        CType::I32 => 9,
+        CType::I64 => 18,
+        CType::I128 => 38,
+        _ => 76,
+    }
+}
+
+/// 10 to the power, if i128 holds it.
 pub(super) fn power_of_ten(power: i32) -> Option<i128> {
     10i128.checked_pow(u32::try_from(power).ok()?)
 }
 
-/// 10 to the power, where i256 holds it.
+/// 10 to the power, if i256 holds it.
 pub(super) fn wide_power_of_ten(power: i32) -> Option<i256> {
     i256::from_i128(10).checked_pow(u32::try_from(power).ok()?)
 }
 
-/// A constant of the text itself, of 256 bits.
+/// A constant of 256 bits in the kernel source.
 fn wide_constant(data_type: &DataType, value: i256) -> Value {
     Value { data_type: data_type.clone(), ctype: CType::I256, code: wide_literal(value), valid: None, bounds: None }
 }
 
-/// A constant of the text itself.
+/// A constant in the kernel source.
 pub(super) fn constant_value(data_type: &DataType, value: i128) -> Value {
     let ctype = if within((value, value), CType::I64) { CType::I64 } else { CType::I128 };
     Value { data_type: data_type.clone(), ctype, code: literal(ctype, value), valid: None, bounds: Some((value, value)) }
 }
 
-/// The type of a decimal's integer.
+/// Integer type of a decimal.
 pub(super) fn native(data_type: &DataType) -> Result<CType> {
-    CType::native(data_type).ok_or_else(|| Error::Internal(format!("{data_type} is no decimal of a device")))
+    CType::native(data_type).ok_or_else(|| Error::Internal(format!("{data_type} has no C type")))
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `LIKE` and `ILIKE`, with arrow-string's meaning: a backslash makes the next character an ordinary one, at the end it is one
-//! itself.
+//! `LIKE` and `ILIKE`, with arrow-string's meaning: a backslash escapes the next character; at the
+//! end of the pattern it is an ordinary character.
 //!
-//! A constant pattern of `LIKE` that is a prefix, a suffix or an infix gets a search of its own. Which of these it is, is part of the
-//! kernel; the text is an argument.
+//! A constant pattern of `LIKE` that is a prefix, a suffix or an infix gets a specialized search.
+//! The kind of search is part of the kernel; the searched string is an argument.
 
 use arrow::datatypes::DataType;
 
-use super::compose::is_concatenation;
+use super::concatenation::is_concatenation;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
@@ -15,9 +15,9 @@ use crate::expr::{Expr, Literal, LiteralValue};
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    pub(super) fn like(&mut self, text: &Expr, pattern: &Expr, ignores_case: bool) -> Result<Value> {
-        if is_concatenation(text) && !ignores_case {
-            return self.pieces_like(text, pattern);
+    pub(super) fn like(&mut self, string: &Expr, pattern: &Expr, ignores_case: bool) -> Result<Value> {
+        if is_concatenation(string) && !ignores_case {
+            return self.like_concatenation(string, pattern);
         }
         let (search, pattern) = match pattern {
             Expr::Literal(Literal { data_type, value: LiteralValue::Bytes(bytes) }) if !ignores_case => {
@@ -27,31 +27,31 @@ impl RowWriter<'_> {
             }
             other => ("str_like", other.clone()),
         };
-        let (text, pattern) = (self.eval(text)?, self.eval(&pattern)?);
-        if text.is_null() || pattern.is_null() {
+        let (string, pattern) = (self.eval(string)?, self.eval(&pattern)?);
+        if string.is_null() || pattern.is_null() {
             return Ok(Value::null(DataType::Boolean, CType::Bool));
         }
-        for value in [&text, &pattern] {
+        for value in [&string, &pattern] {
             if !matches!(value.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
                 return unsupported(format!("LIKE of {} is not supported on the device", value.data_type));
             }
         }
         self.costly();
-        let valid = self.both_valid(&text, &pattern);
+        let valid = self.both_valid(&string, &pattern);
         let call = if ignores_case {
             self.params.need(Section::Ilike);
-            format!("str_ilike({}, {}, {})", text.code, pattern.code, self.params.cases())
+            format!("str_ilike({}, {}, {})", string.code, pattern.code, self.params.cases())
         } else {
             self.params.need(Section::Like);
-            format!("{search}({}, {})", text.code, pattern.code)
+            format!("{search}({}, {})", string.code, pattern.code)
         };
-        // Below a NULL there may be no bytes.
+        // The bytes of a NULL may be inaccessible.
         let code = self.flag(&valid.as_ref().map_or(call.clone(), |valid| format!("{valid} ? {call} : 0")));
         Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
     }
 }
 
-/// The function that answers for a pattern, and what it looks for.
+/// The C function of a pattern, and the string that it searches for.
 fn search(pattern: &[u8]) -> (&'static str, &[u8]) {
     let is_plain = |bytes: &[u8]| !bytes.iter().any(|byte| matches!(byte, b'%' | b'_' | b'\\'));
     match pattern {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_get_the_search_that_fits() {
+    fn constant_patterns_choose_the_search() {
         let searches = [
             ("", "str_eq", ""),
             ("a", "str_eq", "a"),

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists as keys: bytes that differ where the lists do and order as they do, for those who compare, hash and sort text.
+//! Lists as keys: a row format whose bytes compare as the lists do, so that strings' comparisons,
+//! hashes and sorts work on lists.
 //!
-//! Before each element stands a byte that tells whether it is NULL, behind the last one a zero. An element's own bytes are its
-//! integers with the highest byte first, or its text with an end that no text has.
+//! - A byte before each element says whether it is NULL; a zero ends the list.
+//! - Integers are big-endian.
+//! - Strings are escaped and end with a terminator that no string contains.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -17,9 +19,9 @@ use crate::prelude::Section;
 use crate::{Error, Result};
 
 impl RowWriter<'_> {
-    /// The bytes of a column's list; `nulls_first`: whether a NULL among its elements comes before what else could stand there.
+    /// The key of a column's list; `nulls_first`: NULL elements sort before all others.
     pub(super) fn list_key(&mut self, column: usize, nulls_first: bool, data_type: &DataType) -> Result<Value> {
-        let word = self.list_word(column)?;
+        let view = self.list_view(column)?;
         let types = match self.types.get(column).map(|ty| &ty.layout) {
             Some(Layout::List(elements)) if self.is_at_its_row(column) => [elements.as_ref().clone()],
             _ => return unsupported("a key of such a column of lists is not supported on the device"),
@@ -38,17 +40,17 @@ impl RowWriter<'_> {
         let declared: String = params.declaration();
         let comma = if declared.is_empty() { "" } else { ", " };
         let function = format!(
-            "(G u8 *to, u64 n, u64 word{comma}{declared}) {{
-  u64 at = word & 0xffffffffu, end = at + (word >> 32);
+            "(G u8 *to, u64 n, u64 view{comma}{declared}) {{
+  u64 at = view & 0xffffffffu, end = at + (view >> 32);
   for (; at < end; ++at) {{
-{loads}    n = text_byte(to, n, {valid} ? 2 : {null});
+{loads}    n = append_byte(to, n, {valid} ? 2 : {null});
     if ({valid}) n = {known};
   }}
-  return text_byte(to, n, 0);
+  return append_byte(to, n, 0);
 }}
 "
         );
-        // Two of one name are the same.
+        // The name is a hash of the source, so that equal functions are declared once.
         let mut hasher = DefaultHasher::new();
         function.hash(&mut hasher);
         let name = format!("list_key_{:016x}", hasher.finish());
@@ -56,14 +58,14 @@ impl RowWriter<'_> {
         self.params.function(format!("COLD_FN u64 {name}{function}"));
         self.params.need(Section::ListKey);
         self.costly();
-        let code = format!("{name}(#, @, {}{arguments})", word.code);
-        Ok(Value { data_type: data_type.clone(), ctype: CType::Text, code, valid: word.valid, bounds: None })
+        let code = format!("{name}(#, @, {}{arguments})", view.code);
+        Ok(Value { data_type: data_type.clone(), ctype: CType::ComposedString, code, valid: view.valid, bounds: None })
     }
 
-    /// C that appends an element, which is not NULL, and gives the bytes' number.
+    /// C that appends an element that is not NULL; its value is the new length.
     fn element_key(&mut self, element: &Value) -> Result<String> {
         let element = match element.data_type {
-            DataType::Interval(_) => self.in_order(element),
+            DataType::Interval(_) => self.interval_sort_key(element),
             _ => element.clone(),
         };
         let Some(ctype) = CType::native(&element.data_type) else {
@@ -75,19 +77,19 @@ impl RowWriter<'_> {
             true => format!("{word} ^ (u64)1 << {}", 8 * bytes - 1),
             false => word,
         };
-        // Of several words the highest is first, and has the sign.
+        // Big-endian words; the sign is in the first one.
         let words = |words: Vec<String>| {
             let mut words = words.into_iter().rev();
             let first = words.next().map(|word| sign(word, 8)).into_iter();
-            first.chain(words).fold("n".to_string(), |n, word| format!("key_word(to, {n}, {word}, 8)"))
+            first.chain(words).fold("n".to_string(), |n, word| format!("key_integer(to, {n}, {word}, 8)"))
         };
         Ok(match ctype {
-            CType::Str => format!("key_text(to, n, {code})"),
+            CType::Str => format!("key_string(to, n, {code})"),
             CType::I128 => words(vec![format!("{code}.lo"), format!("{code}.hi")]),
             CType::I256 => words((0..4).map(|word| format!("{code}.w[{word}]")).collect()),
-            CType::F64 => format!("key_word(to, n, {}, 8)", sign(format!("(u64)f64_key({code})"), 8)),
-            CType::F32 => format!("key_word(to, n, {}, 4)", sign(format!("(u64)(i64)f32_key({code})"), 4)),
-            _ => format!("key_word(to, n, {}, {bytes})", sign(format!("(u64)(i64){code}"), bytes)),
+            CType::F64 => format!("key_integer(to, n, {}, 8)", sign(format!("(u64)f64_key({code})"), 8)),
+            CType::F32 => format!("key_integer(to, n, {}, 4)", sign(format!("(u64)(i64)f32_key({code})"), 4)),
+            _ => format!("key_integer(to, n, {}, {bytes})", sign(format!("(u64)(i64){code}"), bytes)),
         })
     }
 }

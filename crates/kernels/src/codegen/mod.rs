@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From typed expressions to C for one row.
+//! Translation of typed expressions to C for one row.
 //!
-//! A [`RowWriter`] appends statements that compute [`Value`]s; [`Params`] collects what the text
-//! takes from outside (columns, literals, the error word) and binds a batch to it. What cannot be
-//! written is refused here, with a reason for users: [`crate::support`] only asks.
+//! A [`RowWriter`] appends statements that compute [`Value`]s. [`Params`] collects the kernel's
+//! parameters (columns, literals, the error flag) and binds them to a batch. This module decides
+//! which expressions are supported and words the refusals; [`crate::support`] only asks it.
 //!
 //! # Examples
 //! ```
@@ -23,52 +23,55 @@
 //! ```
 
 mod arithmetic;
-mod binary;
+mod binary_cast;
 mod bind;
 mod branch;
 mod call;
+mod case_table;
 mod cast;
 mod column;
 mod compare;
-mod compose;
-mod dates;
+mod concatenation;
+mod date_formats;
+mod date_part;
+mod date_time;
 mod decimal;
-mod interval_values;
-mod intervals;
-mod letters;
+mod decimal_cast;
+mod dictionary_predicate;
+mod interval;
 mod like;
 mod list_key;
-mod math;
-mod moments;
+mod number;
+mod overload;
 mod params;
-mod places;
+mod rounding;
 mod row;
+mod selection;
 mod sketch;
-mod strings;
+mod string_cast;
 mod temporal;
-mod text;
+mod temporal_cast;
 mod value;
-mod verdict;
-mod wide;
+mod wide_decimal;
 mod zone;
 
 pub use bind::{Bindings, Constants};
+pub use dictionary_predicate::DictionaryPredicate;
 pub use params::{LiteralPart, Param, Params, SCRATCH};
-pub use row::{Place, RowWriter};
+pub use row::{RowRef, RowWriter};
 pub use value::{CType, Value, wide_literal};
-pub use verdict::Verdict;
 
-/// The shape of the loops that a text is meant for.
+/// Loop structure of a kernel, by kind of device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// Coalesced tiles, shared memory, many groups.
+    /// Coalesced tiles, shared memory, many work-groups.
     Gpu,
-    /// A contiguous run of rows for each item, code that vectorises.
+    /// A contiguous run of rows per work-item, in code that vectorizes.
     Cpu,
 }
 
 impl Profile {
-    /// What settings and messages call it.
+    /// Name in settings and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Profile::Gpu => "gpu",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a kernel takes from outside: columns, literals, the error word and what its sink names.
+//! Parameters of a kernel: columns, literals, the error flag, and those that its sink names.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use arrow::datatypes::{DataType, i256};
 
 use device::Arg;
 
+use super::dictionary_predicate::DictionaryPredicate;
 use super::value::{CType, Value};
-use super::verdict::Verdict;
 use crate::expr::{Literal, LiteralValue};
 use crate::prelude::{Section, Sections};
 use crate::{Error, Result};
@@ -39,7 +39,7 @@ pub enum Param {
         /// Position of the column in the batch.
         column: usize,
     },
-    /// A buffer of the dictionary of a column.
+    /// A buffer of a column's dictionary.
     DictData {
         /// Position of the column in the batch.
         column: usize,
@@ -51,66 +51,66 @@ pub enum Param {
         /// Position of the column in the batch.
         column: usize,
     },
-    /// A parameter of the column that has the elements of a column of lists.
+    /// A parameter of the elements of a list column.
     OfElements {
-        /// Position of the column of lists in the batch.
+        /// Position of the list column in the batch.
         column: usize,
-        /// The parameter, as if there were no other column.
+        /// The parameter in a batch of the elements only.
         param: Box<Param>,
     },
-    /// A word of a literal.
+    /// A part of a literal.
     Literal {
         /// Position among the kernel's literals.
         index: usize,
-        /// Which word.
+        /// The part.
         part: LiteralPart,
     },
-    /// Bytes of string literals and of long lists.
+    /// Bytes of string literals and long `IN` lists.
     LiteralHeap,
-    /// What a predicate says of each value of a dictionary: of the kernel's [verdicts](Params::verdicts) that one.
-    Verdicts {
-        /// Position among the kernel's verdicts.
+    /// The table of one of the kernel's [dictionary predicates](Params::dictionary_predicates).
+    DictionaryPredicate {
+        /// Position among them.
         index: usize,
     },
-    /// The rules of all time zones, for text that may name any.
+    /// The rules of all time zones, for strings that name one.
     Zones,
     /// Upper and lower case of all characters.
     Cases,
-    /// Room for texts that a row computes: [`Params::scratch_bytes`].
+    /// Scratch memory for strings that a row computes: [`Params::scratch_bytes`].
     Scratch,
-    /// The error word: the lowest failing row, all ones where none failed.
+    /// The error flag: the lowest failing row, or all ones.
     Error,
-    /// Whatever the sink calls so.
+    /// A parameter of the sink.
     Named(String),
 }
 
 impl Param {
-    /// How early the argument moves to the argument table.
+    /// Rank in the order of arguments that move to the argument table.
     fn table_rank(&self) -> u8 {
         match self {
             Param::Literal { .. } => 0,
             Param::Offset { .. } | Param::ValidityOffset { .. } | Param::DictOffset { .. } => 1,
             Param::OfElements { param, .. } => param.table_rank(),
-            Param::Data { .. } | Param::Validity { .. } | Param::DictData { .. } | Param::Verdicts { .. } => 2,
+            Param::Data { .. } | Param::Validity { .. } | Param::DictData { .. } | Param::DictionaryPredicate { .. } => 2,
             Param::LiteralHeap | Param::Zones | Param::Cases | Param::Scratch | Param::Error | Param::Named(_) => 3,
         }
     }
 }
 
-/// The words that make up a literal.
+/// Parts of a literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LiteralPart {
-    /// The value; of integers of several words the lowest.
+    /// The value; of wide integers the lowest 64 bits.
     Value,
-    /// Another word of an integer, 1 above the lowest.
+    /// Another 64-bit word of a wide integer, from 1.
     Word(usize),
-    /// First byte in the heap.
+    /// Offset of the first byte in the heap.
     At,
-    /// Length of a string, number of values of a list.
+    /// Length of a string, or number of values of a list.
     Len,
 }
 
-/// A literal as it is passed.
+/// A literal as an argument.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Constant {
     Int(CType, i128),
@@ -120,59 +120,58 @@ pub(super) enum Constant {
     Heap { at: u32, len: u32 },
 }
 
-/// The parameters of one kernel, in order, each once; with the sections of the prelude that its text
-/// needs.
+/// The distinct parameters of a kernel in order, and the sections of the prelude that it needs.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
     params: Vec<(Param, String)>,
-    /// Indices of the parameters whose arguments the kernel reads from the argument table, in the table's order.
+    /// Positions of the parameters whose arguments are in the argument table, in the table's order.
     table: Vec<usize>,
     pub(super) constants: Vec<Constant>,
     heap: Vec<u8>,
     tables: Vec<(Arc<[i64]>, InHeap)>,
-    verdicts: Vec<Verdict>,
+    dictionary_predicates: Vec<DictionaryPredicate>,
     functions: Vec<String>,
-    /// Of one item.
+    /// Per work-item.
     scratch_bytes: usize,
     sections: Sections,
 }
 
-/// The name of the argument table, a kernel's first parameter where it has one.
+/// Name of the argument table, the first parameter of a kernel that has one.
 const TABLE: &str = "args";
 
-/// Bytes that an argument counts for, whatever its type.
+/// Bytes of an argument of any type.
 const ARG_BYTES: usize = 8;
 
-/// C of what lies in the heap: the address of its first element, typed, and their number.
+/// C of an array in the heap: the typed address of its first element, and its length.
 type InHeap = (String, String);
 
-/// The name of scratch memory among the sink's own parameters.
+/// Name of scratch memory among the sink's parameters.
 pub const SCRATCH: &str = "scratch";
 
-/// Bytes that lie within a view.
+/// Bytes that an Arrow view holds inline.
 const VIEW_BYTES: usize = 12;
 
-/// Bytes that hold a text that a row computes, but for those of decimals.
+/// Bytes of a string that a row computes; decimals take more.
 pub(super) const SCRATCH_SLOT: usize = 64;
 
 impl Params {
-    /// None yet.
+    /// No parameters yet.
     pub fn new() -> Params {
         Params::default()
     }
 
-    /// Adds a parameter of the sink's own, such as `("n", "u64")` or `("out", "G i64 *RESTRICT")`. Once
-    /// for each name; gives the name back.
+    /// Adds a parameter of the sink, such as `("n", "u64")` or `("out", "G i64 *RESTRICT")`, unless
+    /// it is known; its name.
     pub fn named(&mut self, name: &str, c_type: &str) -> String {
         self.add(Param::Named(name.into()), c_type)
     }
 
-    /// The error word's name. A kernel that calls this can fail.
+    /// Name of the error flag. A kernel that calls this can fail.
     pub fn error(&mut self) -> String {
         self.add(Param::Error, "volatile G u64 *")
     }
 
-    /// Whether the kernel has an error word.
+    /// Whether the kernel has an error flag.
     pub fn can_fail(&self) -> bool {
         self.params.iter().any(|(param, _)| *param == Param::Error)
     }
@@ -182,13 +181,13 @@ impl Params {
         self.sections.need(section);
     }
 
-    /// Marks what values of a C type need.
+    /// Marks the section of a C type as needed.
     pub fn need_type(&mut self, ctype: CType) {
         match ctype {
             CType::I128 => self.need(Section::I128),
             CType::I256 => self.need(Section::I256),
             CType::F32 | CType::F64 => self.need(Section::Float),
-            CType::Str | CType::Text => self.need(Section::Str),
+            CType::Str | CType::ComposedString => self.need(Section::Str),
             _ => self.need(Section::Base),
         }
     }
@@ -203,33 +202,33 @@ impl Params {
         self.params.iter().map(|(param, _)| param)
     }
 
-    /// The predicates that another kernel computes of dictionaries before this one runs.
-    pub fn verdicts(&self) -> &[Verdict] {
-        &self.verdicts
+    /// Predicates whose tables other kernels compute before this one runs.
+    pub fn dictionary_predicates(&self) -> &[DictionaryPredicate] {
+        &self.dictionary_predicates
     }
 
-    /// Adds a verdict; its position among the kernel's own.
-    pub(super) fn verdict(&mut self, verdict: Verdict) -> usize {
-        self.verdicts.push(verdict);
-        self.verdicts.len() - 1
+    /// Adds a predicate; its position.
+    pub(super) fn add_dictionary_predicate(&mut self, predicate: DictionaryPredicate) -> usize {
+        self.dictionary_predicates.push(predicate);
+        self.dictionary_predicates.len() - 1
     }
 
-    /// Texts of functions that the kernel calls.
+    /// Sources of functions that the kernel calls.
     pub fn functions(&self) -> &[String] {
         &self.functions
     }
 
-    /// Adds a function, unless it is there.
-    pub(crate) fn function(&mut self, text: String) {
-        if !self.functions.contains(&text) {
-            self.functions.push(text);
+    /// Adds a function, unless it is known.
+    pub(crate) fn function(&mut self, source: String) {
+        if !self.functions.contains(&source) {
+            self.functions.push(source);
         }
     }
 
-    /// Adds the parameters of a function over the elements of a column's lists, and what its text needs; their names.
+    /// Adds parameters and sections of a function over the elements of a list column; the names.
     pub(super) fn of_elements(&mut self, column: usize, function: &Params) -> Vec<String> {
         self.sections.extend(&function.sections);
-        function.functions.iter().for_each(|text| self.function(text.clone()));
+        function.functions.iter().for_each(|source| self.function(source.clone()));
         let params = function.params.iter();
         let add = |(param, c_type): &(Param, String)| {
             let param = Box::new(param.clone());
@@ -238,7 +237,7 @@ impl Params {
         params.map(add).collect()
     }
 
-    /// The list between a kernel's parentheses.
+    /// The parameter list of the kernel.
     pub fn declaration(&self) -> String {
         let table = (!self.table.is_empty()).then(|| format!("const G u64 *RESTRICT {TABLE}"));
         let passed = self.params.iter().enumerate().filter(|(index, _)| !self.table.contains(index));
@@ -246,7 +245,7 @@ impl Params {
         table.into_iter().chain(passed).collect::<Vec<_>>().join(", ")
     }
 
-    /// Statements that read the arguments of the table, for the beginning of the kernel's body.
+    /// Statements that read the arguments of the table, for the start of the kernel's body.
     pub(crate) fn table_reads(&self) -> String {
         let read = |(slot, index): (usize, &usize)| {
             let (param, c_type) = &self.params[*index];
@@ -260,14 +259,14 @@ impl Params {
         self.table.iter().enumerate().map(read).collect()
     }
 
-    /// Bytes of the arguments, each rounded up to 8: what a device's limit is compared with.
+    /// Bytes of the arguments, each rounded up to 8, to compare with the device's limit.
     pub fn bytes(&self) -> usize {
         let passed = self.params.len() - self.table.len() + usize::from(!self.table.is_empty());
         passed * ARG_BYTES
     }
 
-    /// Moves arguments to the argument table until the others have at most `limit` bytes: first constants, then
-    /// where columns begin, then buffers, which compilers know less of when they come from memory.
+    /// Moves arguments to the argument table until the others have at most `limit` bytes. The order
+    /// is constants, offsets, buffers, because compilers optimize loaded buffers less.
     pub(crate) fn limit_bytes(&mut self, limit: usize) {
         if self.bytes() <= limit {
             return;
@@ -278,14 +277,14 @@ impl Params {
         self.table = order.into_iter().take(excess).collect();
     }
 
-    /// Takes the arguments of the table out of those of all parameters, which are in their order.
+    /// Splits the arguments of all parameters into those of the table and the others.
     pub(crate) fn split_table<'a>(&self, args: Vec<Arg<'a>>) -> (Vec<Arg<'a>>, Vec<Arg<'a>>) {
         let table = self.table.iter().map(|index| args[*index]).collect();
         let passed = args.into_iter().enumerate().filter(|(index, _)| !self.table.contains(index));
         (table, passed.map(|(_, arg)| arg).collect())
     }
 
-    /// Bytes of string literals and lists, aligned; `None` where no parameter takes them.
+    /// Aligned bytes of string literals and lists; `None` for a kernel without them.
     pub fn literal_heap(&self) -> Option<Buffer> {
         self.iter().any(|param| *param == Param::LiteralHeap).then(|| {
             let mut bytes = MutableBuffer::with_capacity(self.heap.len().max(16));
@@ -295,15 +294,16 @@ impl Params {
         })
     }
 
-    /// Bytes of scratch memory that a launch of so many items needs, 0 where the kernel takes none.
+    /// Bytes of scratch memory that a launch of so many work-items needs; 0 for a kernel without
+    /// it.
     ///
-    /// Texts that a row computes lie there until the item's next row: a sink copies their bytes in
-    /// the same row, and keeps no pointer.
-    pub fn scratch_bytes(&self, items: usize) -> usize {
-        self.scratch_bytes * items
+    /// Scratch memory holds the strings that a row computes until the work-item's next row. A sink
+    /// copies their bytes within the row and keeps no pointer.
+    pub fn scratch_bytes(&self, work_items: usize) -> usize {
+        self.scratch_bytes * work_items
     }
 
-    /// C for a pointer to a new place of so many bytes in scratch memory, the item's own.
+    /// C of a pointer to new scratch memory of so many bytes, private to the work-item.
     pub(super) fn scratch(&mut self, bytes: usize) -> String {
         let scratch = self.add(Param::Scratch, "G u8 *");
         let before = self.scratch_bytes;
@@ -311,17 +311,17 @@ impl Params {
         format!("{scratch} + (u64){before} * GSZ() + GID() * {bytes}")
     }
 
-    /// The name of the rules of all time zones.
+    /// Name of the rules of all time zones.
     pub(super) fn zones(&mut self) -> String {
         self.add(Param::Zones, "const G u32 *RESTRICT")
     }
 
-    /// The name of the cases of all characters.
+    /// Name of the case table.
     pub(super) fn cases(&mut self) -> String {
         self.add(Param::Cases, "const G u32 *RESTRICT")
     }
 
-    /// Adds a parameter if it is new; its name.
+    /// Adds a parameter unless it is known; its name.
     pub(super) fn add(&mut self, param: Param, c_type: &str) -> String {
         let name = name(&param);
         if !self.params.iter().any(|(known, _)| *known == param) {
@@ -335,8 +335,8 @@ impl Params {
         self.constants.len() - 1
     }
 
-    /// A literal as a value. Never shared between two literals: equal ones of one query may differ in
-    /// the next, and its text must not.
+    /// A literal as a value. Equal literals do not share a parameter: they may differ in the next
+    /// query, whose kernel source must be the same.
     pub(super) fn literal(&mut self, literal: &Literal) -> Result<Value> {
         let data_type = literal.data_type.clone();
         let ctype = CType::native(&data_type)
@@ -352,8 +352,9 @@ impl Params {
                 format!("i128_make({low}, {high})")
             }
             LiteralValue::Int(value) => {
-                bounds = Some(class(*value));
-                // A decimal that fits goes in 64 bits; which ones do is part of the bounds' class.
+                bounds = Some(coarse_bounds(*value));
+                // A decimal that fits takes 64 bits. The bounds, hence the kernel, tell whether it
+                // does.
                 ctype = match ctype {
                     CType::I128 | CType::I256 if value.unsigned_abs() < 1 << 63 => CType::I64,
                     CType::I256 => CType::I128,
@@ -381,21 +382,21 @@ impl Params {
                 CType::F64 => self.word(Constant::F64(*value), "f64"),
                 _ => return Err(mismatch(literal)),
             },
-            LiteralValue::Bytes(bytes) if ctype == CType::Str => self.text(bytes)?,
-            // Its elements are a column of their own, which has no others.
+            LiteralValue::Bytes(bytes) if ctype == CType::Str => self.string(bytes)?,
+            // The elements are the only values of their column.
             LiteralValue::List(elements) if ctype == CType::List => {
                 self.word(Constant::Int(CType::U64, (elements.len() as i128) << 32), "u64")
             }
             LiteralValue::Bytes(_) | LiteralValue::List(_) => return Err(mismatch(literal)),
         };
-        // A class may reach beyond the type.
+        // Coarse bounds may exceed the type.
         let bounds = bounds.zip(ctype.range()).map(|((low, high), (least, most))| (low.max(least), high.min(most)));
         Ok(Value { data_type, ctype, code, valid: None, bounds })
     }
 
-    /// C for a string whose bytes go to the heap.
-    pub(super) fn text(&mut self, bytes: &[u8]) -> Result<String> {
-        let at = self.heap_place(1)?;
+    /// C of a string whose bytes go to the heap.
+    pub(super) fn string(&mut self, bytes: &[u8]) -> Result<String> {
+        let at = self.heap_end(1)?;
         self.heap.extend_from_slice(bytes);
         let len = u32::try_from(bytes.len())
             .map_err(|_| Error::Unsupported("a literal of 4 GiB is not supported on the device".into()))?;
@@ -403,10 +404,10 @@ impl Params {
         Ok(format!("str_make({heap} + {at}, {len})"))
     }
 
-    /// C for where a string lies in the heap as a view would have it: its length, then its first bytes, zeros behind them where
-    /// they are fewer than 12. All of its bytes follow.
-    pub(super) fn view_text(&mut self, bytes: &[u8]) -> Result<String> {
-        let at = self.heap_place(4)?;
+    /// C of the address of a string in the heap. An Arrow view precedes its bytes, with up to 12 of
+    /// them inline and zero-padded.
+    pub(super) fn view_of(&mut self, bytes: &[u8]) -> Result<String> {
+        let at = self.heap_end(4)?;
         let len = u32::try_from(bytes.len())
             .map_err(|_| Error::Unsupported("a literal of 4 GiB is not supported on the device".into()))?;
         let mut view = [0; 16];
@@ -419,8 +420,8 @@ impl Params {
         Ok(format!("{heap} + {at}"))
     }
 
-    /// A sorted list of literals in the heap, as elements of `ctype`; the C of its first element's
-    /// address, typed, and of its length. Strings are pairs of u32, place and length.
+    /// A sorted `IN` list in the heap, as elements of `ctype`. Strings are pairs of u32: offset and
+    /// length.
     pub(super) fn list(&mut self, ctype: CType, literals: &[&Literal]) -> Result<InHeap> {
         let mut count = 0;
         let at;
@@ -434,15 +435,15 @@ impl Params {
             }
             values.sort_unstable();
             values.dedup();
-            let mut places = Vec::new();
+            let mut slices = Vec::new();
             for value in values {
-                let place = self.heap_place(1)?;
+                let at = self.heap_end(1)?;
                 self.heap.extend_from_slice(value);
-                places.push((place, u32::try_from(value.len()).map_err(|_| Error::Internal("a literal of 4 GiB".into()))?));
+                slices.push((at, u32::try_from(value.len()).map_err(|_| Error::Internal("a literal of 4 GiB".into()))?));
             }
-            at = self.heap_place(4)?;
-            for (place, len) in places {
-                self.heap.extend_from_slice(&place.to_le_bytes());
+            at = self.heap_end(4)?;
+            for (offset, len) in slices {
+                self.heap.extend_from_slice(&offset.to_le_bytes());
                 self.heap.extend_from_slice(&len.to_le_bytes());
                 count += 1;
             }
@@ -465,7 +466,7 @@ impl Params {
             values.sort_unstable();
             values.dedup();
             let width = ctype.width();
-            at = self.heap_place(width)?;
+            at = self.heap_end(width)?;
             for value in values {
                 self.heap.extend_from_slice(&value.to_le_bytes()[..width]);
                 count += 1;
@@ -481,13 +482,12 @@ impl Params {
         Ok((format!("((const G {element} *)({heap} + {at}))"), len))
     }
 
-    /// A table that is no literal, but part of a type: once in the heap, however often it is asked for.
-    /// The C of its first word's address and of its length.
+    /// A table that belongs to a type, such as a time zone's; the heap has it once.
     pub(super) fn table(&mut self, words: &Arc<[i64]>) -> Result<InHeap> {
         if let Some((_, names)) = self.tables.iter().find(|(known, _)| Arc::ptr_eq(known, words)) {
             return Ok(names.clone());
         }
-        let at = self.heap_place(8)?;
+        let at = self.heap_end(8)?;
         self.heap.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         let len = u32::try_from(words.len()).map_err(|_| Error::Internal("a table of 4 GiB".into()))?;
         let (heap, at, len) = self.heap_constant(at, len);
@@ -501,7 +501,7 @@ impl Params {
         self.add(Param::Literal { index, part: LiteralPart::Value }, c_type)
     }
 
-    /// A constant of several words.
+    /// A constant of several 64-bit words.
     fn words<const N: usize>(&mut self, constant: Constant) -> [String; N] {
         let index = self.constant(constant);
         std::array::from_fn(|word| {
@@ -510,7 +510,7 @@ impl Params {
         })
     }
 
-    fn heap_place(&mut self, align: usize) -> Result<u32> {
+    fn heap_end(&mut self, align: usize) -> Result<u32> {
         self.heap.resize(self.heap.len().next_multiple_of(align), 0);
         u32::try_from(self.heap.len())
             .map_err(|_| Error::Unsupported("literals of more than 4 GiB are not supported on the device".into()))
@@ -531,8 +531,8 @@ fn declared(c_type: &str, name: &str) -> String {
     format!("{c_type}{space}{name}")
 }
 
-/// Bounds of a literal: coarse, so that another constant seldom makes another text.
-fn class(value: i128) -> (i128, i128) {
+/// Coarse bounds of a literal, so that few constants need another kernel.
+fn coarse_bounds(value: i128) -> (i128, i128) {
     let bits = 128 - value.unsigned_abs().leading_zeros();
     let rounded = match bits {
         0 => return (0, 0),
@@ -570,7 +570,7 @@ fn name(param: &Param) -> String {
         Param::Literal { index, part: LiteralPart::At } => format!("l{index}_at"),
         Param::Literal { index, part: LiteralPart::Len } => format!("l{index}_len"),
         Param::LiteralHeap => "lits".into(),
-        Param::Verdicts { index } => format!("said{index}"),
+        Param::DictionaryPredicate { index } => format!("predicate{index}"),
         Param::Zones => "zones".into(),
         Param::Cases => "cases".into(),
         Param::Scratch => SCRATCH.into(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The writer of row code: scopes, locals, and the dispatch over expressions.
+//! Writer of the C for one row: scopes, locals, and the dispatch over expressions.
 
 use std::fmt::Write;
 use std::mem;
@@ -12,14 +12,13 @@ use super::value::{CType, Value};
 use crate::expr::Expr;
 use crate::{Error, Result};
 
-/// Emits C that computes expressions for one row.
+/// Writer of C that computes expressions for one row.
 ///
-/// Statements go to the current block, for the row that the variable `row` (u64) names. A
-/// sub-expression that was computed in the block, or in one around it, is not computed again.
-/// Columns are loaded where they are first used.
+/// Statements go to the current block; the C variable `row` (u64) is the row. A sub-expression is
+/// computed once per block and the blocks within it. A column is loaded at its first use.
 pub struct RowWriter<'a> {
     pub(super) types: &'a [ColumnType],
-    pub(super) places: &'a [Option<Place>],
+    pub(super) references: &'a [Option<RowRef>],
     pub(super) params: &'a mut Params,
     pub(super) row: String,
     profile: Profile,
@@ -29,41 +28,41 @@ pub struct RowWriter<'a> {
     locals: usize,
 }
 
-/// Where a column is read if not at the writer's row: a join's other side.
+/// Row at which a column is read instead of the writer's row, such as a row of a join's other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// C: the row, which always lies in the column.
+pub struct RowRef {
+    /// C: the row, always within the column.
     pub row: String,
-    /// C, 0 or 1: whether there is a row; `None`: always. Without one the column is NULL.
+    /// C, 0 or 1: whether the row exists; `None`: always. Without a row the column is NULL.
     pub found: Option<String>,
-    /// Whether the column is no more than that answer.
+    /// Whether the column is the mark column of a join: the value of `found` itself.
     pub is_mark: bool,
 }
 
-/// Blocks within blocks: clang takes 256 brackets, of any kind.
+/// Greatest depth of nested blocks. clang's limit is 256 nested brackets of any kind.
 const DEEPEST: usize = 200;
 
 /// A block under construction.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
-    text: String,
+    statements: String,
     known: Vec<(Expr, Value)>,
-    /// Set once the block holds what should not run for rows that do not need it: branches, loops,
-    /// recorded errors, long arithmetic.
+    /// Whether the block runs only for rows that need it: it has branches, loops, errors or long
+    /// arithmetic.
     costly: bool,
-    /// The locals of a block that is read behind it: they are declared before it.
-    declared: Option<Vec<String>>,
+    /// Declarations to hoist before the block, so that its locals stay visible behind it.
+    hoisted: Option<Vec<String>>,
 }
 
 impl Scope {
-    /// A block whose locals are read behind it, or one like any other.
-    pub(super) fn read_behind(is: bool) -> Scope {
-        Scope { declared: is.then(Vec::new), ..Scope::default() }
+    /// A block, with its declarations hoisted or not.
+    pub(super) fn hoisting(hoists: bool) -> Scope {
+        Scope { hoisted: hoists.then(Vec::new), ..Scope::default() }
     }
 
-    /// What must be declared before the block.
-    pub(super) fn declared(&self) -> &[String] {
-        self.declared.as_deref().unwrap_or_default()
+    /// Declarations to place before the block.
+    pub(super) fn hoisted(&self) -> &[String] {
+        self.hoisted.as_deref().unwrap_or_default()
     }
 
     pub(super) fn is_cheap(&self) -> bool {
@@ -72,12 +71,12 @@ impl Scope {
 }
 
 impl<'a> RowWriter<'a> {
-    /// A writer over a source's columns, with nothing written yet.
+    /// An empty writer over a source's columns.
     pub fn new(types: &'a [ColumnType], profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
         let scopes = vec![Scope::default()];
         RowWriter {
             types,
-            places: &[],
+            references: &[],
             params,
             row: "row".into(),
             profile,
@@ -88,22 +87,22 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// Reads the columns that have a place there, each at its own.
-    pub fn with_places(mut self, places: &'a [Option<Place>]) -> RowWriter<'a> {
-        self.places = places;
+    /// Reads columns with a row reference at that row.
+    pub fn with_row_refs(mut self, references: &'a [Option<RowRef>]) -> RowWriter<'a> {
+        self.references = references;
         self
     }
 
-    /// Names the row variable (default `row`) and the prefix of locals (default `x`): for several
-    /// writers in one kernel.
+    /// Names the row variable (default `row`) and the prefix of locals (default `x`), so that
+    /// several writers share a kernel.
     pub fn with_names(mut self, row: &str, prefix: &str) -> RowWriter<'a> {
         self.row = row.into();
         self.prefix = prefix.into();
         self
     }
 
-    /// Computes predicates over dictionary columns for each row: for kernels that nobody runs over dictionaries before, as
-    /// [`Params::verdicts`] ask.
+    /// Computes predicates over dictionary columns for each row, for kernels that run without the
+    /// tables of [`Params::dictionary_predicates`].
     pub fn per_row(mut self) -> Self {
         self.per_row = true;
         self
@@ -113,7 +112,7 @@ impl<'a> RowWriter<'a> {
         self.per_row
     }
 
-    /// The profile that the text is for.
+    /// The profile of the kernel.
     pub fn profile(&self) -> Profile {
         self.profile
     }
@@ -128,12 +127,12 @@ impl<'a> RowWriter<'a> {
     /// # Errors
     /// `Unsupported`, with a reason for users, where the expression is not supported on the device.
     pub fn eval(&mut self, expr: &Expr) -> Result<Value> {
-        match (self.result(expr)?, expr) {
-            (Value { ctype: CType::Text, .. }, Expr::Call { function, .. }) => {
-                unsupported(format!("text of {} within another operation is not supported on the device", function.name()))
+        match (self.eval_output(expr)?, expr) {
+            (Value { ctype: CType::ComposedString, .. }, Expr::Call { function, .. }) => {
+                unsupported(format!("{} within another operation is not supported on the device", function.name()))
             }
-            (Value { ctype: CType::Text, .. }, _) => {
-                unsupported("text of CASE or coalesce within another operation is not supported on the device")
+            (Value { ctype: CType::ComposedString, .. }, _) => {
+                unsupported("CASE or coalesce of composed strings within another operation is not supported on the device")
             }
             (Value { ctype: CType::List, data_type, .. }, _) => {
                 unsupported(format!("{data_type} within another operation is not supported on the device"))
@@ -142,13 +141,12 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// As [`eval`](Self::eval), for who writes the value to a column: it may be a list, or text that the row computes, which no
-    /// other operation takes.
-    pub fn result(&mut self, expr: &Expr) -> Result<Value> {
+    /// [`eval`](Self::eval) for output columns, which may also be lists or composed strings.
+    pub fn eval_output(&mut self, expr: &Expr) -> Result<Value> {
         if let Some((_, value)) = self.scopes.iter().rev().flat_map(|scope| &scope.known).find(|(known, _)| known == expr) {
             return Ok(value.clone());
         }
-        if let Some(value) = self.verdict(expr)? {
+        if let Some(value) = self.dictionary_predicate(expr)? {
             self.scope().known.push((expr.clone(), value.clone()));
             return Ok(value);
         }
@@ -156,7 +154,7 @@ impl<'a> RowWriter<'a> {
             Expr::Column(index) => self.column(*index)?,
             Expr::Literal(literal) => {
                 let value = self.params.literal(literal)?;
-                // Words made of several parameters get a name, so that they are made once.
+                // A constant of several parameters gets a local, so that it is assembled once.
                 match value.ctype {
                     CType::I128 | CType::I256 | CType::Str if !value.is_null() => self.store(value),
                     _ => value,
@@ -178,22 +176,22 @@ impl<'a> RowWriter<'a> {
             Expr::Call { function, arguments, data_type } => self.call(*function, arguments, data_type)?,
             Expr::Cast { expr, to, checked } => self.cast(expr, to, *checked)?,
         };
-        // A NULL is written by nobody else who would ask for its type's section.
+        // A NULL needs the section of its type, which no other code requests.
         self.params.need_type(value.ctype);
         self.scope().known.push((expr.clone(), value.clone()));
         Ok(value)
     }
 
-    /// Appends a statement of the caller's own to the current block.
+    /// Appends a statement to the current block.
     pub fn push(&mut self, statement: &str) {
         let depth = self.scopes.len() + 1;
-        let text = &mut self.scope().text;
+        let statements = &mut self.scope().statements;
         for line in statement.lines() {
-            let _ = writeln!(text, "{:1$}{line}", "", depth * 2);
+            let _ = writeln!(statements, "{:1$}{line}", "", depth * 2);
         }
     }
 
-    /// Writes a block `if (condition) { … }`. What is computed inside is not reused outside.
+    /// Writes a block `if (condition) { … }`, whose values are not reused outside.
     pub fn guarded(&mut self, condition: &str, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let (scope, ()) = self.detached(body)?;
         self.costly();
@@ -203,12 +201,12 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
-    /// The statements written so far, which the writer forgets; what they computed stays known.
+    /// Takes the statements written so far; their values stay known.
     pub fn statements(&mut self) -> String {
-        mem::take(&mut self.scope().text)
+        mem::take(&mut self.scope().statements)
     }
 
-    /// Names a value: declares a local for its code (and for its validity, if that is more than a name).
+    /// Declares a local for a value, and one for its validity unless that is a name.
     pub fn store(&mut self, mut value: Value) -> Value {
         value.code = self.local(value.ctype, &value.code);
         if let Some(valid) = value.valid.take_if(|valid| valid.contains([' ', '('])) {
@@ -221,7 +219,7 @@ impl<'a> RowWriter<'a> {
     pub fn local(&mut self, ctype: CType, code: &str) -> String {
         self.params.need_type(ctype);
         let name = self.fresh();
-        match self.scope().declared {
+        match self.scope().hoisted {
             None => self.push(&format!("{} {name} = {code};", ctype.local())),
             Some(_) => {
                 self.declare(&format!("{} {name} = {};", ctype.local(), ctype.zero()));
@@ -231,10 +229,10 @@ impl<'a> RowWriter<'a> {
         name
     }
 
-    /// Declares what the current block needs, where it may be read behind the block.
+    /// Adds a declaration to the current block, or before it where the block hoists.
     pub(super) fn declare(&mut self, declaration: &str) {
-        match &mut self.scope().declared {
-            Some(declared) => declared.push(declaration.into()),
+        match &mut self.scope().hoisted {
+            Some(hoisted) => hoisted.push(declaration.into()),
             None => self.push(declaration),
         }
     }
@@ -252,23 +250,23 @@ impl<'a> RowWriter<'a> {
         self.push(&format!("if ({condition}) A_MIN64({err}, (u64){row});"));
     }
 
-    /// Says that the current block should not run for rows that do not need it.
+    /// Marks the current block as one that runs only for rows that need it.
     pub(super) fn costly(&mut self) {
         self.scope().costly = true;
     }
 
-    /// A new local's name.
+    /// Name of a new local.
     pub(super) fn fresh(&mut self) -> String {
         self.locals += 1;
         format!("{}{}", self.prefix, self.locals)
     }
 
-    /// Writes into a block of its own that is not yet part of the text.
+    /// Writes a block that is not yet part of the current one.
     pub(super) fn detached<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(Scope, T)> {
         self.detached_from(Scope::default(), body)
     }
 
-    /// The same with a block that says what becomes of its locals.
+    /// [`detached`](Self::detached) with a given scope.
     pub(super) fn detached_from<T>(&mut self, scope: Scope, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(Scope, T)> {
         if self.scopes.len() >= DEEPEST {
             return unsupported(format!("an expression of more than {DEEPEST} nested branches is not supported on the device"));
@@ -282,9 +280,9 @@ impl<'a> RowWriter<'a> {
     /// Continues the current block with a detached one.
     pub(super) fn splice(&mut self, scope: Scope) {
         let current = self.scope();
-        for line in scope.text.lines() {
-            // One level less deep than it was written.
-            let _ = writeln!(current.text, "{}", line.strip_prefix("  ").unwrap_or(line));
+        for line in scope.statements.lines() {
+            // The block was written one level deeper.
+            let _ = writeln!(current.statements, "{}", line.strip_prefix("  ").unwrap_or(line));
         }
         current.known.extend(scope.known);
         current.costly |= scope.costly;
@@ -292,17 +290,17 @@ impl<'a> RowWriter<'a> {
 
     /// Appends the statements of a detached block, between braces that the caller pushes.
     pub(super) fn append(&mut self, scope: &Scope) {
-        self.scope().text.push_str(&scope.text);
+        self.scope().statements.push_str(&scope.statements);
     }
 
-    /// Pushes one level deeper.
+    /// Appends statements one level deeper.
     pub(super) fn push_inner(&mut self, statements: &str) {
         for line in statements.lines() {
             self.push(&format!("  {line}"));
         }
     }
 
-    /// Validity of an operation that is NULL where either operand is.
+    /// Validity of an operation that is NULL where an operand is.
     pub(super) fn both_valid(&mut self, left: &Value, right: &Value) -> Option<String> {
         match (&left.valid, &right.valid) {
             (None, None) => None,
@@ -330,7 +328,7 @@ impl<'a> RowWriter<'a> {
     }
 }
 
-/// A refusal, for users.
+/// Refusal with a reason for users.
 pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T> {
     Err(Error::Unsupported(reason.into()))
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a value does to a HyperLogLog sketch: its hash as the register that takes it and the rank that it gives to that.
+//! HyperLogLog sketches: the register and rank of a value, from its hash.
 //!
-//! A hash is that of the value's logical type, whatever carries it: DataFusion's sketches must come out.
+//! The hash depends on the logical type only, not on the layout, so that sketches equal
+//! DataFusion's.
 
 use arrow::datatypes::{DataType, TimeUnit};
 
+use super::call::refuse_call;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
@@ -13,12 +15,13 @@ use crate::prelude::Section;
 
 /// Registers of a sketch.
 pub(crate) const REGISTERS: i128 = 1 << 14;
-/// The highest rank: one more than the bits of a hash that do not choose the register.
+/// Highest rank: the bits of a hash beyond the register number, plus one.
 pub(crate) const MOST_RANK: i128 = 51;
 
 impl RowWriter<'_> {
-    /// The register, a `UInt16`, or the rank, a `UInt8`.
-    pub(super) fn sketched(&mut self, function: Function, value: &Value, data_type: &DataType) -> Result<Value> {
+    /// The register as `UInt16`, or the rank as `UInt8`.
+    pub(super) fn sketch_call(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
+        let [value] = arguments else { return refuse_call(function, arguments) };
         let code = &value.code;
         let hash = match &value.data_type {
             DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(_, _) | DataType::UInt32 => {
@@ -31,7 +34,7 @@ impl RowWriter<'_> {
             | DataType::Duration(_)
             | DataType::Decimal64(_, _) => format!("sketch_hash((u64)(i64){code}, 0)"),
             DataType::UInt64 => format!("sketch_hash((u64){code}, 0)"),
-            // Parts of an interval are hashed one after the other, which fills the same 16 bytes.
+            // The fields of an interval are hashed in sequence and fill the same 16 bytes.
             DataType::Decimal128(_, _) | DataType::Interval(_) => {
                 let wide = self.local(CType::I128, &value.to_ctype(CType::I128));
                 format!("sketch_hash({wide}.lo, {wide}.hi)")
@@ -42,7 +45,7 @@ impl RowWriter<'_> {
                 let words: Vec<String> = (0..4).map(|word| format!("{wide}.w[{word}]")).collect();
                 format!("sketch_wide({})", words.join(", "))
             }
-            DataType::Utf8 | DataType::LargeUtf8 => format!("sketch_text({code})"),
+            DataType::Utf8 | DataType::LargeUtf8 => format!("sketch_string({code})"),
             DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => format!("sketch_binary({code})"),
             DataType::Utf8View | DataType::BinaryView => format!("sketch_view({code})"),
             other => return unsupported(format!("approx_distinct of {other} is not supported on the device")),

@@ -20,7 +20,7 @@ impl RowWriter<'_> {
         use ArithmeticOp::{Add, Subtract};
         use DataType::{Date32, Date64, Duration, Int64, Interval, Timestamp};
         match (op, &left.data_type, &right.data_type, data_type) {
-            // DataFusion's own: days, truncated (`apply_date_subtraction` in its `binary.rs`).
+            // Truncated days: DataFusion's `apply_date_subtraction` (`binary.rs`).
             (Subtract, Date32, Date32, Int64) => self.difference(left, right, data_type, |l, r| format!("(i64){l} - (i64){r}")),
             (Subtract, Date64, Date64, Int64) => {
                 self.difference(left, right, data_type, |l, r| format!("(i64)((u64){l} - (u64){r}) / 86400000"))
@@ -58,14 +58,14 @@ impl RowWriter<'_> {
         Ok(Value { data_type: data_type.clone(), ctype: CType::I64, code, valid, bounds: None })
     }
 
-    /// `+` or `-` of 64-bit ticks; fails on overflow.
+    /// `+` or `-` of 64-bit ticks; overflow fails the row.
     fn checked_ticks(&mut self, op: ArithmeticOp, left: &Value, right: &Value, data_type: &DataType) -> Value {
         let value = self.checked(op, left, right, CType::I64);
         Value { data_type: data_type.clone(), ..value }
     }
 }
 
-/// Ticks of a unit in a second.
+/// Ticks per second of a unit.
 pub(crate) const fn per_second(unit: &TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,

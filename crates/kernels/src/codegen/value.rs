@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of a row, as C sees them.
+//! Values of a row in C.
 
 use arrow::datatypes::{DataType, IntervalUnit, i256};
 use columnar::{Carrier, ColumnType};
@@ -24,14 +24,15 @@ pub enum CType {
     F64,
     /// Pointer to bytes in global memory, and length.
     Str,
-    /// Where a list's elements begin, and how many they are: a word of its column.
+    /// Offset and length of a list among its column's elements, packed in a u64.
     List,
-    /// Text that a row computes: a call that appends it to what `@` says, at `#`; see [`Value::measured`].
-    Text,
+    /// A new string that the row composes: a call that appends it to an output. `#` is the output's
+    /// pointer, `@` its length; see [`Value::measured`].
+    ComposedString,
 }
 
 impl CType {
-    /// The C type that holds all values of a logical type; `None` where it is not supported on the device.
+    /// The C type that holds all values of a logical type; `None` for an unsupported type.
     pub fn native(data_type: &DataType) -> Option<CType> {
         Some(match data_type {
             DataType::Null | DataType::Boolean => CType::Bool,
@@ -85,7 +86,7 @@ impl CType {
         }
     }
 
-    /// The name in memory: of array elements.
+    /// Name of the type of array elements.
     pub const fn name(self) -> &'static str {
         match self {
             CType::Bool | CType::U8 => "u8",
@@ -101,11 +102,11 @@ impl CType {
             CType::F32 => "f32",
             CType::F64 => "f64",
             CType::Str => "str",
-            CType::Text => "text",
+            CType::ComposedString => "composed_string",
         }
     }
 
-    /// The name of locals: as in memory, but Booleans are `i32`.
+    /// Name of the type of locals: that of elements, but `i32` for Booleans.
     pub const fn local(self) -> &'static str {
         match self {
             CType::Bool => "i32",
@@ -113,7 +114,7 @@ impl CType {
         }
     }
 
-    /// Bytes of an element in memory, 0 for text.
+    /// Bytes of an array element; 0 for strings.
     pub const fn width(self) -> usize {
         match self {
             CType::Bool | CType::I8 | CType::U8 => 1,
@@ -122,31 +123,31 @@ impl CType {
             CType::I64 | CType::U64 | CType::F64 | CType::List => 8,
             CType::I128 => 16,
             CType::I256 => 32,
-            CType::Str | CType::Text => 0,
+            CType::Str | CType::ComposedString => 0,
         }
     }
 
-    /// Integers, without Booleans.
+    /// Whether it is an integer; Booleans are not.
     pub const fn is_integer(self) -> bool {
-        !matches!(self, CType::Bool | CType::F32 | CType::F64 | CType::Str | CType::List | CType::Text)
+        !matches!(self, CType::Bool | CType::F32 | CType::F64 | CType::Str | CType::List | CType::ComposedString)
     }
 
-    /// Floats.
+    /// Whether it is a float.
     pub const fn is_float(self) -> bool {
         matches!(self, CType::F32 | CType::F64)
     }
 
-    /// Signed integers.
+    /// Whether it is a signed integer.
     pub const fn is_signed(self) -> bool {
         matches!(self, CType::I8 | CType::I16 | CType::I32 | CType::I64 | CType::I128 | CType::I256)
     }
 
-    /// Integers of several words, which C has no operators for.
+    /// Whether it is an integer of more than 64 bits, without operators in C.
     pub const fn is_wide(self) -> bool {
         matches!(self, CType::I128 | CType::I256)
     }
 
-    /// Least and greatest value of an integer type that 128 bits hold.
+    /// Least and greatest value of an integer type of at most 128 bits.
     pub const fn range(self) -> Option<(i128, i128)> {
         Some(match self {
             CType::I8 => (i8::MIN as i128, i8::MAX as i128),
@@ -163,7 +164,7 @@ impl CType {
         })
     }
 
-    /// A constant of this type that stands for "no value".
+    /// A constant of this type, the value of NULL rows.
     pub const fn zero(self) -> &'static str {
         match self {
             CType::I128 => "i128_of(0)",
@@ -179,14 +180,14 @@ impl CType {
 pub struct Value {
     /// Logical type.
     pub data_type: DataType,
-    /// Its type in C; of decimals it may be narrower than the logical type's own.
+    /// Type in C; for a decimal possibly narrower than the native type.
     pub ctype: CType,
-    /// C expression without side effects: a local's name, a parameter or a constant. Something, but
-    /// nothing in particular, where the value is NULL.
+    /// C expression without side effects: a local, a parameter or a constant. Unspecified but
+    /// readable where the value is NULL.
     pub code: String,
-    /// C expression, 0 or 1: whether there is a value. `None`: always.
+    /// C expression, 0 or 1: whether the value is not NULL. `None`: never NULL.
     pub valid: Option<String>,
-    /// Least and greatest value, where known: of integers of any kind that 128 bits hold, not of floats and strings.
+    /// Least and greatest value where known, for integers and decimals of at most 128 bits.
     pub bounds: Option<(i128, i128)>,
 }
 
@@ -196,23 +197,23 @@ impl Value {
         Value { data_type, ctype, code: ctype.zero().into(), valid: Some("0".into()), bounds: None }
     }
 
-    /// Validity as C: `1` where there is always a value.
+    /// Validity in C: `1` for a value that is never NULL.
     pub fn valid_code(&self) -> &str {
         self.valid.as_deref().unwrap_or("1")
     }
 
-    /// Of text, C for the number of its bytes.
+    /// C of a string's number of bytes.
     pub fn measured(&self) -> String {
         match self.ctype {
-            CType::Text => self.code.replace('#', "(G u8 *)0").replace('@', "0"),
+            CType::ComposedString => self.code.replace('#', "(G u8 *)0").replace('@', "0"),
             _ => format!("{}.len", self.code),
         }
     }
 
-    /// Of text, C that writes its bytes from a pointer on.
+    /// C that writes a string's bytes to a pointer.
     pub fn written(&self, to: &str) -> String {
         match self.ctype {
-            CType::Text => format!("{};", self.code.replace('#', to).replace('@', "0")),
+            CType::ComposedString => format!("{};", self.code.replace('#', to).replace('@', "0")),
             _ => format!("for (u32 i = 0; i < {0}.len; ++i) {to}[i] = {0}.p[i];", self.code),
         }
     }
@@ -222,7 +223,7 @@ impl Value {
         self.valid.as_deref() == Some("0")
     }
 
-    /// Of a Boolean: C expression, 0 or 1, whether it is true (not false, not NULL).
+    /// C, 0 or 1: whether a Boolean is true (neither false nor NULL).
     pub fn is_true(&self) -> String {
         match &self.valid {
             None => self.code.clone(),
@@ -230,7 +231,7 @@ impl Value {
         }
     }
 
-    /// Of a Boolean: C expression, 0 or 1, whether it is false (not true, not NULL).
+    /// C, 0 or 1: whether a Boolean is false (neither true nor NULL).
     pub fn is_false(&self) -> String {
         match &self.valid {
             None => format!("!{}", self.code),
@@ -238,18 +239,17 @@ impl Value {
         }
     }
 
-    /// The bounds, or else the range of the C type.
+    /// The bounds; without them, the range of the C type.
     pub fn range(&self) -> Option<(i128, i128)> {
         self.bounds.or(self.ctype.range())
     }
 
-    /// What the C value may be on any row, those included where the value is NULL and the bounds say
-    /// nothing.
+    /// Range of the C value over all rows; bounds do not hold for NULL rows.
     pub fn raw_range(&self) -> Option<(i128, i128)> {
         if self.valid.is_some() { self.ctype.range() } else { self.range() }
     }
 
-    /// The value in another integer C type, which must hold it.
+    /// C of the value in another integer type, which must hold it.
     pub fn to_ctype(&self, to: CType) -> String {
         let code = &self.code;
         match (self.ctype, to) {
@@ -267,7 +267,7 @@ impl Value {
     }
 }
 
-/// C for an integer constant of a type.
+/// C of an integer constant.
 pub fn literal(ctype: CType, value: i128) -> String {
     match (ctype, value) {
         (CType::I128, _) if i64::try_from(value).is_ok_and(|value| value.unsigned_abs() < 1 << 31) => format!("i128_of({value})"),
@@ -282,7 +282,7 @@ pub fn literal(ctype: CType, value: i128) -> String {
     }
 }
 
-/// C for an integer constant of 256 bits.
+/// C of an integer constant of 256 bits.
 pub fn wide_literal(value: i256) -> String {
     if let Some(small) = value.to_i128().filter(|value| value.unsigned_abs() < 1 << 31) {
         return format!("i256_of({small})");

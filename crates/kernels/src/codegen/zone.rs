@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Time zones: how far their local time is ahead of UTC.
+//! Time zones: offsets of local time from UTC.
 //!
-//! A zone's rules are two tables, by instant and by local time, which a kernel searches; `build.rs` makes them, and
-//! says what the bytes mean. A kernel gets those of the zones that its types name with its literals, and all of them by
-//! local time, a constant of the device, where it reads text, which may name any.
+//! A zone has two tables, by instant and by local time, which a kernel searches. `build.rs` writes
+//! them and documents the format. A kernel gets tables in two ways:
+//! - those of the zones in its types, among its literals,
+//! - those of all zones by local time, as a constant buffer, if it parses strings that may name
+//!   one.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -21,29 +23,29 @@ use crate::prelude::Section;
 static BY_INSTANT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/zones_by_instant.bin"));
 static BY_LOCAL_TIME: &[u8] = &ALIGNED.0;
 
-/// Aligned for kernels that read it in place.
+/// Data with the alignment of a buffer that kernels read in place.
 #[repr(align(128))]
 pub(super) struct Aligned<T: ?Sized>(pub T);
 static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/zones_by_local_time.bin")));
 
-/// Offsets of a zone.
+/// Offsets of a zone from UTC.
 #[derive(Debug, Clone)]
 pub(super) enum Zone {
-    /// Seconds east of UTC, always.
+    /// A constant offset, in seconds east of UTC.
     Fixed(i64),
-    /// By the rules of a named zone.
-    Rules(Arc<Rules>),
+    /// The rules of a named zone.
+    Rules(Arc<ZoneRules>),
 }
 
 /// Tables of a named zone.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct ZoneRules {
     instants: Arc<[i64]>,
     locals: Arc<[i64]>,
 }
 
 impl Zone {
-    /// The zone of that name, refused where arrow-rs knows none. No name is UTC.
+    /// Looks up a zone; names that arrow-rs does not know are refused, no name is UTC.
     pub(super) fn of(name: Option<&str>) -> Result<Zone> {
         static NAMED: Mutex<BTreeMap<String, Zone>> = Mutex::new(BTreeMap::new());
         let Some(name) = name else {
@@ -55,11 +57,11 @@ impl Zone {
         }
         let zone = match (find(BY_INSTANT, name), find(BY_LOCAL_TIME, name)) {
             (Some(instants), Some(locals)) => match instants[..] {
-                [always] => Zone::Fixed(offset(always)),
-                _ => Zone::Rules(Arc::new(Rules { instants, locals })),
+                [only] => Zone::Fixed(offset(only)),
+                _ => Zone::Rules(Arc::new(ZoneRules { instants, locals })),
             },
             _ => match name.parse::<Tz>() {
-                // Not a name but an offset.
+                // The name is an offset.
                 Ok(zone) => {
                     let epoch = DateTime::UNIX_EPOCH.naive_utc();
                     Zone::Fixed(zone.offset_from_utc_datetime(&epoch).fix().local_minus_utc().into())
@@ -72,13 +74,14 @@ impl Zone {
     }
 }
 
-/// The rules of all zones by local time, with their names: what [`Param::Zones`](super::Param::Zones) stands for.
+/// Names and tables of all zones by local time, which [`Param::Zones`](super::Param::Zones) is
+/// bound to.
 pub(super) fn all() -> &'static [u8] {
     BY_LOCAL_TIME
 }
 
 impl RowWriter<'_> {
-    /// C for the offset of a zone at an instant, given in seconds.
+    /// C of a zone's offset at an instant, in seconds.
     pub(super) fn offset_at(&mut self, zone: &Zone, second: &str) -> Result<String> {
         match zone {
             Zone::Fixed(offset) => Ok(format!("({offset})")),
@@ -86,8 +89,8 @@ impl RowWriter<'_> {
         }
     }
 
-    /// C for the offset of a zone at a local time, given in seconds, and for whether there is no such
-    /// offset, or more than one.
+    /// C of a zone's offset at a local time, in seconds, and of the condition that the local time
+    /// is skipped or repeated.
     pub(super) fn offset_of_local(&mut self, zone: &Zone, second: &str) -> Result<(String, Option<String>)> {
         match zone {
             Zone::Fixed(offset) => Ok((format!("({offset})"), None)),
@@ -99,8 +102,8 @@ impl RowWriter<'_> {
         }
     }
 
-    /// C for the second at which a zone shows a local time, as `date_trunc` looks for it from an instant of an offset;
-    /// and for whether there is none.
+    /// C of the instant of a local time, in seconds, and of the condition that none exists.
+    /// `offset` is that of the instant which `date_trunc` truncates.
     pub(super) fn instant_of_local(&mut self, zone: &Zone, local: &str, offset: &str) -> Result<(String, Option<String>)> {
         match zone {
             Zone::Fixed(offset) => Ok((self.local(CType::I64, &format!("{local} - ({offset})")), None)),
@@ -125,7 +128,7 @@ impl RowWriter<'_> {
     }
 }
 
-/// A zone's table, as `zone_rules` of the prelude finds it.
+/// Looks up a zone's table by name, as `leave_zone` of the prelude does.
 fn find(zones: &[u8], name: &str) -> Option<Arc<[i64]>> {
     let word = |at: usize| Some(u32::from_le_bytes(*zones.get(at * 4..)?.first_chunk()?) as usize);
     let bytes = |at: usize, len: usize| zones.get(at..at + len);
@@ -158,27 +161,27 @@ mod tests {
 
     use super::*;
 
-    /// As a kernel searches.
+    /// The search of `zone_offset` in the prelude.
     fn lookup(table: &[i64], second: i64) -> Option<i64> {
         let at = table.partition_point(|word| *word <= (second << 20 | 0xf_ffff)).saturating_sub(1);
         Some(offset(table[at])).filter(|offset| *offset != 0x7_ffff)
     }
 
-    fn moment(second: i64) -> NaiveDateTime {
+    fn date_time(second: i64) -> NaiveDateTime {
         DateTime::from_timestamp(second, 0).unwrap().naive_utc()
     }
 
-    /// Each zone that there is, where its tables change and anywhere in the calendar, against arrow-rs.
+    /// All zones compared with arrow-rs, at the changes in their tables and at random instants.
     #[test]
-    fn tables_are_the_rules() {
+    fn tables_agree_with_arrow() {
         let seed = rand::random();
         println!("seed {seed}");
         let mut random = StdRng::seed_from_u64(seed);
         for name in chrono_tz::TZ_VARIANTS.map(|zone| zone.name()) {
             let zone: Tz = name.parse().unwrap();
-            let by_instant = |second| Some(zone.offset_from_utc_datetime(&moment(second)).fix().local_minus_utc().into());
+            let by_instant = |second| Some(zone.offset_from_utc_datetime(&date_time(second)).fix().local_minus_utc().into());
             let by_local = |second| {
-                let offset = zone.offset_from_local_datetime(&moment(second)).single()?;
+                let offset = zone.offset_from_local_datetime(&date_time(second)).single()?;
                 Some(offset.fix().local_minus_utc().into())
             };
             let oracles: [&dyn Fn(i64) -> Option<i64>; 2] = [&by_instant, &by_local];
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_offsets() {
+    fn zones_are_names_or_offsets() {
         assert!(matches!(Zone::of(None), Ok(Zone::Fixed(0))));
         assert!(matches!(Zone::of(Some("Zulu")), Ok(Zone::Fixed(0))));
         assert!(matches!(Zone::of(Some("-03:30")), Ok(Zone::Fixed(-12_600))));

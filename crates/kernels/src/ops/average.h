@@ -1,5 +1,5 @@
-/* AVG of decimals: the sum (192 bits, two's complement) times scale, divided by count and truncated. Nonzero where the
-   product leaves a signed integer of `bits` bits, or the quotient does not stay below limit. */
+/* AVG of decimals: *out = sum * scale / count, truncated; the sum has 192 bits in two's complement.
+   Nonzero if the product exceeds a signed integer of `bits` bits, or the quotient reaches limit. */
 FN i32 decimal_average(u64 w0, u64 w1, u64 w2, u64 scale, u64 count, u32 bits, i128 limit, i128 *out) {
   u32 negative = (u32)(w2 >> 63);
   if (negative) {
@@ -22,10 +22,10 @@ FN i32 decimal_average(u64 w0, u64 w1, u64 w2, u64 scale, u64 count, u32 bits, i
   *out = negative ? i128_neg(q) : q;
   return 0;
 }
-/* The mean of one or two decimals out of their sum, truncated. */
+/* MEDIAN of decimals: the truncated mean of one or two values, from their sum. */
 FN i128 i192_median(u64 w0, u64 w1, u64 w2, u64 count) {
   if (count == 2) {
-    /* Towards zero: what is negative and odd goes up. */
+    /* Truncation: a negative odd sum rounds up. */
     u64 up = (w2 >> 63) & w0 & 1;
     w0 += up;
     w1 += up && !w0;

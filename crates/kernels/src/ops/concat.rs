@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many batches of one source as one: what sorts and the build sides of joins look at.
+//! Concatenation of batches, for sorts and the build sides of joins.
 //!
-//! Values of fixed width are copied. Strings behind offsets get offsets of 64 bits over one heap, to which the bytes that rows
-//! use are copied; where those lie is read first, once for all columns. Views keep their heaps whole, each heap once however
-//! many batches share it, and lists their elements. Dictionaries become one: batches of a resident table have longer and longer ones of the same
-//! beginning, and others are renumbered on the host (see [`dictionary`](super::dictionary)).
+//! - Values of fixed width are copied.
+//! - Strings with offsets get 64-bit offsets over one heap. Only the bytes that rows use are
+//!   copied; their ranges are read first, once for all columns.
+//! - Views keep whole heaps, lists keep all elements. A heap, or an array of elements, that several
+//!   batches share is copied once.
+//! - Dictionaries are unified. Those of a resident table each begin with that of the batch before;
+//!   others are recoded on the host (see [`dictionary`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,31 +18,32 @@ use device::{Arg, Buffer, Queue};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::forms::BITS_FROM;
-use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Kernel, Loaded, Program, described_by_its_fields, for_rows, spread, word};
-use super::{Options, check_rows, dictionary};
+use super::launch::layout_kernels::BITS_FROM;
+use super::launch::primitives::Primitives;
+use super::launch::program::{Kernel, Program, describe_operator, read_u64, row_loop};
+use super::launch::{Launch, dictionary};
+use super::{Options, check_rows};
 use crate::codegen::{CType, Params};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-const JOIN_BITS: usize = 0;
-const JOIN_OFFSETS32: usize = 1;
-const JOIN_OFFSETS64: usize = 2;
-const JOIN_VIEWS: usize = 3;
-const JOIN_WORDS: usize = 4;
+const CONCAT_BITS: usize = 0;
+const CONCAT_OFFSETS32: usize = 1;
+const CONCAT_OFFSETS64: usize = 2;
+const CONCAT_VIEWS: usize = 3;
+const CONCAT_LISTS: usize = 4;
 
-/// Width of a word of bits, and its bytes.
+/// Bits and bytes of a bitmap word.
 const WORD_BITS: usize = 32;
 const WORD_BYTES: usize = 4;
 
-/// Most elements that words of lists can point at.
-const MOST_ELEMENTS: usize = u32::MAX as usize;
+/// Most elements that the offsets of lists can address.
+const MAX_ELEMENTS: usize = u32::MAX as usize;
 
-/// Makes one batch of many, rows in their order.
+/// Concatenates batches.
 ///
-/// Columns of 32-bit offsets come out with 64-bit ones, since together their strings may be longer than 32 bits address, also
-/// where they are elements of lists; all other layouts stay.
+/// Strings with 32-bit offsets, also those in lists, get 64-bit offsets, since 32 bits may not
+/// address the bytes of all batches. Other layouts stay.
 #[derive(Debug, Clone)]
 pub struct Concat {
     schema: SchemaRef,
@@ -53,7 +57,7 @@ impl Concat {
     /// For batches of `schema` in the layouts of `types`.
     ///
     /// # Errors
-    /// `Internal` where there are not as many types as columns.
+    /// `Internal` if the number of types is not that of the columns.
     ///
     /// # Examples
     /// ```
@@ -83,20 +87,21 @@ impl Concat {
         Ok(Concat {
             schema,
             types: types.into_iter().map(widened).collect(),
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Concat", &options, kernels(&options))?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Concat", &options, kernels(&options)),
             options,
         })
     }
 
-    described_by_its_fields!();
+    describe_operator!();
 
-    /// The rows of all batches in one; `None` where there are no rows. A single batch with rows is not copied. Waits where
-    /// there are strings behind offsets, or dictionaries that have to be unified.
+    /// The rows of all batches; `None` without rows. A single batch with rows is not copied. Waits
+    /// for strings with offsets, and for dictionaries that have to be unified.
     ///
     /// # Errors
-    /// `Unsupported` for more than 2^31 - 1 rows or 2^32 - 1 elements of lists, and for different dictionaries of more values
-    /// together than their codes can number; the device's.
+    /// - `Unsupported` for more than 2^31 - 1 rows or 2^32 - 1 elements of lists
+    /// - `Unsupported` for dictionaries with more values together than their codes can number
+    /// - errors of the device
     pub async fn run(&self, queue: &Queue, mut batches: Vec<DeviceBatch>) -> Result<Option<DeviceBatch>> {
         batches.retain(|batch| batch.num_rows() > 0);
         let rows = batches.iter().map(DeviceBatch::num_rows).sum();
@@ -104,36 +109,32 @@ impl Concat {
         if let Some(batch) = batches.iter().find(|batch| batch.columns().len() != self.types.len()) {
             return Err(Error::Internal(format!("a batch of {} columns, not {}", batch.columns().len(), self.types.len())));
         }
-        let lies_right =
+        let has_result_layouts =
             |batch: &DeviceBatch| batch.columns().iter().zip(&self.types).all(|(column, ty)| column.ty().layout == ty.layout);
         match batches.as_slice() {
             [] => return Ok(None),
-            [batch] if lies_right(batch) => return Ok(batches.pop()),
+            [batch] if has_result_layouts(batch) => return Ok(batches.pop()),
             _ => {}
         }
-        let joiner = Joiner {
-            queue,
-            loaded: self.program.load(queue).await?,
-            primitives: self.primitives.load(queue).await?,
-            options: &self.options,
-        };
+        let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
+        let concatenator = Concatenator { launch };
         let mut columns = Vec::with_capacity(self.types.len());
         for (index, ty) in self.types.iter().enumerate() {
-            let pieces = batches.iter().filter_map(|batch| batch.columns().get(index).cloned()).collect();
-            columns.push((Arc::new(ty.clone()), Pieces { columns: pieces, used: vec![] }));
+            let parts = batches.iter().filter_map(|batch| batch.columns().get(index).cloned()).collect();
+            columns.push((Arc::new(ty.clone()), Parts { columns: parts, used: vec![] }));
         }
-        // The columns are all that holds the batches from here on, so that each goes once it is copied.
+        // Only the columns own the buffers from here on, so that each is freed once it is copied.
         drop(batches);
-        joiner.find_used(&mut columns).await?;
-        let mut joined = Vec::with_capacity(self.types.len());
-        for (ty, pieces) in columns {
-            joined.push(joiner.column(ty, pieces).await?);
+        concatenator.find_used(&mut columns).await?;
+        let mut concatenated = Vec::with_capacity(self.types.len());
+        for (ty, parts) in columns {
+            concatenated.push(concatenator.column(ty, parts).await?);
         }
-        Ok(Some(DeviceBatch::try_new(self.schema.clone(), joined, rows)?))
+        Ok(Some(DeviceBatch::try_new(self.schema.clone(), concatenated, rows)?))
     }
 }
 
-/// The layout in which batches become one.
+/// The layout of concatenated batches.
 fn widened(ty: ColumnType) -> ColumnType {
     let layout = match ty.layout {
         Layout::Offsets32 => Layout::Offsets64,
@@ -143,111 +144,110 @@ fn widened(ty: ColumnType) -> ColumnType {
     ColumnType { layout, ..ty }
 }
 
-/// Rows of columns that become one.
+/// Rows of all columns.
 fn rows_of(columns: &[DeviceColumn]) -> usize {
     columns.iter().map(DeviceColumn::len).sum()
 }
 
 /// A column of each batch.
-struct Pieces {
+struct Parts {
     columns: Vec<DeviceColumn>,
-    /// Of strings behind offsets, the bytes of the heap that rows use.
+    /// Of strings with offsets, the bytes of each heap that rows use.
     used: Vec<Range<usize>>,
 }
 
-/// Joins the columns of one call.
-struct Joiner<'a> {
-    queue: &'a Queue,
-    loaded: Loaded<'a>,
-    primitives: LoadedPrimitives<'a>,
-    options: &'a Options,
+/// Concatenates the columns of one call.
+struct Concatenator<'a> {
+    launch: Launch<'a>,
 }
 
-impl Joiner<'_> {
-    /// Reads which bytes of their heaps the rows use, of all columns at once.
-    async fn find_used(&self, columns: &mut [(Arc<ColumnType>, Pieces)]) -> Result<()> {
+impl Concatenator<'_> {
+    /// Reads the ranges of heap bytes that rows use, for all columns at once.
+    async fn find_used(&self, columns: &mut [(Arc<ColumnType>, Parts)]) -> Result<()> {
         let strings = |ty: &ColumnType| ty.layout == Layout::Offsets64;
-        let pieces: usize = columns.iter().filter(|(ty, _)| strings(ty)).map(|(_, pieces)| pieces.columns.len()).sum();
-        if pieces == 0 || columns.iter().all(|(_, pieces)| pieces.columns.len() == 1) {
+        let parts: usize = columns.iter().filter(|(ty, _)| strings(ty)).map(|(_, parts)| parts.columns.len()).sum();
+        if parts == 0 || columns.iter().all(|(_, parts)| parts.columns.len() == 1) {
             return Ok(());
         }
-        // Begin and end of each piece. The widths are mixed, and offsets are not negative.
-        let ends = self.queue.zeroed(pieces * 2 * size_of::<u64>())?;
+        // First and last offset of each part, zero-extended: widths differ, and offsets are not
+        // negative.
+        let ends = self.launch.queue.zeroed(parts * 2 * size_of::<u64>())?;
         let mut at = 0;
-        for column in columns.iter().filter(|(ty, _)| strings(ty)).flat_map(|(_, pieces)| &pieces.columns) {
+        for column in columns.iter().filter(|(ty, _)| strings(ty)).flat_map(|(_, parts)| &parts.columns) {
             let [offsets, _] = column.buffers() else { return Err(missing(column)) };
             let width = if column.ty().layout == Layout::Offsets32 { size_of::<i32>() } else { size_of::<i64>() };
             for element in [column.offset(), column.offset() + column.len()] {
-                self.queue.copy(offsets, element * width, &ends, at * size_of::<u64>(), width)?;
+                self.launch.queue.copy(offsets, element * width, &ends, at * size_of::<u64>(), width)?;
                 at += 1;
             }
         }
-        let answer = self.queue.read(&ends, 0..ends.len()).await?;
+        let answer = self.launch.queue.read(&ends, 0..ends.len()).await?;
         let mut at = 0;
-        for (_, pieces) in columns.iter_mut().filter(|(ty, _)| strings(ty)) {
-            for _ in &pieces.columns {
-                pieces.used.push(word(&answer, at)? as usize..word(&answer, at + 1)? as usize);
+        for (_, parts) in columns.iter_mut().filter(|(ty, _)| strings(ty)) {
+            for _ in &parts.columns {
+                parts.used.push(read_u64(&answer, at)? as usize..read_u64(&answer, at + 1)? as usize);
                 at += 2;
             }
         }
         Ok(())
     }
 
-    /// The column of all pieces. The future is an object since lists have columns too.
-    fn column(&self, ty: Arc<ColumnType>, pieces: Pieces) -> BoxFuture<'_, Result<DeviceColumn>> {
-        self.column_of(ty, pieces).boxed()
+    /// The concatenated column. The future is boxed since the elements of lists are columns too.
+    fn column(&self, ty: Arc<ColumnType>, parts: Parts) -> BoxFuture<'_, Result<DeviceColumn>> {
+        self.column_of(ty, parts).boxed()
     }
 
-    async fn column_of(&self, ty: Arc<ColumnType>, mut pieces: Pieces) -> Result<DeviceColumn> {
-        if let [column] = pieces.columns.as_slice()
+    async fn column_of(&self, ty: Arc<ColumnType>, mut parts: Parts) -> Result<DeviceColumn> {
+        if let [column] = parts.columns.as_slice()
             && column.ty().layout == ty.layout
         {
             return Ok(column.clone());
         }
         let nullable = ty.nullable && ty.layout != Layout::Null;
-        let validity = if nullable { Some((self.validity(&pieces.columns)?, 0)) } else { None };
-        let null_count = pieces.columns.iter().map(DeviceColumn::null_count).sum();
+        let validity = if nullable { Some((self.validity(&parts.columns)?, 0)) } else { None };
+        let null_count = parts.columns.iter().map(DeviceColumn::null_count).sum();
         let mut values = None;
         let buffers = match &ty.layout {
             Layout::Null => vec![],
-            Layout::Bits => vec![self.values_of_bits(&pieces.columns)?],
-            Layout::Fixed(carrier) => vec![self.fixed(&pieces.columns, carrier.width())?],
-            Layout::Bytes(width) => vec![self.fixed(&pieces.columns, *width as usize)?],
-            Layout::Offsets32 | Layout::Offsets64 => self.strings(&pieces)?,
-            Layout::Views => self.views(&pieces.columns)?,
+            Layout::Bits => vec![self.values_of_bits(&parts.columns)?],
+            Layout::Fixed(carrier) => vec![self.fixed(&parts.columns, carrier.width())?],
+            Layout::Bytes(width) => vec![self.fixed(&parts.columns, *width as usize)?],
+            Layout::Offsets32 | Layout::Offsets64 => self.strings(&parts)?,
+            Layout::Views => self.views(&parts.columns)?,
             Layout::Dictionary { codes, .. } => {
-                let most = most_values(*codes, ty.bounds);
-                for column in &mut pieces.columns {
-                    let agreed = dictionary::agree(self.queue, &self.primitives, &mut values, column, most).await?;
-                    *column = agreed.unwrap_or_else(|| column.clone());
+                let most = max_values(*codes, ty.bounds);
+                for column in &mut parts.columns {
+                    let unified =
+                        dictionary::unify(self.launch.queue, &self.launch.primitives, &mut values, column, most).await?;
+                    *column = unified.unwrap_or_else(|| column.clone());
                 }
-                vec![self.fixed(&pieces.columns, codes.width())?]
+                vec![self.fixed(&parts.columns, codes.width())?]
             }
             Layout::List(elements) => {
-                let (words, elements) = self.lists(elements, &pieces.columns).await?;
+                let (lists, elements) = self.lists(elements, &parts.columns).await?;
                 values = Some(Arc::new(elements));
-                vec![words]
+                vec![lists]
             }
         };
-        Ok(DeviceColumn::try_new(ty, rows_of(&pieces.columns), buffers, validity, null_count, values)?)
+        Ok(DeviceColumn::try_new(ty, rows_of(&parts.columns), buffers, validity, null_count, values)?)
     }
 
     fn validity(&self, columns: &[DeviceColumn]) -> Result<Buffer> {
-        let pieces = columns.iter().map(|column| column.validity().map(|(bits, first)| (bits, first, column.len())));
-        self.bits(pieces.collect::<Option<Vec<_>>>().ok_or_else(|| Error::Internal("a nullable column without validity".into()))?)
+        let parts = columns.iter().map(|column| column.validity().map(|(bits, first)| (bits, first, column.len())));
+        self.bits(parts.collect::<Option<Vec<_>>>().ok_or_else(|| Error::Internal("a nullable column without validity".into()))?)
     }
 
     fn values_of_bits(&self, columns: &[DeviceColumn]) -> Result<Buffer> {
-        let pieces = columns.iter().map(|column| column.buffers().first().map(|bits| (bits, column.offset(), column.len())));
-        self.bits(pieces.collect::<Option<Vec<_>>>().ok_or_else(|| Error::Internal("a column of bits without bits".into()))?)
+        let parts = columns.iter().map(|column| column.buffers().first().map(|bits| (bits, column.offset(), column.len())));
+        self.bits(parts.collect::<Option<Vec<_>>>().ok_or_else(|| Error::Internal("a column of bits without bits".into()))?)
     }
 
-    /// Bitmaps, each from a bit on and of a length, one after the other.
-    fn bits(&self, pieces: Vec<(&Buffer, usize, usize)>) -> Result<Buffer> {
-        let rows: usize = pieces.iter().map(|(_, _, n)| n).sum();
-        let to = self.queue.alloc(rows.div_ceil(WORD_BITS) * WORD_BYTES)?;
+    /// Concatenates bitmaps, each given by buffer, first bit and length.
+    fn bits(&self, parts: Vec<(&Buffer, usize, usize)>) -> Result<Buffer> {
+        let rows: usize = parts.iter().map(|(_, _, n)| n).sum();
+        let to = self.launch.queue.alloc(rows.div_ceil(WORD_BITS) * WORD_BYTES)?;
         let mut at = 0;
-        for (bits, first, n) in pieces {
+        for (bits, first, n) in parts {
             let (lead, skipped) = (at % WORD_BITS, at / WORD_BITS);
             let words = (lead + n).div_ceil(WORD_BITS);
             let named = vec![
@@ -259,47 +259,48 @@ impl Joiner<'_> {
                 ("lead", Arg::U32(lead as u32)),
                 ("words", Arg::U64(words as u64)),
             ];
-            self.loaded.launch(self.queue, JOIN_BITS, spread(self.queue, self.options, words), named)?;
+            self.launch.run(CONCAT_BITS, self.launch.grid(words), named)?;
             at += n;
         }
         Ok(to)
     }
 
     fn fixed(&self, columns: &[DeviceColumn], width: usize) -> Result<Buffer> {
-        let to = self.queue.alloc(rows_of(columns) * width)?;
+        let to = self.launch.queue.alloc(rows_of(columns) * width)?;
         let mut at = 0;
         for column in columns {
             let [from] = column.buffers() else { return Err(missing(column)) };
-            self.queue.copy(from, column.offset() * width, &to, at, column.len() * width)?;
+            self.launch.queue.copy(from, column.offset() * width, &to, at, column.len() * width)?;
             at += column.len() * width;
         }
         Ok(to)
     }
 
-    /// Offsets and heap. A single piece keeps its heap.
-    fn strings(&self, pieces: &Pieces) -> Result<Vec<Buffer>> {
-        let to = self.queue.alloc((rows_of(&pieces.columns) + 1) * size_of::<i64>())?;
-        if let [column] = pieces.columns.as_slice() {
+    /// Offsets and heap. A single part keeps its heap.
+    fn strings(&self, parts: &Parts) -> Result<Vec<Buffer>> {
+        let to = self.launch.queue.alloc((rows_of(&parts.columns) + 1) * size_of::<i64>())?;
+        if let [column] = parts.columns.as_slice() {
             self.offsets(column, &to, 0, 0)?;
             let [_, heap] = column.buffers() else { return Err(missing(column)) };
             return Ok(vec![to, heap.clone()]);
         }
-        let joined = self.queue.alloc(pieces.used.iter().map(Range::len).sum())?;
+        let heap_bytes = self.launch.queue.alloc(parts.used.iter().map(Range::len).sum())?;
         let (mut row, mut at) = (0, 0);
-        for (column, used) in pieces.columns.iter().zip(&pieces.used) {
+        for (column, used) in parts.columns.iter().zip(&parts.used) {
             let [_, heap] = column.buffers() else { return Err(missing(column)) };
             self.offsets(column, &to, row, (at as u64).wrapping_sub(used.start as u64))?;
-            self.queue.copy(heap, used.start, &joined, at, used.len())?;
+            self.launch.queue.copy(heap, used.start, &heap_bytes, at, used.len())?;
             row += column.len();
             at += used.len();
         }
-        Ok(vec![to, joined])
+        Ok(vec![to, heap_bytes])
     }
 
-    /// Writes a column's offsets, moved by `shift` modulo 2^64, from element `at` on. The last one is the next column's first.
+    /// Writes the offsets of a column, plus `shift` modulo 2^64, from element `at` on. The last
+    /// offset is the first of the next column.
     fn offsets(&self, column: &DeviceColumn, to: &Buffer, at: usize, shift: u64) -> Result<()> {
         let [from, _] = column.buffers() else { return Err(missing(column)) };
-        let kernel = if column.ty().layout == Layout::Offsets32 { JOIN_OFFSETS32 } else { JOIN_OFFSETS64 };
+        let kernel = if column.ty().layout == Layout::Offsets32 { CONCAT_OFFSETS32 } else { CONCAT_OFFSETS64 };
         let n = column.len() + 1;
         let named = vec![
             ("from", Arg::Buffer(from)),
@@ -309,21 +310,21 @@ impl Joiner<'_> {
             ("shift", Arg::U64(shift)),
             ("n", Arg::U64(n as u64)),
         ];
-        self.loaded.launch(self.queue, kernel, spread(self.queue, self.options, n), named)
+        self.launch.run(kernel, self.launch.grid(n), named)
     }
 
-    /// Views, heaps one after the other, and where each begins.
+    /// Views, the concatenated heaps, and the base offset of each heap.
     fn views(&self, columns: &[DeviceColumn]) -> Result<Vec<Buffer>> {
-        let mut heaps: Vec<Heap<'_>> = vec![];
+        let mut heaps: Vec<ViewHeap<'_>> = vec![];
         let (mut bytes, mut bases) = (0, 0);
-        let to = self.queue.alloc(rows_of(columns) * size_of::<u128>())?;
+        let to = self.launch.queue.alloc(rows_of(columns) * size_of::<u128>())?;
         let mut at = 0;
         for column in columns {
             let [views, heap, own] = column.buffers() else { return Err(missing(column)) };
             let known = heaps.iter().find(|known| known.heap.raw() == heap.raw() && known.bases.raw() == own.raw());
             let first = known.map_or(bases, |known| known.first);
             if known.is_none() {
-                heaps.push(Heap { heap, bases: own, at: bytes, first });
+                heaps.push(ViewHeap { heap, bases: own, at: bytes, first });
                 (bytes, bases) = (bytes + heap.len(), bases + own.len() / size_of::<u64>());
             }
             let shift = u32::try_from(first).map_err(|_| Error::Unsupported("Concat: views over more than 2^32 heaps".into()))?;
@@ -335,62 +336,63 @@ impl Joiner<'_> {
                 ("shift", Arg::U32(shift)),
                 ("n", Arg::U64(column.len() as u64)),
             ];
-            self.loaded.launch(self.queue, JOIN_VIEWS, spread(self.queue, self.options, column.len()), named)?;
+            self.launch.run(CONCAT_VIEWS, self.launch.grid(column.len()), named)?;
             at += column.len();
         }
-        if let [Heap { heap, bases, .. }] = heaps.as_slice() {
+        if let [ViewHeap { heap, bases, .. }] = heaps.as_slice() {
             return Ok(vec![to, (*heap).clone(), (*bases).clone()]);
         }
-        let (joined, places) = (self.queue.alloc(bytes)?, self.queue.alloc(bases * size_of::<u64>())?);
-        for Heap { heap, bases, at, first } in heaps {
-            self.queue.copy(heap, 0, &joined, at, heap.len())?;
+        let (heap_bytes, all_bases) = (self.launch.queue.alloc(bytes)?, self.launch.queue.alloc(bases * size_of::<u64>())?);
+        for ViewHeap { heap, bases, at, first } in heaps {
+            self.launch.queue.copy(heap, 0, &heap_bytes, at, heap.len())?;
             let n = bases.len() / size_of::<u64>();
             if n > 0 {
-                self.words((bases, 0, n), &places, first, at)?;
+                self.move_pairs((bases, 0, n), &all_bases, first, at)?;
             }
         }
-        Ok(vec![to, joined, places])
+        Ok(vec![to, heap_bytes, all_bases])
     }
 
-    /// Words of lists, and the elements that they point at: those of each column once, however many share them.
+    /// Offset/length pairs of lists, and their elements. Elements that several columns share are
+    /// copied once.
     async fn lists(&self, ty: &ColumnType, columns: &[DeviceColumn]) -> Result<(Buffer, DeviceColumn)> {
         let mut kept: Vec<(&Arc<DeviceColumn>, usize)> = vec![];
         let mut total = 0;
-        let to = self.queue.alloc(rows_of(columns) * size_of::<u64>())?;
+        let to = self.launch.queue.alloc(rows_of(columns) * size_of::<u64>())?;
         let mut at = 0;
         for column in columns {
-            let ([words], Some(elements)) = (column.buffers(), column.elements()) else { return Err(missing(column)) };
+            let ([pairs], Some(elements)) = (column.buffers(), column.elements()) else { return Err(missing(column)) };
             let known = kept.iter().find(|(known, _)| Arc::ptr_eq(known, elements));
             let first = known.map_or(total, |(_, first)| *first);
             if known.is_none() {
                 kept.push((elements, total));
                 total += elements.len();
             }
-            if total > MOST_ELEMENTS {
+            if total > MAX_ELEMENTS {
                 return Err(Error::Unsupported(format!(
-                    "Concat: lists of {total} elements in one batch, the limit is {MOST_ELEMENTS}"
+                    "Concat: lists of {total} elements in one batch, the limit is {MAX_ELEMENTS}"
                 )));
             }
-            self.words((words, column.offset(), column.len()), &to, at, first)?;
+            self.move_pairs((pairs, column.offset(), column.len()), &to, at, first)?;
             at += column.len();
         }
         let ty = Arc::new(ty.clone());
-        let pieces: Vec<_> = kept.into_iter().map(|(elements, _)| elements).filter(|elements| !elements.is_empty()).collect();
-        if pieces.is_empty() {
+        let parts: Vec<_> = kept.into_iter().map(|(elements, _)| elements).filter(|elements| !elements.is_empty()).collect();
+        if parts.is_empty() {
             let field = Field::new("elements", ty.data_type.clone(), ty.nullable);
-            let one = DeviceBatch::blank(self.queue, &Arc::new(Schema::new(vec![field])), &[(*ty).clone()])?;
+            let one = DeviceBatch::blank(self.launch.queue, &Arc::new(Schema::new(vec![field])), &[(*ty).clone()])?;
             let none = one.columns().first().map(|elements| elements.slice(0, 0));
             return Ok((to, none.ok_or_else(|| Error::Internal("a batch without its column".into()))?));
         }
-        let pieces = Pieces { columns: pieces.into_iter().map(|elements| (**elements).clone()).collect(), used: vec![] };
-        let mut columns = [(ty, pieces)];
+        let parts = Parts { columns: parts.into_iter().map(|elements| (**elements).clone()).collect(), used: vec![] };
+        let mut columns = [(ty, parts)];
         self.find_used(&mut columns).await?;
-        let [(ty, pieces)] = columns;
-        Ok((to, self.column(ty, pieces).await?))
+        let [(ty, parts)] = columns;
+        Ok((to, self.column(ty, parts).await?))
     }
 
-    /// Writes `n` words from one on, each moved by `shift`, from element `at` on.
-    fn words(&self, (from, offset, n): (&Buffer, usize, usize), to: &Buffer, at: usize, shift: usize) -> Result<()> {
+    /// Copies `n` u64 from element `offset` on to element `at` on, each plus `shift`.
+    fn move_pairs(&self, (from, offset, n): (&Buffer, usize, usize), to: &Buffer, at: usize, shift: usize) -> Result<()> {
         let named = vec![
             ("from", Arg::Buffer(from)),
             ("offset", Arg::U64(offset as u64)),
@@ -399,21 +401,21 @@ impl Joiner<'_> {
             ("shift", Arg::U64(shift as u64)),
             ("n", Arg::U64(n as u64)),
         ];
-        self.loaded.launch(self.queue, JOIN_WORDS, spread(self.queue, self.options, n), named)
+        self.launch.run(CONCAT_LISTS, self.launch.grid(n), named)
     }
 }
 
-/// A heap of views, in which several columns may have theirs.
-struct Heap<'a> {
+/// A heap that the views of one or more columns refer to.
+struct ViewHeap<'a> {
     heap: &'a Buffer,
     bases: &'a Buffer,
-    /// Its first byte among all, and the number of its first base.
+    /// Position in the concatenated heap, and in the bases.
     at: usize,
     first: usize,
 }
 
-/// Values that codes can number, those below the bounds where there are any.
-fn most_values(codes: Carrier, bounds: Option<(i128, i128)>) -> usize {
+/// Number of values that codes can address, within their bounds if there are any.
+fn max_values(codes: Carrier, bounds: Option<(i128, i128)>) -> usize {
     let most = bounds.or(CType::of_carrier(codes).range()).map_or(0, |(_, most)| most);
     usize::try_from(most).map_or(usize::MAX, |most| most.saturating_add(1))
 }
@@ -430,7 +432,7 @@ fn kernels(options: &Options) -> Vec<Kernel> {
             params.named(name, c_type);
         }
         let n = params.named(n, "u64");
-        Kernel::new(name, params, for_rows(options.profile, row, &n, statements))
+        Kernel::new(name, params, row_loop(options.profile, row, &n, statements))
     };
     let bits = [
         ("bits", "const G u8 *RESTRICT"),
@@ -440,33 +442,33 @@ fn kernels(options: &Options) -> Vec<Kernel> {
         ("skipped", "u64"),
         ("lead", "u32"),
     ];
-    let mut join_bits = kernel("join_bits", &bits, "w", "words", BITS);
-    join_bits.params.function(BITS_FROM.into());
+    let mut concat_bits = kernel("concat_bits", &bits, "w", "words", BITS);
+    concat_bits.params.function(BITS_FROM.into());
     let offsets = |name: &str, from: &str| {
         let named = [("from", from), ("offset", "u64"), ("to", "G i64 *RESTRICT"), ("at", "u64"), ("shift", "u64")];
         kernel(name, &named, "row", "n", "    to[row + at] = (i64)((u64)from[row + offset] + shift);\n")
     };
     let views =
         [("from", "const G u32 *RESTRICT"), ("offset", "u64"), ("to", "G u32 *RESTRICT"), ("at", "u64"), ("shift", "u32")];
-    let words =
+    let lists =
         [("from", "const G u64 *RESTRICT"), ("offset", "u64"), ("to", "G u64 *RESTRICT"), ("at", "u64"), ("shift", "u64")];
     vec![
-        join_bits,
-        offsets("join_offsets32", "const G i32 *RESTRICT"),
-        offsets("join_offsets64", "const G i64 *RESTRICT"),
-        kernel("join_views", &views, "row", "n", VIEWS),
-        kernel("join_words", &words, "row", "n", "    to[row + at] = from[row + offset] + shift;\n"),
+        concat_bits,
+        offsets("concat_offsets32", "const G i32 *RESTRICT"),
+        offsets("concat_offsets64", "const G i64 *RESTRICT"),
+        kernel("concat_views", &views, "row", "n", VIEWS),
+        kernel("concat_lists", &lists, "row", "n", "    to[row + at] = from[row + offset] + shift;\n"),
     ]
 }
 
-/// A word of the result; the first one keeps the `lead` bits that the pieces before have written.
+/// A bitmap word of the result. The first one keeps the `lead` bits of the parts before.
 const BITS: &str =
     "    u32 word = w ? bits_from(bits, first + w * 32 - lead, first + n) : bits_from(bits, first, first + n) << lead;
     if (w == 0 && lead) word |= to[skipped] & ((1u << lead) - 1);
     to[skipped + w] = word;
 ";
 
-/// Below a NULL a view may be anything, and stays so.
+/// The view of a NULL is arbitrary, and may remain so.
 const VIEWS: &str = "    const G u32 *view = from + (row + offset) * 4;
     G u32 *out = to + (row + at) * 4;
     u32 len = view[0];

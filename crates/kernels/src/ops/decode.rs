@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Dictionary columns of somebody else's as plain values.
+//! Imported dictionary columns as plain values.
 //!
-//! Arrow lets a dictionary repeat values, hold NULLs and have no values at all, and lets the codes of NULL rows be anything. Kernels that
-//! compare codes want none of that, and to number the values anew would need them on the host. So rows get their values: first
-//! codes that lie in the dictionary and the validity that results, then [`ArrowForm`] gathers.
+//! Arrow allows dictionaries that repeat values, have NULLs or have no values, and arbitrary codes
+//! for NULL rows. Kernels that compare codes support none of these, and a new dictionary would need
+//! the values on the host. So a first kernel makes all codes valid and computes the validity of the
+//! rows, then [`ArrowLayout`] gathers the values.
 
 use std::sync::Arc;
 
@@ -11,31 +12,32 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Kernel, Loaded, Program, for_rows, spread};
-use super::{ArrowForm, Options};
+use super::launch::primitives::Primitives;
+use super::launch::program::{Kernel, Program, row_loop};
+use super::launch::{Launch, NamedArgs};
+use super::{ArrowLayout, Options};
 use crate::codegen::{CType, Params};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Brings batches of dictionary columns, as they were imported, into a form that all kernels can read.
+/// Decodes the dictionary columns of imported batches, so that all kernels can read them.
 #[derive(Debug, Clone)]
 pub struct Decode {
     types: Vec<ColumnType>,
-    /// Nothing to do for schemas without dictionaries.
-    plan: Option<Plan>,
+    /// `None` for schemas without dictionaries.
+    plan: Option<DecodePlan>,
 }
 
 #[derive(Debug, Clone)]
-struct Plan {
+struct DecodePlan {
     /// Positions of the dictionary columns.
     columns: Vec<usize>,
-    /// Cleans the codes, by their width.
+    /// Makes codes valid: a kernel for each width.
     program: Program,
     primitives: Primitives,
-    /// The dictionary columns with the types of their values, which `form` gathers.
+    /// The dictionary columns with the types of their values, which `gather` writes.
     coded: SchemaRef,
-    form: ArrowForm,
+    gather: ArrowLayout,
     options: Options,
 }
 
@@ -43,7 +45,7 @@ impl Decode {
     /// For batches of `schema`.
     ///
     /// # Errors
-    /// `Columnar` where a column's type is not supported on the device.
+    /// `Columnar` if a column's type is not supported on the device.
     ///
     /// # Examples
     /// ```
@@ -76,7 +78,7 @@ impl Decode {
             }
             let DataType::Dictionary(_, value) = &ty.data_type else { continue };
             let Layout::Dictionary { values, .. } = &ty.layout else { continue };
-            // A dictionary may hold NULLs, and what the schema says of the rows need not be so.
+            // A dictionary may have NULLs, so the column may be nullable although its field is not.
             let mut code = ColumnType { data_type: value.as_ref().clone(), nullable: true, ..ty.clone() };
             if **values == Layout::Null {
                 code.layout = Layout::Null;
@@ -89,51 +91,48 @@ impl Decode {
         if columns.is_empty() {
             return Ok(Decode { types, plan: None });
         }
-        let kernels = ["u8", "u16", "u32", "u64"].map(|element| clean(element, &options));
+        let kernels = ["u8", "u16", "u32", "u64"].map(|element| sanitize_kernel(element, &options));
         let coded_schema = Arc::new(Schema::new(fields));
-        let plan = Plan {
+        let plan = DecodePlan {
             columns,
-            program: Program::try_new("Decode", &options, kernels.into())?,
-            primitives: Primitives::try_new(&options)?,
-            form: ArrowForm::try_new(Arc::clone(&coded_schema), coded, options.clone())?,
+            program: Program::new("Decode", &options, kernels.into()),
+            primitives: Primitives::new(&options),
+            gather: ArrowLayout::try_new(Arc::clone(&coded_schema), coded, options.clone())?,
             coded: coded_schema,
             options,
         };
         Ok(Decode { types, plan: Some(plan) })
     }
 
-    /// Types of the result, the same for every batch: dictionary columns keep their data type, their values lie plainly.
+    /// Types of the result, the same for every batch. Dictionary columns keep their data type, in
+    /// the layout of plain values.
     pub fn output_types(&self) -> &[ColumnType] {
         &self.types
     }
 
-    /// The programs as they are compiled, where a batch needs them.
+    /// The kernel sources as they are compiled, for batches that need them.
     pub fn programs(&self) -> Vec<String> {
         let Some(plan) = &self.plan else { return Vec::new() };
-        let own = [plan.program.text(), plan.primitives.text()].map(str::to_owned);
-        own.into_iter().chain(plan.form.programs()).collect()
+        let own = [plan.program.source(), plan.primitives.source()].map(str::to_owned);
+        own.into_iter().chain(plan.gather.programs()).collect()
     }
 
-    /// The batch with plain values. A code beyond its dictionary, or below 0, means NULL.
+    /// The batch with plain values. A code beyond its dictionary, or below 0, is NULL.
     ///
     /// # Errors
-    /// `TooLarge` where strings are more than their type can address; the device's.
+    /// `TooLarge` for more bytes of strings than their type can address; errors of the device.
     pub async fn run(&self, queue: &Queue, batch: DeviceBatch) -> Result<DeviceBatch> {
         let Some(plan) = &self.plan else { return Ok(batch) };
-        let cleaner = Cleaner {
-            queue,
-            loaded: plan.program.load(queue).await?,
-            primitives: plan.primitives.load(queue).await?,
-            options: &plan.options,
-        };
+        let launch = Launch::load(queue, &plan.options, &plan.program, &plan.primitives).await?;
+        let sanitizer = CodeSanitizer { launch };
         let mut columns = batch.columns().to_vec();
         let mut coded = Vec::with_capacity(plan.columns.len());
         for index in &plan.columns {
             let column = columns.get(*index).ok_or_else(|| Error::Internal(format!("a batch without column {index}")))?;
-            coded.push(cleaner.clean(column)?);
+            coded.push(sanitizer.sanitize(column)?);
         }
         let coded = DeviceBatch::try_new(Arc::clone(&plan.coded), coded, batch.num_rows())?;
-        let plain = plan.form.run(queue, &coded).await?;
+        let plain = plan.gather.run(queue, &coded).await?;
         for (index, plain) in plan.columns.iter().zip(plain.columns()) {
             let (Some(column), Some(ty)) = (columns.get_mut(*index), self.types.get(*index)) else { continue };
             let validity = plain.validity().map(|(bits, first)| (bits.clone(), first));
@@ -145,18 +144,15 @@ impl Decode {
     }
 }
 
-/// Makes the columns that [`ArrowForm`] can gather.
-struct Cleaner<'a> {
-    queue: &'a Queue,
-    loaded: Loaded<'a>,
-    primitives: LoadedPrimitives<'a>,
-    options: &'a Options,
+/// Makes the columns that [`ArrowLayout`] can gather.
+struct CodeSanitizer<'a> {
+    launch: Launch<'a>,
 }
 
-impl Cleaner<'_> {
-    /// The column with codes that lie in a dictionary without NULLs, and with the type of its values.
-    fn clean(&self, column: &DeviceColumn) -> Result<DeviceColumn> {
-        let (queue, n, ty) = (self.queue, column.len(), &**column.ty());
+impl CodeSanitizer<'_> {
+    /// The column with valid codes of a dictionary without NULLs, and with the type of its values.
+    fn sanitize(&self, column: &DeviceColumn) -> Result<DeviceColumn> {
+        let (queue, n, ty) = (self.launch.queue, column.len(), &**column.ty());
         let (Layout::Dictionary { codes, values }, DataType::Dictionary(_, value)) = (&ty.layout, &ty.data_type) else {
             return Err(Error::Internal(format!("a column of {} without codes", ty.data_type)));
         };
@@ -166,14 +162,15 @@ impl Cleaner<'_> {
             let ty = ColumnType { layout: Layout::Null, ..ty };
             return Ok(DeviceColumn::try_new(Arc::new(ty), n, vec![], None, None, None)?);
         }
-        // As unsigned, which the kernel reads, a code below 0 is beyond what the key's type holds.
+        // The kernel reads unsigned codes, so a code below 0 lies above the greatest code of its
+        // type.
         let most = CType::of_carrier(*codes).range().map_or(0, |(_, most)| u64::try_from(most).unwrap_or(u64::MAX));
         let known = (dictionary.len() as u64).min(most.saturating_add(1));
         let [from] = column.buffers() else { return Err(Error::Internal("codes in several buffers".into())) };
         let to = queue.alloc(n * codes.width())?;
         let valid = queue.alloc(n)?;
         if n > 0 {
-            let mut named = vec![
+            let mut named: NamedArgs<'_> = vec![
                 ("from", Arg::Buffer(from)),
                 ("offset", Arg::U64(column.offset() as u64)),
                 ("known", Arg::U64(known)),
@@ -184,18 +181,18 @@ impl Cleaner<'_> {
             named.extend(validity(["nullable", "bits", "first"], column, from));
             named.extend(validity(["value_nullable", "value_bits", "value_first"], dictionary, from));
             let kernel = codes.width().trailing_zeros() as usize;
-            self.loaded.launch(queue, kernel, spread(queue, self.options, n), named)?;
+            self.launch.run(kernel, self.launch.grid(n), named)?;
         }
-        let dictionary = if dictionary.is_empty() { self.one(dictionary.ty())? } else { without_validity(dictionary)? };
-        self.primitives.column(queue, &Arc::new(ty), n, vec![to], Some(&valid), Some(Arc::new(dictionary)))
+        let dictionary = if dictionary.is_empty() { self.placeholder(dictionary.ty())? } else { without_validity(dictionary)? };
+        self.launch.primitives.column(&Arc::new(ty), n, vec![to], Some(&valid), Some(Arc::new(dictionary)))
     }
 
-    /// A dictionary of one value, which nobody refers to, for one that has none.
-    fn one(&self, ty: &ColumnType) -> Result<DeviceColumn> {
-        let zeros = |bytes| self.queue.zeroed(bytes);
+    /// A dictionary of one value that no row refers to, in place of an empty one.
+    fn placeholder(&self, ty: &ColumnType) -> Result<DeviceColumn> {
+        let zeros = |bytes| self.launch.queue.zeroed(bytes);
         let buffers = match &ty.layout {
-            Layout::Offsets32 | Layout::Offsets64 => vec![zeros(2 * size_of::<i64>())?, self.queue.alloc(0)?],
-            Layout::Views => vec![zeros(size_of::<u128>())?, self.queue.alloc(0)?, zeros(size_of::<u64>())?],
+            Layout::Offsets32 | Layout::Offsets64 => vec![zeros(2 * size_of::<i64>())?, self.launch.queue.alloc(0)?],
+            Layout::Views => vec![zeros(size_of::<u128>())?, self.launch.queue.alloc(0)?, zeros(size_of::<u64>())?],
             Layout::Bytes(width) => vec![zeros(*width as usize)?],
             _ => vec![zeros(2 * size_of::<u128>())?],
         };
@@ -210,7 +207,8 @@ fn without_validity(column: &DeviceColumn) -> Result<DeviceColumn> {
     Ok(values.with_offset(column.offset())?)
 }
 
-/// A column's validity as arguments of the kernel, which reads `other` where there is none.
+/// Kernel arguments for the validity of a column. Without validity `other` stands in for the
+/// bitmap.
 fn validity<'a>(
     [nullable, bits, first]: [&'static str; 3],
     column: &'a DeviceColumn,
@@ -221,7 +219,7 @@ fn validity<'a>(
 }
 
 /// The kernel for codes of one width.
-fn clean(element: &str, options: &Options) -> Kernel {
+fn sanitize_kernel(element: &str, options: &Options) -> Kernel {
     let mut params = Params::new();
     params.need(Section::Base);
     params.named("from", &format!("const G {element} *RESTRICT"));
@@ -245,5 +243,5 @@ fn clean(element: &str, options: &Options) -> Kernel {
     valid[row] = (u8)ok;
 "
     );
-    Kernel::new(format!("clean_{element}"), params, for_rows(options.profile, "row", &n, &statements))
+    Kernel::new(format!("sanitize_codes_{element}"), params, row_loop(options.profile, "row", &n, &statements))
 }

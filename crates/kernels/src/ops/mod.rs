@@ -1,113 +1,123 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sinks: the loops around generated rows, and what drives them from the host.
+//! Operators: the kernels around generated row code, and the host code that launches them.
 //!
-//! [`Select`] filters and projects, [`Reduce`] aggregates a whole input, [`GroupBy`] aggregates by
-//! keys, [`Sort`] orders, [`JoinChain`] and [`Mark`] join, [`Window`] looks at the rows around each; [`ArrowForm`] lays a batch out as Arrow does, [`Decode`]
-//! replaces codes by values, [`Concat`] makes one batch of many, [`Take`] gathers rows, [`Unnest`] makes rows of lists, [`Strict`] hands
-//! values to functions that are no kernels. The objects are pure: they hold kernel
-//! texts and no device handle, so a plan can hold them; only joins that are about to run hold their tables.
-//! State objects ([`ReduceState`], [`GroupByState`], [`SortState`], [`WindowState`]) hold what lies on the device between batches.
-//! Nothing here knows DataFusion.
+//! | operator | what it does |
+//! |---|---|
+//! | [`Select`] | filters and projects |
+//! | [`Reduce`], [`GroupBy`] | aggregate a whole input, or by keys |
+//! | [`Sort`], [`Window`] | sort; compute window functions of sorted rows |
+//! | [`JoinBuild`], [`JoinChain`], [`VisitedBitmap`] | join |
+//! | [`Unnest`] | makes rows of lists |
+//! | [`Concat`], [`Gather`] | concatenate batches; gather rows by index |
+//! | [`UnifyLayouts`], [`ArrowLayout`], [`Decode`] | convert layouts: for a UNION, for export, of imported dictionaries |
+//! | [`NullStripping`] | passes values to external functions |
+//!
+//! Operators are pure: they have kernel sources and no device handle, so that a plan can own them.
+//! Joins that are about to run also have their tables. State objects ([`ReduceState`],
+//! [`GroupByState`], [`SortState`], [`WindowState`]) own the buffers between batches.
+//!
+//! What operators share is in `launch`: compiled kernels, their inputs and outputs. The C of one
+//! row is in [`codegen`](crate::codegen).
+//!
+//! **Architecture invariant:** nothing here depends on DataFusion, and `codegen` does not depend on
+//! `ops`.
 
 mod accumulate;
-mod arrow_form;
-mod compact;
+mod arrow_layout;
 mod concat;
-mod conform;
 mod decode;
-mod dictionary;
-mod forms;
+mod gather;
 mod group;
 mod join;
-mod output;
-mod primitives;
-mod program;
-mod project;
+mod launch;
+mod null_stripping;
 mod reduce;
 mod select;
-mod sizes;
 mod sort;
-mod source;
-mod strict;
-mod take;
+mod unify_layouts;
 mod unnest;
-mod verdicts;
 mod window;
 
 use arrow::datatypes::SchemaRef;
 use columnar::ColumnType;
 
-pub use arrow_form::ArrowForm;
+pub use arrow_layout::ArrowLayout;
 pub use concat::Concat;
-pub use conform::Conform;
 pub use decode::Decode;
+pub use gather::Gather;
 pub use group::{GroupBy, GroupByState};
 pub use join::{
-    Begun, BitsFor, ChainState, Join, JoinBuild, JoinChain, JoinKind, JoinTable, Joined, JoinedRows, Mark, MarkState, Pace,
+    BloomFilterUse, ChainState, FirstStep, FusedJoinCounts, FusedJoins, Join, JoinBuild, JoinChain, JoinKind, JoinRole,
+    JoinTable, Throttle, VisitedBitmap, VisitedState,
 };
+pub use launch::sizes::Sizes;
+pub use null_stripping::{Arguments, NullStripping};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
-pub use sizes::Sizes;
 pub use sort::{Sort, SortKey, SortState};
-pub use strict::{Arguments, Strict};
-pub use take::Take;
-pub use unnest::{Keeps, Unnest, UnnestOutput};
-pub use window::{Counted, Frame, FrameBound, FrameUnits, Quantile, Window, WindowCall, WindowFunction, WindowState, interval};
+pub use unify_layouts::UnifyLayouts;
+pub use unnest::{KeepEmpty, Unnest, UnnestOutput};
+pub use window::{
+    Frame, FrameBound, FrameUnits, NullTreatment, Quantile, Window, WindowCall, WindowFunction, WindowState, interval,
+};
 
 use crate::codegen::Profile;
 use crate::expr::Expr;
 use crate::{Error, Result};
 
-/// Most rows that one batch may have where 32 bits number them.
-const MOST_ROWS: usize = i32::MAX as usize;
+/// Most rows of a batch whose rows 32 bits number.
+const MAX_ROWS: usize = i32::MAX as usize;
 
-/// Refuses more rows than 32 bits number.
+/// Fails for more rows than 32 bits number.
 fn check_rows(operator: &str, rows: usize) -> Result<()> {
-    if rows <= MOST_ROWS {
+    if rows <= MAX_ROWS {
         return Ok(());
     }
-    Err(Error::Unsupported(format!("{operator}: {rows} rows in one batch, the limit is {MOST_ROWS}")))
+    Err(Error::Unsupported(format!("{operator}: {rows} rows in one batch, the limit is {MAX_ROWS}")))
 }
 
-/// What a sink reads: batches of one source, and the filter that was fused into it. Projections were
-/// substituted into the expressions already.
+/// The input of an operator: batches of one source, and the filter that is fused with it.
+/// Projections are substituted into the expressions.
 #[derive(Debug, Clone)]
 pub struct Input {
     /// Names and logical types of the source.
     pub schema: SchemaRef,
     /// Types and layouts of the source, one for each field.
     pub types: Vec<ColumnType>,
-    /// Rows for which this is not true are left out.
+    /// Only rows for which this is true are read.
     pub filter: Option<Expr>,
 }
 
-/// How kernels are shaped. Part of a sink, because the text depends on it.
+/// Shapes of kernels. Part of an operator, since the kernel sources depend on them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Options {
     /// The shape of loops.
     pub profile: Profile,
-    /// Items of a group in the gpu profile, a power of two: see [`Sizes`].
+    /// Work-items of a work-group in the gpu profile, a power of two: see [`Sizes`].
     pub work_group_size: u32,
-    /// Rows of a tile of the compaction: a multiple of 32; in the gpu profile of `work_group_size`, and at
-    /// most 32 times that.
+    /// Rows of a compaction tile: a multiple of 32; in the gpu profile a multiple of
+    /// `work_group_size`, and at most 32 times that.
     pub compaction_tile_rows: u32,
-    /// Most groups of a grid whose items share rows among themselves; 0 for a few for each unit of the device.
+    /// Most work-groups of a grid whose work-items share rows; 0 for a few for each compute unit of
+    /// the device.
     pub max_work_groups: u32,
-    /// Bytes of arguments that are passed to one kernel. An operator with more splits its work over several kernels;
-    /// a kernel that cannot be split reads the others from memory.
+    /// Most bytes of arguments that are passed to a kernel. An operator with more splits its work
+    /// over several kernels; a kernel that cannot be split reads the others from memory.
     pub max_arg_bytes: usize,
-    /// Shared memory that one group may use, in bytes.
+    /// Shared memory that a work-group may use, in bytes.
     pub shared_bytes: usize,
-    /// Groups for which a hash table has room at first. It grows.
+    /// Groups that a new hash table has room for. It grows.
     pub initial_groups: usize,
-    /// Most groups that are indexed directly, without a hash table, where the keys' bounds are known.
+    /// Most groups that are indexed directly, without a hash table, if the bounds of the keys are
+    /// known.
     pub dense_groups: usize,
-    /// Most bytes of private copies of grouped states in the cpu profile; beyond them, atomics.
+    /// Most bytes of private copies of grouped states in the cpu profile; beyond them states are
+    /// atomics.
     pub private_bytes: usize,
 }
 
 impl Options {
-    /// The defaults of a profile. Argument bytes are those of the most modest driver.
+    /// The defaults of a profile. The argument bytes are those of the OpenCL minimum.
     pub fn new(profile: Profile) -> Options {
         Options {
             profile,

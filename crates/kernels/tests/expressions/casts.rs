@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every supported cast on special values, `CAST` and `TRY_CAST`.
+//! `CAST` and `TRY_CAST` of special values, for every supported pair of types.
 
 use arrow::array::ArrayRef;
 use arrow::compute::{can_cast_types, cast};
@@ -58,14 +58,14 @@ fn temporals_cast() {
 }
 
 #[test]
-fn decimals_become_nulls() {
+fn decimals_cast_to_the_null_type() {
     for from in data::decimals() {
         casts(&from, &data::special(&from), &[DataType::Null], true, Profile::Cpu);
     }
 }
 
 #[test]
-fn binary_of_one_length() {
+fn binary_casts_to_fixed_size() {
     let bytes = |len: usize| LiteralValue::Bytes((1..=len as u8).collect());
     for from in [DataType::Binary, DataType::LargeBinary] {
         let to = [DataType::FixedSizeBinary(3), DataType::FixedSizeBinary(1), DataType::FixedSizeBinary(16)];
@@ -76,9 +76,9 @@ fn binary_of_one_length() {
     }
 }
 
-/// Values of what arrow-rs packs into a dictionary, dates and times by way of integers included.
+/// Types that arrow-cast encodes as a dictionary, including dates and times by way of integers.
 #[test]
-fn dictionaries_hold_what_arrow_packs() {
+fn casts_to_dictionaries_agree_with_arrow() {
     use DataType::*;
     let targets = [
         Int8,
@@ -140,9 +140,9 @@ fn dictionaries_hold_what_arrow_packs() {
     }
 }
 
-/// A CAST that no row fails must not fail.
+/// A `CAST` over valid rows must not fail.
 #[test]
-fn sound_casts_do_not_fail() {
+fn valid_casts_do_not_fail() {
     let ints = |values: &[i128]| values.iter().map(|value| LiteralValue::Int(*value)).collect::<Vec<_>>();
     let small = ints(&[0, 1, 2, 9, 10, 15, 99, 100]);
     for from in [&data::integers()[..], &data::decimals(), &data::temporals()].concat() {
@@ -150,9 +150,9 @@ fn sound_casts_do_not_fail() {
     }
 }
 
-/// What arrow-rs casts among the types of the project, and the device does not.
+/// Casts of arrow-rs that are not supported on the device.
 #[test]
-fn refused_casts_are_known() {
+fn unsupported_casts_are_listed() {
     use DataType::*;
     let text = |data_type: &DataType| matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
     for from in data::all() {
@@ -161,7 +161,7 @@ fn refused_casts_are_known() {
                 continue;
             }
             let refused = match (&from, &to) {
-                // Fail for every value.
+                // These fail for every value.
                 (from, to) if from.is_decimal() && to.is_decimal() => {
                     supports_cast(from, to).is_err_and(|reason| reason.contains("fails for every value"))
                 }
@@ -173,7 +173,7 @@ fn refused_casts_are_known() {
     }
 }
 
-/// Texts that parse as something, or nearly.
+/// Strings that parse as a value, or nearly.
 fn texts() -> Vec<LiteralValue> {
     let mut texts: Vec<String> = [
         "",
@@ -402,16 +402,16 @@ fn texts() -> Vec<LiteralValue> {
 }
 
 #[test]
-fn texts_parse() {
+fn strings_parse() {
     for (from, checked) in [(DataType::Utf8View, false), (DataType::Utf8, true), (DataType::LargeUtf8, false)] {
         let to: Vec<DataType> = data::all();
         casts(&from, &texts(), &to, checked, if checked { Profile::Gpu } else { Profile::Cpu });
     }
 }
 
-/// Mutations of what parses, so that every byte of it is wrong once.
+/// Mutations of valid strings, so that each byte is wrong once.
 #[test]
-fn mutated_texts_parse() {
+fn mutated_strings_parse() {
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -420,7 +420,7 @@ fn mutated_texts_parse() {
     for _ in 0..1500 {
         let LiteralValue::Bytes(mut bytes) = sound[random.random_range(0..sound.len())].clone() else { continue };
         for _ in 0..random.random_range(1..3) {
-            // No letters: two of them might be a zone's name, which the device leaves to the host.
+            // No letters: two of them might be a zone's name, which the host parses.
             let alphabet = b"0123456789-+:. \t/";
             let place = random.random_range(0..=bytes.len());
             let other = alphabet[random.random_range(0..alphabet.len())];
@@ -459,7 +459,7 @@ fn mutated_texts_parse() {
 }
 
 #[test]
-fn binary_is_text_or_not() {
+fn binary_casts_to_valid_utf8() {
     let values: Vec<LiteralValue> = [
         &b"abc"[..],
         b"\xff",
@@ -492,9 +492,9 @@ fn binary_is_text_or_not() {
     }
 }
 
-/// Every day that an i32 of arrow's may sensibly hold, each year's form included.
+/// Every day of about 2190 years before and after 1970, formatted and parsed.
 #[test]
-fn every_day_is_written_and_read() {
+fn every_day_formats_and_parses() {
     let days: Vec<LiteralValue> = (-800_000..=800_000).map(LiteralValue::Int).collect();
     let column = data::array(&DataType::Date32, &days);
     let text = arrow::compute::cast(&column, &DataType::Utf8).unwrap();

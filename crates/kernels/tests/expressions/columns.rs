@@ -22,7 +22,7 @@ fn with_null(data_type: &DataType) -> ArrayRef {
 #[test]
 fn every_type_loads() {
     let types = data::all();
-    // Several to a kernel, as many as its arguments allow.
+    // As many expressions per kernel as its arguments allow.
     for types in types.chunks(12) {
         let columns: Vec<ArrayRef> = types.iter().map(with_null).collect();
         let rows = columns.iter().map(|column| column.len()).max().unwrap();
@@ -45,7 +45,7 @@ fn columns_without_nulls_have_no_validity() {
     }
 }
 
-/// Views lie within themselves up to 12 bytes, and have their first four outside of the heap.
+/// Views hold up to 12 bytes inline, and the first four bytes of longer strings.
 #[test]
 fn views_are_compared_with_literals() {
     let text = "abcdefghijklmnopqrstuvwxyz".repeat(8);
@@ -89,7 +89,7 @@ fn slices_load() {
         for (offset, len) in [(1, 2), (3, long.len() - 5), (long.len(), 0)] {
             let slice = batch(vec![long.slice(offset, len)]);
             check_in(&slice, &natural(&slice), &[Expr::Column(0)], &[Profile::Cpu]);
-            // A slice of what is on the device already.
+            // A slice of a batch on the device.
             let all = batch(vec![long.clone()]);
             let types = natural(&all);
             let device = upload(&all, &types).slice(offset, len);
@@ -102,7 +102,7 @@ fn slices_load() {
 }
 
 #[test]
-fn dictionaries_are_their_values() {
+fn dictionaries_evaluate_to_their_values() {
     for value_type in data::strings().into_iter().chain([DataType::Int64, DataType::Date32, DataType::FixedSizeBinary(3)]) {
         let distinct = data::special(&value_type);
         let values = data::array(&value_type, &distinct);
@@ -129,7 +129,7 @@ fn dictionaries_are_their_values() {
 }
 
 #[test]
-fn nulls_have_no_type() {
+fn untyped_nulls_evaluate() {
     let nothing: ArrayRef = Arc::new(NullArray::new(3));
     let some = data::array(&DataType::Int32, &[LiteralValue::Int(1), LiteralValue::Null, LiteralValue::Int(3)]);
     let exprs = [
@@ -146,9 +146,9 @@ fn nulls_have_no_type() {
     check(&batch(vec![nothing, some]), &exprs);
 }
 
-/// Decimals that 32 and 64 bits carry calculate as those of 128 bits.
+/// Decimals in carriers of 32 and 64 bits compute as in 128 bits.
 #[test]
-fn narrow_decimals_calculate() {
+fn narrow_decimals_compute() {
     let wide = DataType::Decimal128(15, 2);
     let ints =
         |values: &[i128]| [values.iter().map(|value| LiteralValue::Int(*value)).collect(), vec![LiteralValue::Null]].concat();
@@ -198,7 +198,7 @@ fn narrow_decimals_calculate() {
     }
 }
 
-/// Q1's price: stays in 64 bits, checks nothing.
+/// The price of TPC-H Q1 stays in 64 bits without overflow checks.
 #[test]
 fn bounded_prices_stay_narrow() {
     let money = DataType::Decimal128(15, 2);
@@ -222,9 +222,9 @@ fn bounded_prices_stay_narrow() {
     assert!(!body.contains("i128") && !body.contains("if (") && !text.params.can_fail(), "{body}");
 }
 
-/// Another constant makes the same text, unless it is of another order of magnitude.
+/// Constants of the same order of magnitude share a kernel source.
 #[test]
-fn constants_are_no_part_of_the_text() {
+fn constants_are_kernel_arguments() {
     let types = [ColumnType::of(&DataType::Int64, true).unwrap(), ColumnType::of(&DataType::Utf8View, true).unwrap()];
     let text = |number: i128, word: &str, list: &[i128]| {
         let number = lit(&DataType::Int64, LiteralValue::Int(number));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values worth trying, by type, and arrays of them.
+//! Special values by type, and arrays of them.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub fn number(value: i256) -> LiteralValue {
     value.to_i128().map_or_else(|| LiteralValue::Wide(Box::new(value)), LiteralValue::Int)
 }
 
-/// Values of a type worth trying, without NULL.
+/// Special values of a type, without NULL.
 pub fn special(data_type: &DataType) -> Vec<LiteralValue> {
     use LiteralValue::*;
     let ints = |values: Vec<i128>| values.into_iter().map(Int).collect::<Vec<_>>();
@@ -262,7 +262,7 @@ pub fn precision_scale(data_type: &DataType) -> (u8, i8) {
     }
 }
 
-/// An array of values, NULL included. Under a NULL lies garbage.
+/// An array of values and NULLs, with garbage under the NULLs.
 pub fn array(data_type: &DataType, values: &[LiteralValue]) -> ArrayRef {
     let valid: Vec<bool> = values.iter().map(|value| *value != LiteralValue::Null).collect();
     let nulls = valid.contains(&false).then(|| NullBuffer::from(valid));
@@ -320,7 +320,7 @@ pub fn literal(data_type: &DataType, value: LiteralValue) -> Literal {
     Literal { data_type: data_type.clone(), value }
 }
 
-/// Every pair of two lists, each with a NULL, as two arrays.
+/// All pairs of two lists, NULL added to each, as two arrays.
 pub fn pairs(left: &DataType, right: &DataType) -> (ArrayRef, ArrayRef) {
     pairs_of(left, &special(left), right, &special(right))
 }

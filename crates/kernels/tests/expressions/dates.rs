@@ -65,7 +65,7 @@ fn parts_of(data_type: &DataType) -> Vec<Expr> {
 }
 
 #[test]
-fn parts_of_every_kind_of_moment() {
+fn parts_of_special_values() {
     for data_type in moments() {
         let mut values = data::special(&data_type);
         values.push(LiteralValue::Null);
@@ -79,7 +79,7 @@ fn parts_of_every_kind_of_moment() {
 }
 
 #[test]
-fn parts_of_random_moments() {
+fn parts_of_random_timestamps() {
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -92,7 +92,7 @@ fn parts_of_random_moments() {
         };
         let values: Vec<LiteralValue> = (0..400)
             .map(|_| {
-                // About the years 1800 to 2140, within what nanoseconds reach.
+                // About the years 1800 to 2140, within 64 bits of nanoseconds.
                 let ticks = match &data_type {
                     DataType::Date32 => random.random_range(-62_000..62_000),
                     DataType::Time32(_) | DataType::Time64(_) => random.random_range(-per_second..86_401 * per_second),
@@ -105,7 +105,7 @@ fn parts_of_random_moments() {
     }
 }
 
-/// The turns of years and of their weeks, over an era of the calendar.
+/// Changes of years and of ISO years, over an era of the calendar.
 #[test]
 fn parts_of_the_days_around_new_year() {
     let first = |year: i64| chrono::NaiveDate::from_ymd_opt(year as i32, 1, 1).unwrap().to_epoch_days();
@@ -117,18 +117,18 @@ fn parts_of_the_days_around_new_year() {
 }
 
 #[test]
-fn bounds_of_days_are_bounds_of_years() {
+fn bounds_of_days_give_bounds_of_years() {
     let ty = ColumnType { bounds: Some((8035, 10591)), ..ColumnType::of(&DataType::Date32, true).unwrap() };
     let (types, mut params) = ([ty], Params::new());
     let mut writer = RowWriter::new(&types, Profile::Gpu, &mut params);
     assert_eq!(writer.eval(&part(DatePart::Year)).unwrap().bounds, Some((1992, 1998)));
     assert_eq!(writer.eval(&part(DatePart::Month)).unwrap().bounds, Some((1, 12)));
-    // Nothing to look for outside of the calendar.
+    // Days outside of the calendar have no bounds.
     assert!(!writer.statements().contains("86400"));
 }
 
 #[test]
-fn times_have_no_date() {
+fn date_parts_of_times_are_refused() {
     let rows = batch(vec![array(&DataType::Time32(TimeUnit::Second), &[])]);
     let reason = supports(&part(DatePart::Year), &rows.schema()).unwrap_err();
     assert_eq!(reason, "date_part(Time32(s)) is not supported on the device");
@@ -153,7 +153,7 @@ fn call(function: Function, data_type: &DataType, numbers: &[i64]) -> Expr {
     Expr::Call { function, arguments, data_type: data_type.clone() }
 }
 
-/// Moments of years that 64 bits of nanoseconds reach, and some at the ends: the failing ones last.
+/// Timestamps within 64 bits of nanoseconds, and some at the ends; failing ones are last.
 fn some_moments(data_type: &DataType, random: &mut StdRng) -> Vec<LiteralValue> {
     let seconds: Vec<i64> = match data_type {
         DataType::Time32(_) | DataType::Time64(_) => (0..300).map(|_| random.random_range(0..86_400)).collect(),
@@ -177,7 +177,7 @@ fn seeded() -> StdRng {
 }
 
 #[test]
-fn moments_are_truncated() {
+fn date_trunc_of_timestamps() {
     let mut random = seeded();
     for data_type in moments().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
         let rows = batch(vec![array(&data_type, &[some_moments(&data_type, &mut random), vec![LiteralValue::Null]].concat())]);
@@ -185,7 +185,7 @@ fn moments_are_truncated() {
         let exprs: Vec<Expr> = all.into_iter().filter(|expr| supports(expr, &rows.schema()).is_ok()).collect();
         assert_eq!(exprs.len(), if matches!(data_type, DataType::Timestamp(..)) { 10 } else { 5 });
         check(&rows, &exprs);
-        // What nanoseconds do not reach fails, row by row.
+        // Timestamps beyond 64 bits of nanoseconds fail, row by row.
         let special = data::special(&data_type);
         for value in special {
             check(&batch(vec![array(&data_type, &[value])]), &exprs);
@@ -193,9 +193,9 @@ fn moments_are_truncated() {
     }
 }
 
-/// Every change of some zones' clocks, where midnights and hours are missing or come twice.
+/// Every offset change of some zones, where midnights and hours are skipped or repeated.
 #[test]
-fn moments_around_changes_of_clocks_are_truncated_and_moved() {
+fn date_trunc_and_intervals_around_offset_changes() {
     use arrow::array::timezone::Tz;
     use chrono::{DateTime, Offset, TimeZone};
     for name in ["America/Sao_Paulo", "America/Juneau", "Asia/Beirut", "Africa/Monrovia", "Pacific/Apia", "Australia/Lord_Howe"] {
@@ -215,14 +215,14 @@ fn moments_around_changes_of_clocks_are_truncated_and_moved() {
         let truncated: Vec<Expr> =
             GRANULARITIES[4..].iter().map(|granularity| call(Function::DateTrunc(*granularity), &data_type, &[])).collect();
         check(&batch(vec![array(&data_type, &values)]), &truncated);
-        // Those that fail hide the rows behind them.
+        // A failing row hides those behind it.
         for chunk in values.chunks(12) {
             let rows = batch(vec![array(&data_type, chunk)]);
             check(
                 &rows,
                 &[
-                    call(Function::Shift { checked: true }, &data_type, &[0, 1, 0]),
-                    call(Function::Shift { checked: true }, &data_type, &[-1, 0, 3_600_000_000_000]),
+                    call(Function::AddInterval { checked: true }, &data_type, &[0, 1, 0]),
+                    call(Function::AddInterval { checked: true }, &data_type, &[-1, 0, 3_600_000_000_000]),
                 ],
             );
         }
@@ -230,7 +230,7 @@ fn moments_around_changes_of_clocks_are_truncated_and_moved() {
 }
 
 #[test]
-fn moments_are_binned() {
+fn date_bin_of_timestamps() {
     let mut random = seeded();
     const HOUR: i64 = 3_600_000_000_000;
     for data_type in moments().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
@@ -264,7 +264,7 @@ fn moments_are_binned() {
 }
 
 #[test]
-fn moments_are_moved_by_intervals() {
+fn intervals_are_added() {
     let mut random = seeded();
     const DAY: i64 = 86_400_000_000_000;
     let intervals = [
@@ -283,9 +283,9 @@ fn moments_are_moved_by_intervals() {
     ];
     for data_type in moments() {
         let values = some_moments(&data_type, &mut random);
-        // Rows where a zone's clocks skip the time fail: few rows at a time.
+        // Rows with a skipped local time fail, hence few rows at a time.
         let named = matches!(&data_type, DataType::Timestamp(_, Some(zone)) if zone.contains('/'));
-        let exprs = intervals.map(|interval| call(Function::Shift { checked: true }, &data_type, &interval));
+        let exprs = intervals.map(|interval| call(Function::AddInterval { checked: true }, &data_type, &interval));
         for chunk in values.chunks(if named { 50 } else { 400 }) {
             let rows = batch(vec![array(&data_type, &[chunk, &[LiteralValue::Null]].concat())]);
             check(&rows, &exprs);
@@ -304,7 +304,7 @@ fn moments_are_moved_by_intervals() {
         let exprs: Vec<Expr> = intervals
             .into_iter()
             .chain(far)
-            .map(|interval| call(Function::Shift { checked: true }, &data_type, &interval))
+            .map(|interval| call(Function::AddInterval { checked: true }, &data_type, &interval))
             .collect();
         for value in data::special(&data_type) {
             check(&batch(vec![array(&data_type, &[value])]), &exprs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `exp`, logarithms and powers: to the bits that the host's C library gives.
+//! `exp`, logarithms and powers agree with the host's C library to the bit.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use kernels::codegen::Profile;
 use kernels::expr::{Expr, LiteralValue};
 use kernels::function::Function;
-use kernels::libm::{self, KNOWN};
+use kernels::libm::{self, FUNCTIONS};
 use kernels::support::supports;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -16,9 +16,9 @@ use rand::{Rng, SeedableRng};
 
 use crate::data;
 use crate::harness::{PROFILES, batch, evaluate, natural, upload};
-use crate::text::call;
+use crate::strings::call;
 
-/// A column of floats, with a NULL behind them.
+/// A column of floats, with a trailing NULL.
 fn column(data_type: &DataType, values: impl Iterator<Item = f64>) -> ArrayRef {
     match data_type {
         DataType::Float32 => Arc::new(values.map(|value| Some(value as f32)).chain([None]).collect::<Float32Array>()),
@@ -26,7 +26,7 @@ fn column(data_type: &DataType, values: impl Iterator<Item = f64>) -> ArrayRef {
     }
 }
 
-/// What a device computes of pairs of numbers, as bits, and the first row that fails.
+/// The device's results for pairs of numbers, as bits, and the first failing row.
 fn computed(function: Function, data_type: &DataType, pairs: &[(f64, f64)], profile: Profile) -> (Vec<u64>, Option<u64>) {
     let columns = [column(data_type, pairs.iter().map(|pair| pair.0)), column(data_type, pairs.iter().map(|pair| pair.1))];
     let arity = if matches!(function, Function::Log | Function::Power) { 2 } else { 1 };
@@ -43,7 +43,7 @@ fn computed(function: Function, data_type: &DataType, pairs: &[(f64, f64)], prof
     (computed.values.iter().map(bits).collect(), computed.failed)
 }
 
-/// Compares with the host; powers that are errors may not be among them.
+/// Compares with the host; powers that fail are excluded.
 #[track_caller]
 fn agrees(function: Function, data_type: &DataType, pairs: &[(f64, f64)], profile: Profile) {
     let (bits, failed) = computed(function, data_type, pairs, profile);
@@ -66,7 +66,7 @@ fn functions() -> impl Iterator<Item = (Function, DataType)> {
     typed.filter(|(function, data_type)| *function != Function::Power || *data_type == DataType::Float64)
 }
 
-/// Those in which the host agrees; what it should, is the next test's.
+/// The functions in which this host agrees; `this_host_agrees` checks that it should.
 fn comparable() -> impl Iterator<Item = (Function, DataType)> {
     functions().filter(|(function, data_type)| {
         let agrees = libm::host_agrees(*function, data_type);
@@ -78,9 +78,9 @@ fn comparable() -> impl Iterator<Item = (Function, DataType)> {
 }
 
 #[test]
-fn devices_give_what_is_known() {
+fn device_results_have_the_known_digests() {
     for profile in PROFILES {
-        for known in &KNOWN {
+        for known in &FUNCTIONS {
             let pairs: Vec<(f64, f64)> = known.samples().collect();
             let (bits, _) = computed(known.function, &known.data_type, &pairs, profile);
             let digest = libm::digest(bits.into_iter());
@@ -89,7 +89,7 @@ fn devices_give_what_is_known() {
     }
 }
 
-/// glibc is what kernels follow.
+/// Kernels repeat the operations of glibc.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 #[test]
 fn this_host_agrees() {
@@ -100,7 +100,8 @@ fn this_host_agrees() {
     }
 }
 
-/// Numbers of many kinds: any bits, around 1, small and large ones, whole ones, subnormals, where `exp` leaves a float's range.
+/// Numbers of many kinds: random bits, around 1, small, large and whole ones, subnormals, and
+/// around the limits of `exp`.
 fn number(random: &mut StdRng, data_type: &DataType) -> f64 {
     let value = match random.random_range(0..12) {
         0 | 1 => f64::from_bits(random.random()),
@@ -136,8 +137,10 @@ fn random_numbers() {
     }
 }
 
-/// Zeros, infinities, NaNs of both signs, quiet and signaling, the least and greatest numbers, and those beside 1, whole ones, odd and
-/// even, and halves, and where whole numbers end.
+/// Special numbers:
+/// - zeros, infinities, quiet and signaling NaNs of both signs,
+/// - the least and greatest numbers, and the numbers next to 1,
+/// - odd and even integers, halves, and the greatest odd integers.
 fn edges(data_type: &DataType) -> Vec<f64> {
     let mut edges = vec![0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 10.0, 1000.0, f64::INFINITY];
     edges.extend([52, 53, 62, 63, 64, 65, 127, 128, 1000, -65, -66, -149, -150].map(|power| 2f64.powi(power)));
@@ -173,7 +176,7 @@ fn edges_of_the_range() {
 }
 
 #[test]
-fn sizes() {
+fn every_batch_size() {
     let random = &mut StdRng::seed_from_u64(1);
     let edges = edges(&DataType::Float64);
     for (function, data_type) in comparable() {
@@ -184,9 +187,9 @@ fn sizes() {
     }
 }
 
-/// DataFusion's power is one of doubles.
+/// DataFusion's `power` takes `Float64` only.
 #[test]
-fn power_of_singles_is_refused() {
+fn power_of_float32_is_refused() {
     let rows = batch(vec![column(&DataType::Float32, [1.0].into_iter())]);
     let power = call(Function::Power, vec![Expr::Column(0), Expr::Column(0)], &DataType::Float32);
     assert_eq!(supports(&power, &rows.schema()), Err("power(Float32, Float32) is not supported on the device".into()));

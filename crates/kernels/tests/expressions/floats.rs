@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Floats as text, and text as floats, bit for bit what arrow-cast makes of them.
+//! Formatting and parsing of floats agrees with arrow-cast to the bit.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use crate::harness::{PROFILES, batch, evaluate, natural, same, upload, values};
 use crate::operators::column;
 
-/// Longer than any float's text.
+/// Longer than any formatted float.
 const SLOT: usize = 32;
 
 /// Compares `TRY_CAST` of a column with arrow's cast.
@@ -38,8 +38,8 @@ fn random() -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// The bits of numbers where text is made in another way: around powers of two and of ten, whole
-/// numbers, few digits, subnormals; and any.
+/// Bits of numbers on all paths of the formatter: around powers of two and of ten, whole numbers,
+/// few digits, subnormals, and random bits.
 fn bits(random: &mut StdRng, parse: impl Fn(&str) -> u64, mantissa: u32, infinity: u64) -> Vec<u64> {
     let mut bits: Vec<u64> = vec![0, infinity, infinity + 1, infinity | 1 << (mantissa - 1)];
     let mut near = |word: u64| bits.extend([word.saturating_sub(2), word.saturating_sub(1), word, word + 1, word + 2]);
@@ -69,7 +69,7 @@ fn singles(random: &mut StdRng) -> Float32Array {
 }
 
 #[test]
-fn floats_are_written() {
+fn floats_format() {
     let mut random = random();
     agrees(Arc::new(doubles(&mut random)), DataType::Utf8, Profile::Gpu);
     agrees(Arc::new(doubles(&mut random)), DataType::Utf8View, Profile::Cpu);
@@ -78,7 +78,7 @@ fn floats_are_written() {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn formatted_floats_parse() {
     let mut random = random();
     let text = cast(&doubles(&mut random), &DataType::Utf8View).unwrap();
     agrees(text.clone(), DataType::Float64, Profile::Gpu);
@@ -87,7 +87,7 @@ fn what_was_written_is_read() {
     agrees(text, DataType::Float32, Profile::Gpu);
 }
 
-/// Compares both kinds of floats, and both profiles.
+/// Compares both float types, in both profiles.
 #[track_caller]
 fn reads(texts: Vec<String>) {
     let texts: ArrayRef = Arc::new(StringArray::from(texts));
@@ -96,7 +96,7 @@ fn reads(texts: Vec<String>) {
     }
 }
 
-/// Decimal digits of `mantissa * 2^exponent`, and the power of ten that they stand before.
+/// Decimal digits of `mantissa * 2^exponent`, and their power of ten.
 fn exact(mantissa: u64, exponent: i32) -> (String, i32) {
     let mut digits: Vec<u32> = mantissa.to_string().bytes().rev().map(|digit| u32::from(digit - b'0')).collect();
     let factor = if exponent < 0 { 5 } else { 2 };
@@ -115,7 +115,7 @@ fn exact(mantissa: u64, exponent: i32) -> (String, i32) {
     (digits[zeros..].iter().rev().map(u32::to_string).collect(), exponent.min(0) + zeros as i32)
 }
 
-/// Texts of the number halfway between two floats, and of numbers just beside it.
+/// Strings of the midpoint of two floats, and of numbers close to it.
 fn halfway(texts: &mut Vec<String>, bits: u64, mantissa: u32, bias: i32) {
     let (fraction, biased) = (bits & ((1 << mantissa) - 1), (bits >> mantissa) as i32);
     let whole = if biased > 0 { fraction | 1 << mantissa } else { fraction };
@@ -142,7 +142,7 @@ fn halfway(texts: &mut Vec<String>, bits: u64, mantissa: u32, bias: i32) {
 }
 
 #[test]
-fn halfway_between_floats_is_read() {
+fn midpoints_of_floats_parse() {
     let mut random = random();
     let mut texts = Vec::new();
     let greatest = (f64::MAX.to_bits(), u64::from(f32::MAX.to_bits()));
@@ -161,7 +161,7 @@ fn halfway_between_floats_is_read() {
 }
 
 #[test]
-fn random_decimals_are_read() {
+fn random_decimals_parse() {
     let mut random = random();
     let mut texts = Vec::new();
     for _ in 0..30_000 {
@@ -183,7 +183,7 @@ fn random_decimals_are_read() {
 }
 
 #[test]
-fn what_is_no_float_is_not_read() {
+fn invalid_floats_are_rejected() {
     let mut random = random();
     let parts = [
         "",

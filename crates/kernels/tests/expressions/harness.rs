@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Evaluates expressions on a device, and compares with the host.
+//! Evaluates expressions on a device and compares with the host.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,13 +41,13 @@ pub fn upload(batch: &RecordBatch, types: &[ColumnType]) -> DeviceBatch {
     columnar::upload(&queue(), &batch.schema(), types, std::slice::from_ref(batch)).unwrap()
 }
 
-/// Column after column, what a device computed: values, and the lowest failing row.
+/// Results of a device by column: values, and the lowest failing row.
 pub struct Computed {
     pub values: Vec<LiteralValue>,
     pub failed: Option<u64>,
 }
 
-/// The text of a kernel `evaluate` with one output for each expression.
+/// The source of a kernel `evaluate` with one output per expression.
 pub struct Text {
     pub text: String,
     pub params: Params,
@@ -56,7 +56,7 @@ pub struct Text {
     bytes: usize,
 }
 
-/// Bytes that a string's slot begins with: its length.
+/// Bytes of the length at the start of a string's slot.
 const SLOT_HEAD: usize = 8;
 
 pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, profile: Profile) -> Text {
@@ -66,15 +66,15 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
     let (mut body, mut results, mut places, mut at) = (String::new(), Vec::new(), Vec::new(), 0);
     for (index, expr) in exprs.iter().enumerate() {
         let mut writer = RowWriter::new(types, profile, &mut params).with_names("row", &format!("e{index}_")).per_row();
-        let value = writer.result(expr).unwrap_or_else(|error| panic!("{expr:?}: {error}"));
+        let value = writer.eval_output(expr).unwrap_or_else(|error| panic!("{expr:?}: {error}"));
         let code = writer.statements();
-        // An error word for each expression.
+        // An error flag per expression.
         body.push_str(&code.replace("A_MIN64(err,", &format!("A_MIN64(err + {index},")));
         body.push_str(&format!("    {out}[{at} + row] = {};\n", value.valid_code()));
         let values = (at + rows).next_multiple_of(16);
-        // What a NULL's slot holds is nobody's business, but it must not be read; that of a row that fails may not fit.
+        // The value of a NULL must not be read; that of a failing row may not fit.
         let (c, width) = match value.ctype {
-            CType::Str | CType::Text => {
+            CType::Str | CType::ComposedString => {
                 let copy = format!(
                     "    if ({}) {{ G u8 *slot = {out} + {values} + row * {slot}; *(G u32 *)slot = (u32){}; slot += {SLOT_HEAD}; if ({} <= {}) {{ {} }} }}\n",
                     value.valid_code(),
@@ -98,12 +98,15 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
             "u64 run = (n + GSZ() - 1) / GSZ(), first = GID() * run, last = first + run < n ? first + run : n;\n  for (u64 row = first; row < last; ++row)"
         }
     };
-    let text =
-        format!("{}KERNEL void evaluate({}) {{\n  {range} {{\n{body}  }}\n}}\n", params.sections().text(), params.declaration());
+    let text = format!(
+        "{}KERNEL void evaluate({}) {{\n  {range} {{\n{body}  }}\n}}\n",
+        params.sections().source(),
+        params.declaration()
+    );
     Text { text, params, types: results, places, bytes: at.max(16) }
 }
 
-/// Evaluates expressions over a batch. A GPU has no use for the profile `cpu`: there the other one runs.
+/// Evaluates expressions over a batch. On a GPU the profile `gpu` replaces `cpu`.
 pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot: usize, profile: Profile) -> Vec<Computed> {
     let queue = queue();
     let profile = if queue.context().info().kind == DeviceKind::Cpu { profile } else { Profile::Gpu };
@@ -117,14 +120,14 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     let error = queue.filled(8 * exprs.len().max(1), 0xff).unwrap();
     let constants = text.params.upload(&queue).unwrap();
     let grid = match profile {
-        Profile::Gpu => Grid { groups: 3, work_group_size: 64 },
-        Profile::Cpu => Grid { groups: 3, work_group_size: 1 },
+        Profile::Gpu => Grid { work_groups: 3, work_group_size: 64 },
+        Profile::Cpu => Grid { work_groups: 3, work_group_size: 1 },
     };
-    let scratch = queue.alloc(text.params.scratch_bytes((grid.groups * grid.work_group_size) as usize)).unwrap();
+    let scratch = queue.alloc(text.params.scratch_bytes((grid.work_groups * grid.work_group_size) as usize)).unwrap();
     let named = vec![("n", Arg::U64(rows as u64)), ("out", Arg::Buffer(&out)), (SCRATCH, Arg::Buffer(&scratch))];
     let args = text
         .params
-        .bind(device.columns(), Bindings { constants: Some(&constants), error: Some(&error), verdicts: &[], named })
+        .bind(device.columns(), Bindings { constants: Some(&constants), error: Some(&error), dictionary_predicates: &[], named })
         .unwrap();
     queue.launch(&kernel, grid, &args).unwrap();
     let bytes = block_on(queue.read(&out, 0..text.bytes)).unwrap();
@@ -138,7 +141,7 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
                 return LiteralValue::Null;
             }
             assert_eq!(bytes[valid + row], 1, "validity is 0 or 1");
-            if matches!(ctype, CType::Str | CType::Text) {
+            if matches!(ctype, CType::Str | CType::ComposedString) {
                 let at = first + row * slot;
                 let len = (u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize).min(slot - SLOT_HEAD);
                 return LiteralValue::Bytes(bytes[at + SLOT_HEAD..at + SLOT_HEAD + len].to_vec());
@@ -158,7 +161,7 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     computed
 }
 
-/// The integer of these bytes.
+/// The little-endian integer of these bytes.
 fn integer(ctype: CType, bytes: &[u8]) -> LiteralValue {
     let negative = ctype.is_signed() && bytes.last().is_some_and(|byte| byte >> 7 == 1);
     let mut word = [if negative { 0xff } else { 0 }; 32];
@@ -211,7 +214,8 @@ pub fn same(left: &LiteralValue, right: &LiteralValue) -> bool {
 
 /// Compares device and host for every expression over a batch in its natural layout.
 ///
-/// A row's code is the same in both profiles; only the loop around it differs. So the calls take turns.
+/// The code of a row is the same in both profiles; only the loop differs. So calls alternate
+/// profiles.
 #[track_caller]
 pub fn check(batch: &RecordBatch, exprs: &[Expr]) {
     static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -227,7 +231,7 @@ pub fn check_in(batch: &RecordBatch, types: &[ColumnType], exprs: &[Expr], profi
         expected.push(host::rows(expr, batch));
     }
     let text = |outcome: &Outcome| if let Outcome::Value(LiteralValue::Bytes(bytes)) = outcome { bytes.len() } else { 0 };
-    // With room for what is too long.
+    // With room for longer strings.
     let longest = 5000 + 2 * expected.iter().flatten().map(text).max().unwrap_or_default();
     for profile in profiles {
         let computed = evaluate(&device, types, exprs, longest, *profile);

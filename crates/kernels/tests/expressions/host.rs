@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The oracle: arrow-rs' kernels, row by row, put together as DataFusion does.
+//! The oracle: arrow-rs' kernels row by row, combined as in DataFusion.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{Arc, Once};
@@ -15,12 +15,12 @@ use kernels::expr::{ArithmeticOp, CompareOp, Expr, LiteralValue};
 use crate::harness::values;
 use crate::{data, oracle};
 
-/// What an expression must do for a row.
+/// Expected outcome of an expression for a row.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     Value(LiteralValue),
     Fails,
-    /// Whether it fails depends on the order of evaluation, which nobody promised.
+    /// Whether it fails depends on the unspecified order of evaluation.
     Either,
 }
 
@@ -38,7 +38,7 @@ fn outcome(result: Result<ArrayRef, Failure>) -> Outcome {
 }
 
 fn quiet() {
-    // Panics of arrow-rs and chrono are answers here, see below.
+    // Panics of arrow-rs and chrono are outcomes, see below.
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = take_hook();
@@ -97,7 +97,7 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             arithmetic(*op, &left, &right, data_type)?
         }
         Expr::Negate(operand) => numeric::neg_wrapping(&eval(operand)?)?,
-        // What arrow-rs compares in this order is the floats themselves.
+        // arrow-rs compares the floats themselves in this order.
         Expr::TotalOrder(operand) => eval(operand)?,
         Expr::Compare { op, left: l, right: r } => {
             let (left, right) = both(eval(l), eval(r))?;
@@ -150,7 +150,7 @@ fn evaluate(expr: &Expr, batch: &RecordBatch) -> Result<ArrayRef, Failure> {
             let mut last = None;
             for operand in operands {
                 let value = eval(operand)?;
-                // An array of nothing but NULLs has no null buffer to ask.
+                // An array of the type Null has no null buffer.
                 let null = values(&value) == [LiteralValue::Null];
                 last = Some(value);
                 if !null {
@@ -184,19 +184,19 @@ fn cast_one(value: &ArrayRef, to: &DataType, checked: bool) -> Result<ArrayRef, 
     // Unchecked arithmetic of arrow-rs panics in debug builds where it wraps in release ones.
     match catch_unwind(AssertUnwindSafe(|| cast_with_options(value, to, &options))) {
         Ok(result) => Ok(result?),
-        // DataFusion looks before CAST does.
+        // DataFusion checks before the CAST.
         Err(_) if checked && *value.data_type() == DataType::Date64 && !value.is_null(0) => Err(Failure::Must),
         Err(_) => Err(Failure::May),
     }
 }
 
-/// What arrow-rs makes of each value of an array.
+/// The outcome of arrow-rs for each value of an array.
 pub fn casts(array: &ArrayRef, to: &DataType, checked: bool) -> Vec<Outcome> {
     quiet();
     (0..array.len()).map(|row| outcome(cast_one(&array.slice(row, 1), to, checked))).collect()
 }
 
-/// Both operands, which are evaluated whatever the other gives.
+/// Both operands, evaluated unconditionally.
 fn both(left: Result<ArrayRef, Failure>, right: Result<ArrayRef, Failure>) -> Result<(ArrayRef, ArrayRef), Failure> {
     match (left, right) {
         (Ok(left), Ok(right)) => Ok((left, right)),
@@ -280,7 +280,7 @@ fn arithmetic(op: ArithmeticOp, left: &ArrayRef, right: &ArrayRef, data_type: &D
     Ok(result)
 }
 
-/// The type that arrow-rs gives an operation, `None` where it has none.
+/// The result type of an operation in arrow-rs; `None` for an unsupported one.
 pub fn arithmetic_type(op: ArithmeticOp, left: &DataType, right: &DataType) -> Option<DataType> {
     let (l, r) = (data::array(left, &[]), data::array(right, &[]));
     let (l, r): (&dyn Datum, &dyn Datum) = (&l, &r);

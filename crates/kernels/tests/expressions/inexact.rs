@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions whose last digits differ between libraries: near what Rust computes, and the same where nothing is to be rounded.
+//! Functions whose last digits depend on the math library: close to Rust's results, and equal where
+//! results are exact.
 
 use arrow::datatypes::DataType;
 use kernels::expr::{Expr, LiteralValue};
@@ -9,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::data::{self, array};
 use crate::harness::{PROFILES, batch, evaluate, natural, upload};
-use crate::text::call;
+use crate::strings::call;
 
 fn of(function: InexactFunction, a: f64, b: f64) -> f64 {
     use InexactFunction::*;
@@ -32,9 +33,9 @@ fn of(function: InexactFunction, a: f64, b: f64) -> f64 {
     }
 }
 
-/// Whether two results are the same but for what OpenCL allows a library.
+/// Whether two results differ by at most the errors that OpenCL allows.
 fn near(left: f64, right: f64, data_type: &DataType) -> bool {
-    // Rust's own inverse hyperbolic functions are off by more where they are nearly 0.
+    // Rust's inverse hyperbolic functions have larger errors near 0.
     let (relative, absolute) = if *data_type == DataType::Float32 { (2e-6, 1e-30) } else { (4e-15, 1e-15) };
     left == right || (left.is_nan() && right.is_nan()) || (left - right).abs() <= relative * right.abs() + absolute
 }
@@ -68,14 +69,14 @@ fn check(function: InexactFunction, data_type: &DataType, pairs: &[(f64, f64)]) 
     }
 }
 
-/// The special values of a type, as they are in `f64`.
+/// The special values of a type, as `f64`.
 fn special(data_type: &DataType) -> Vec<f64> {
     let value = |value| if let LiteralValue::Float(value) = value { value } else { panic!("{value:?} is no float") };
     data::special(data_type).into_iter().map(value).collect()
 }
 
 #[test]
-fn are_near_what_the_host_computes() {
+fn results_are_close_to_the_hosts() {
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -83,7 +84,7 @@ fn are_near_what_the_host_computes() {
         for function in InexactFunction::ALL {
             let mut value = || {
                 let value: f64 = match *function {
-                    // Where Rust's own formulas keep their digits.
+                    // Arguments for which Rust's formulas are precise.
                     InexactFunction::Acosh => random.random_range(1.5..1e3),
                     InexactFunction::Atanh => [-1.0, 1.0][random.random_range(0..2)] * random.random_range(0.1..0.9),
                     _ => random.random_range(-20.0..20.0),
@@ -97,11 +98,11 @@ fn are_near_what_the_host_computes() {
 }
 
 #[test]
-fn keep_to_ieee_at_the_edges() {
+fn edge_cases_follow_ieee() {
     for data_type in data::floats() {
         let special = special(&data_type);
         for function in InexactFunction::ALL {
-            // A quotient of angles beyond a float's digits is anybody's.
+            // Results for angles beyond the precision of a float are unspecified.
             let periodic = matches!(function, InexactFunction::Cot);
             for a in special.iter().filter(|a| !periodic || a.abs() < 1e6 || !a.is_finite()) {
                 for b in if function.arity() == 2 { &special[..] } else { &special[..1] } {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `LIKE`: constant patterns of every form, and patterns of each row.
+//! `LIKE` and `ILIKE`: constant patterns of every kind, and patterns by row.
 
 use arrow::datatypes::DataType;
 use kernels::codegen::Profile;
@@ -103,7 +103,7 @@ fn ilike(pattern: Expr) -> Expr {
     Expr::Like { ignores_case: true, expr: column(0), pattern: Box::new(pattern) }
 }
 
-/// Letters of several cases, some of one length in bytes and some not, and some that are no letters of others' cases.
+/// Letters with cases of the same or of another length in bytes, and letters without cases.
 const LETTERS: [&str; 24] = [
     "a", "A", "k", "K", "\u{212a}", "s", "S", "ſ", "ß", "ẞ", "é", "É", "σ", "ς", "Σ", "İ", "ı", "i", "I", "ﬀ", "ᾳ", "ᾼ", "ꮿ", "Ꮿ",
 ];
@@ -113,7 +113,7 @@ fn texts() -> Vec<LiteralValue> {
 }
 
 #[test]
-fn constant_patterns_match_as_arrows_do() {
+fn constant_patterns_agree_with_arrow() {
     for data_type in data::strings() {
         let rows = batch(vec![array(&data_type, &texts())]);
         let patterns = PATTERNS.iter().map(|pattern| text(pattern)).chain([LiteralValue::Null]);
@@ -126,7 +126,7 @@ fn constant_patterns_match_as_arrows_do() {
 }
 
 #[test]
-fn patterns_of_rows_match_as_arrows_do() {
+fn row_patterns_agree_with_arrow() {
     let patterns: Vec<LiteralValue> = PATTERNS.iter().map(|pattern| text(pattern)).chain([LiteralValue::Null]).collect();
     for data_type in data::strings() {
         let (left, right) = pairs_of(&data_type, &texts(), &data_type, &patterns);
@@ -135,7 +135,7 @@ fn patterns_of_rows_match_as_arrows_do() {
 }
 
 #[test]
-fn random_patterns_match_as_arrows_do() {
+fn random_patterns_agree_with_arrow() {
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
@@ -152,7 +152,7 @@ fn random_patterns_match_as_arrows_do() {
 }
 
 #[test]
-fn letters_of_any_case_match_as_arrows_do() {
+fn case_folding_agrees_with_arrow() {
     let letters: Vec<LiteralValue> = LETTERS.iter().map(|letter| text(letter)).collect();
     for data_type in data::strings() {
         let (left, right) = pairs_of(&data_type, &letters, &data_type, &letters);
@@ -168,7 +168,7 @@ fn letters_of_any_case_match_as_arrows_do() {
 }
 
 #[test]
-fn what_is_no_text_is_refused() {
+fn other_types_are_refused() {
     let rows = batch(vec![array(&DataType::Binary, &[text("a")])]);
     let expr = like(lit(&DataType::Binary, text("a%")));
     assert_eq!(kernels::support::supports(&expr, &rows.schema()).unwrap_err(), "LIKE of Binary is not supported on the device");

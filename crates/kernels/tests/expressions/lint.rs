@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The whole prelude, and texts of every kind, through clang as OpenCL C 1.2 and 3.0.
+//! clang accepts the whole prelude, and kernel sources of every kind, as OpenCL C 1.2 and 3.0.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use crate::harness::{lit, write};
 use crate::host::arithmetic_type;
 use crate::operators::{ARITHMETIC, column};
 
-/// Warnings of style, about texts that no one writes by hand.
+/// Warnings about style, irrelevant for generated sources.
 const ALLOWED: [&str; 4] =
     ["-Wno-unused-function", "-Wno-unused-variable", "-Wno-parentheses-equality", "-Wno-tautological-compare"];
 
@@ -47,16 +47,16 @@ fn prelude_is_opencl() {
     let mut sections = Sections::default();
     for section in Section::ALL {
         sections.need(*section);
-        // Each with no more than it says it needs.
+        // Each section with its declared dependencies only.
         let mut alone = Sections::default();
         alone.need(*section);
-        lint(&alone.text());
+        lint(&alone.source());
     }
-    lint(&sections.text());
+    lint(&sections.source());
 }
 
 #[test]
-fn texts_are_opencl() {
+fn kernel_sources_are_opencl() {
     for data_type in data::all() {
         let types = [ColumnType::of(&data_type, true).unwrap(), ColumnType::of(&data_type, false).unwrap()];
         let mut exprs = vec![Expr::Compare { op: CompareOp::Lt, left: column(0), right: column(1) }];

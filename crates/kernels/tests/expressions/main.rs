@@ -4,8 +4,8 @@
 
 mod casts;
 mod columns;
-mod compose;
 mod data;
+mod date_formats;
 mod dates;
 mod exponential;
 mod floats;
@@ -15,10 +15,10 @@ mod inexact;
 mod like;
 mod lint;
 mod math;
-mod moments;
+mod new_strings;
 mod operators;
 mod oracle;
 mod random;
-mod text;
+mod strings;
 mod wide;
 mod zones;

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::data::{self, array, pairs};
 use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
-use crate::text::call;
+use crate::strings::call;
 
 fn places(places: i64) -> Expr {
     lit(&DataType::Int64, LiteralValue::Int(places.into()))
@@ -25,7 +25,7 @@ fn with(function: Function, to: i64, data_type: &DataType) -> Expr {
     call(function, vec![Expr::Column(0), places(to)], data_type)
 }
 
-/// Rows that fail hide those behind them: the special values one by one, then others together.
+/// Special values one by one, because a failing row hides those behind it; then others together.
 #[track_caller]
 fn check_values(data_type: &DataType, types: Option<ColumnType>, exprs: &[Expr], random: &mut StdRng) {
     let types = |rows: &arrow::array::RecordBatch| types.clone().map_or_else(|| natural(rows), |ty| vec![ty]);
@@ -98,7 +98,7 @@ fn integers() {
     }
 }
 
-/// The type that DataFusion gives a rounded decimal.
+/// DataFusion's type of a rounded decimal.
 fn rounded_type(data_type: &DataType, to: i64) -> DataType {
     let (precision, scale) = data::precision_scale(data_type);
     let most = match data_type {
@@ -118,7 +118,7 @@ fn rounded_type(data_type: &DataType, to: i64) -> DataType {
     }
 }
 
-/// The type that DataFusion gives a decimal that is rounded to as many places as a row says.
+/// DataFusion's type of a decimal that is rounded to a number of digits by row.
 fn widened(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Decimal32(precision, scale) => DataType::Decimal32((precision + 1).min(9), *scale),
@@ -130,7 +130,7 @@ fn widened(data_type: &DataType) -> DataType {
 }
 
 #[test]
-fn places_of_rows() {
+fn digits_by_row() {
     let places = [-400, -40, -20, -19, -18, -10, -9, -3, -2, -1, 0, 1, 2, 5, 9, 20, 40, 400];
     let places: Vec<LiteralValue> = places.into_iter().map(LiteralValue::Int).chain([LiteralValue::Null]).collect();
     for data_type in [data::floats(), data::integers(), data::decimals()].concat() {
@@ -146,7 +146,7 @@ fn places_of_rows() {
             values.extend(more.map(LiteralValue::Int));
         }
         if data_type.is_decimal() {
-            // With more digits than their type, values fail or not as places are a constant or a row's.
+            // Values beyond their precision fail or not, depending on constant or variable digits.
             let most = i256::from_i128(10).wrapping_pow(data::precision_scale(&data_type).0.into());
             let fits = |value: i256| most.wrapping_neg() < value && value < most;
             values.retain(|value| match value {
@@ -158,7 +158,7 @@ fn places_of_rows() {
         let null = LiteralValue::Null;
         let (all, to): (Vec<_>, Vec<_>) =
             values.iter().chain([&null]).flat_map(|value| places.iter().map(|to| (value.clone(), to.clone()))).unzip();
-        // A row that fails hides those behind it.
+        // A failing row hides those behind it.
         let (rows, profiles) = if data_type.is_floating() { (all.len(), &PROFILES[..]) } else { (1, &PROFILES[..1]) };
         for (all, to) in all.chunks(rows).zip(to.chunks(rows)) {
             let rows = batch(vec![array(&data_type, all), array(&DataType::Int64, to)]);
@@ -184,7 +184,7 @@ fn decimals() {
         exprs.retain(|expr| supports(expr, &schema).is_ok());
         println!("{} of {all} for {data_type}", exprs.len());
         check_values(&data_type, None, &exprs, &mut random);
-        // In a narrower carrier, as tables have them.
+        // In a narrower carrier, as in resident tables.
         if let DataType::Decimal128(..) | DataType::Decimal256(..) = data_type {
             let ty = ColumnType {
                 data_type: data_type.clone(),
@@ -198,7 +198,7 @@ fn decimals() {
 }
 
 #[test]
-fn divisors_and_multiples() {
+fn gcd_and_lcm() {
     let int = DataType::Int64;
     let (left, right) = pairs(&int, &int);
     let exprs = [Function::Gcd, Function::Lcm].map(|function| call(function, vec![Expr::Column(0), Expr::Column(1)], &int));
@@ -238,7 +238,7 @@ fn greatest_and_least_of_every_type() {
 }
 
 #[test]
-fn what_stands_in_for_nans() {
+fn nanvl_replaces_nans() {
     for data_type in data::floats() {
         let (left, right) = pairs(&data_type, &data_type);
         let null = lit(&data_type, LiteralValue::Null);

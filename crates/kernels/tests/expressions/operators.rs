@@ -49,21 +49,21 @@ fn arithmetic(left: &DataType, right: &DataType) {
 }
 
 #[test]
-fn integers_calculate() {
+fn integers_compute() {
     for data_type in data::integers() {
         arithmetic(&data_type, &data_type);
     }
 }
 
 #[test]
-fn floats_calculate() {
+fn floats_compute() {
     for data_type in data::floats() {
         arithmetic(&data_type, &data_type);
     }
 }
 
 #[test]
-fn decimals_calculate() {
+fn decimals_compute() {
     use DataType::*;
     for (left, right) in [
         (Decimal32(9, 2), Decimal32(9, 2)),
@@ -84,7 +84,7 @@ fn decimals_calculate() {
 }
 
 #[test]
-fn dates_and_timestamps_calculate() {
+fn dates_and_timestamps_compute() {
     use DataType::*;
     arithmetic(&Date32, &Date32);
     arithmetic(&Date64, &Date64);
@@ -97,8 +97,8 @@ fn dates_and_timestamps_calculate() {
 }
 
 #[test]
-fn literals_calculate() {
-    // Their coarse bounds decide what is checked.
+fn literals_compute() {
+    // Coarse bounds of literals decide which overflow checks remain.
     for data_type in [
         DataType::Int32,
         DataType::Int64,
@@ -136,7 +136,7 @@ fn values_negate() {
     }
 }
 
-/// As NULLIF and simple CASE compare.
+/// The comparison of NULLIF and simple CASE.
 #[test]
 fn total_order_tells_zeros_apart() {
     for data_type in data::floats() {
@@ -177,7 +177,7 @@ fn values_compare_with_null() {
 }
 
 #[test]
-fn lists_contain() {
+fn in_lists() {
     for data_type in data::all() {
         let values = data::special(&data_type);
         let column_of_all = data::array(&data_type, &[&values[..], &[LiteralValue::Null]].concat());
@@ -226,7 +226,7 @@ fn logic_has_three_values() {
 }
 
 #[test]
-fn guards_keep_errors_away() {
+fn guarded_operands_do_not_fail() {
     let (l, r) = pairs(&DataType::Int32, &DataType::Int32);
     let int = |value| Box::new(lit(&DataType::Int32, LiteralValue::Int(value)));
     let quotient =
@@ -259,7 +259,7 @@ fn guards_keep_errors_away() {
 }
 
 #[test]
-fn cases_choose() {
+fn case_chooses_a_branch() {
     for data_type in data::all() {
         let (l, r) = pairs(&data_type, &data_type);
         let less = Expr::Compare { op: CompareOp::Lt, left: column(0), right: column(1) };
@@ -283,7 +283,7 @@ fn cases_choose() {
 }
 
 #[test]
-fn long_cases_choose() {
+fn long_case_chooses_a_branch() {
     let values: Vec<LiteralValue> = (-3..200).map(LiteralValue::Int).chain([LiteralValue::Null]).collect();
     let int = |value: i128| lit(&DataType::Int64, LiteralValue::Int(value));
     let case = |length: i128, value: &dyn Fn(i128) -> Expr| {
@@ -300,7 +300,7 @@ fn long_cases_choose() {
         data_type: DataType::Int64,
     };
     let column_of_all = data::array(&DataType::Int64, &values);
-    // As many as PoCL's 1024 bytes of arguments have room for.
+    // As many as fit PoCL's 1024 bytes of arguments.
     check(&batch(vec![column_of_all.clone()]), &[case(50, &|index| int(index * 7))]);
     check(&batch(vec![column_of_all]), &[case(50, &quotient)]);
     let schema = arrow::datatypes::Schema::new(vec![arrow::datatypes::Field::new("c0", DataType::Int64, true)]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What DataFusion's scalar functions make of one row's arguments, none of which is NULL.
+//! The oracle of scalar functions: DataFusion's result for one row without NULL arguments.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use kernels::function::{DatePart, Function, Granularity};
 use crate::data::{self, precision_scale};
 use crate::harness::values;
 
-/// The result, `None` where the function fails.
+/// The result; `None` if the function fails.
 pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) -> Option<ArrayRef> {
     let row: Vec<LiteralValue> = arguments.iter().map(|argument| values(argument).remove(0)).collect();
     let array = |value: LiteralValue| data::array(data_type, &[value]);
@@ -65,9 +65,11 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             let moment = (1..n).find_map(|format| by_format(function, &texts(0), &texts(format)))?;
             Some(array(LiteralValue::Int(moment.into())))
         }
-        (Function::Shift { checked: true }, _) => shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64),
+        (Function::AddInterval { checked: true }, _) => {
+            shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64)
+        }
         (Function::Substring, n) => {
-            // Without a count, to the end from wherever.
+            // Without a count, the slice ends with the string.
             let (start, count) = (number(1), if n == 3 { number(2) } else { i128::from(u64::MAX) });
             if start == i64::MIN.into() || count < 0 {
                 return None;
@@ -85,7 +87,8 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
                 _ => all[all.len() - kept..].iter().collect(),
             })
         }
-        (Function::Trim { start, end }, n) => {
+        (Function::Btrim | Function::Ltrim | Function::Rtrim, n) => {
+            let (start, end) = (function != Function::Rtrim, function != Function::Ltrim);
             let set = if n == 2 { characters(1) } else { vec![' '] };
             let mut slice = &texts(0)[..];
             if start {
@@ -121,7 +124,7 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             }
             text(result)
         }
-        (Function::Concat { .. }, _) => text((0..row.len()).map(texts).collect()),
+        (Function::Concat | Function::ConcatOperator, _) => text((0..row.len()).map(texts).collect()),
         (Function::ConcatWs, _) => text((1..row.len()).map(texts).collect::<Vec<String>>().join(&texts(0))),
         (Function::Replace, _) => text(if texts(1).is_empty() { texts(0) } else { texts(0).replace(&texts(1), &texts(2)) }),
         (Function::Repeat, _) => {
@@ -131,7 +134,7 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             }
             text(texts(0).repeat(if texts(0).is_empty() { 0 } else { count as usize }))
         }
-        (Function::Pad { left }, n) => {
+        (Function::Lpad | Function::Rpad, n) => {
             if number(1) > i32::MAX.into() {
                 return None;
             }
@@ -140,7 +143,7 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             let missing = wanted.saturating_sub(own.len());
             let padding: String = fill.iter().cycle().take(missing).collect();
             let own: String = own.iter().take(wanted).collect();
-            text(if left { padding + &own } else { own + &padding })
+            text(if function == Function::Lpad { padding + &own } else { own + &padding })
         }
         (Function::Reverse, _) => text(texts(0).chars().rev().collect()),
         (Function::Chr, _) => text(char::from_u32(u32::try_from(number(0)).ok()?)?.to_string()),
@@ -197,7 +200,7 @@ fn ticks(moment: &ArrayRef) -> i64 {
     }
 }
 
-/// The ticks of the truncated moment, by chrono where clocks matter.
+/// Ticks of the truncated timestamp, by chrono for zones with offset changes.
 fn date_trunc(granularity: Granularity, moment: &ArrayRef) -> Option<i64> {
     let (ticks, per) = (ticks(moment), per_second(moment.data_type()));
     let seconds = match granularity {
@@ -241,7 +244,7 @@ fn date_trunc(granularity: Granularity, moment: &ArrayRef) -> Option<i64> {
     Some(truncated.timestamp_nanos_opt()? / (1_000_000_000 / per))
 }
 
-/// The ticks of the bin.
+/// Ticks of the start of the bin.
 fn date_bin(months: bool, moment: &ArrayRef, stride: i64, origin: i64) -> Option<i64> {
     let scale = 1_000_000_000 / per_second(moment.data_type());
     let nanos = ticks(moment).checked_mul(scale)?;
@@ -268,7 +271,7 @@ fn date_bin(months: bool, moment: &ArrayRef, stride: i64, origin: i64) -> Option
     }
 }
 
-/// By arrow-rs' own arithmetic, but for times, of which it has none.
+/// A timestamp plus an interval by arrow-rs, and a time by hand.
 fn shift(moment: &ArrayRef, months: i32, days: i32, nanos: i64) -> Option<ArrayRef> {
     if let DataType::Time32(_) | DataType::Time64(_) = moment.data_type() {
         let per = per_second(moment.data_type());
@@ -280,7 +283,7 @@ fn shift(moment: &ArrayRef, months: i32, days: i32, nanos: i64) -> Option<ArrayR
     numeric::add(moment, &interval).ok()
 }
 
-/// As `call`, where an argument is NULL.
+/// [`call`] with a NULL argument.
 pub fn call_with_null(function: Function, arguments: &[ArrayRef], data_type: &DataType) -> ArrayRef {
     let is_null = |argument: &ArrayRef| values(argument) == [LiteralValue::Null];
     let nan = |argument: &ArrayRef| matches!(values(argument)[..], [LiteralValue::Float(value)] if value.is_nan());
@@ -289,7 +292,7 @@ pub fn call_with_null(function: Function, arguments: &[ArrayRef], data_type: &Da
             let some: Vec<ArrayRef> = arguments.iter().filter(|argument| !is_null(argument)).cloned().collect();
             if some.is_empty() { Arc::clone(&arguments[0]) } else { extreme(function, &some) }
         }
-        Function::Concat { skips_nulls: true } | Function::ConcatWs => {
+        Function::Concat | Function::ConcatWs => {
             if function == Function::ConcatWs && is_null(&arguments[0]) {
                 return data::array(data_type, &[LiteralValue::Null]);
             }
@@ -301,7 +304,7 @@ pub fn call_with_null(function: Function, arguments: &[ArrayRef], data_type: &Da
     }
 }
 
-/// The days or nanoseconds that a text is by a format: an instant, a local time or a date, whichever it is first.
+/// Days or nanoseconds of a string by a format: an instant, else a local time, else a date.
 fn by_format(function: Function, text: &str, format: &str) -> Option<i64> {
     let mut parsed = Parsed::new();
     parse(&mut parsed, text, StrftimeItems::new(format)).ok()?;
@@ -316,7 +319,7 @@ fn by_format(function: Function, text: &str, format: &str) -> Option<i64> {
     }
 }
 
-/// By the order that arrow-rs sorts in.
+/// The greatest or least argument in arrow-rs' sort order.
 fn extreme(function: Function, arguments: &[ArrayRef]) -> ArrayRef {
     let mut kept = Arc::clone(&arguments[0]);
     for other in &arguments[1..] {
@@ -328,7 +331,7 @@ fn extreme(function: Function, arguments: &[ArrayRef]) -> ArrayRef {
     kept
 }
 
-/// Functions of numbers, on integers of any width by those of 128 bits.
+/// Functions of numbers; integers of any width compute in 128 bits.
 fn number_function(function: Function, arguments: &[ArrayRef], data_type: &DataType) -> Option<LiteralValue> {
     let row: Vec<LiteralValue> = arguments.iter().map(|argument| values(argument).remove(0)).collect();
     let places = match row.get(1) {
@@ -484,7 +487,7 @@ fn integer_function(
         Function::Round => {
             let rounded = round(value, ten(dropped)?).checked_mul(ten(i64::from(out_scale) - other as i64)?)?;
             held(rounded)?;
-            // A constant number of places leaves no more digits behind the point.
+            // A constant number of digits lowers the scale.
             let checks = i64::from(out_precision) == most && out_scale == scale;
             if checks { valid(rounded, out_precision) } else { Some(LiteralValue::Int(rounded)) }
         }
@@ -492,7 +495,7 @@ fn integer_function(
     }
 }
 
-/// By arrow-rs' own function, put together as DataFusion does.
+/// `date_part` by arrow-rs, combined as in DataFusion.
 fn date_part(part: DatePart, moment: &ArrayRef) -> ArrayRef {
     use compute::DatePart as Part;
     let dates = matches!(moment.data_type(), DataType::Date32 | DataType::Date64);
@@ -548,7 +551,7 @@ fn date_part(part: DatePart, moment: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// Decimals of 256 bits with fewer digits behind the point.
+/// Decimals of 256 bits rounded to a lower scale.
 fn wide_rounded(function: Function, value: i256, to: i64, data_type: &DataType, out: &DataType) -> Option<i256> {
     let ((precision, scale), (out_precision, out_scale)) = (data::precision_scale(data_type), data::precision_scale(out));
     let ten = |power: i64| i256::from_i128(10).checked_pow(u32::try_from(power).ok()?);

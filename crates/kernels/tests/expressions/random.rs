@@ -28,7 +28,8 @@ impl Generator {
         self.pick(&all)
     }
 
-    /// A value that is no NaN: of two of them, arrow's optimised loops over a constant and a column give either.
+    /// A value that is not NaN. With two NaN operands, arrow's loops over a constant and a column
+    /// may return either.
     fn constant(&mut self, data_type: &DataType) -> LiteralValue {
         loop {
             match self.value(data_type) {
@@ -48,7 +49,7 @@ impl Generator {
         }
     }
 
-    /// A call whose result has the type.
+    /// A call with a result of the type.
     fn call(&mut self, data_type: &DataType, depth: u32) -> Expr {
         let number = |value: i64| Expr::Literal(data::literal(&DataType::Int64, LiteralValue::Int(value.into())));
         let text = self.pick(&data::strings());
@@ -79,7 +80,7 @@ impl Generator {
                 match self.random.random_range(0..4) {
                     0 => (self.pick(&[Function::Left, Function::Right]), vec![own, self.expr(&DataType::Int64, depth)]),
                     1 => (Function::Substring, vec![own, self.expr(&DataType::Int64, depth), number(5)]),
-                    2 => (Function::Trim { start: true, end: true }, vec![own, self.expr(&text, depth)]),
+                    2 => (Function::Btrim, vec![own, self.expr(&text, depth)]),
                     _ => (Function::SplitPart, vec![own, self.expr(&text, depth), self.expr(&DataType::Int64, depth)]),
                 }
             }
@@ -88,7 +89,7 @@ impl Generator {
                 (function, vec![self.expr(data_type, depth)])
             }
             DataType::Timestamp(_, _) | DataType::Date32 if self.random.random_bool(0.5) => (
-                Function::Shift { checked: true },
+                Function::AddInterval { checked: true },
                 vec![self.expr(data_type, depth), number(-13), number(20), number(-3_600_000_000_007)],
             ),
             data_type if data_type.is_numeric() && self.random.random_bool(0.5) => {
@@ -160,7 +161,7 @@ impl Generator {
             }
             8 | 9 => self.call(data_type, depth),
             _ => {
-                // Arithmetic whose result has the type, if there is any.
+                // Arithmetic with a result of the type, if there is any.
                 let op = self.pick(&ARITHMETIC);
                 let (left, right) = (self.any_type(), self.any_type());
                 for (left, right) in [(left.clone(), right), (data_type.clone(), data_type.clone()), (left.clone(), left)] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Integers of 128 and 256 bits of the prelude against Rust's and arrow-rs's.
+//! Integers of 128 and 256 bits in the prelude, compared with Rust's and arrow-rs'.
 
 use arrow::datatypes::{DataType, i256};
 use kernels::expr::{ArithmeticOp, Expr, LiteralValue};
@@ -10,7 +10,7 @@ use crate::data;
 use crate::harness::{batch, check};
 use crate::operators::{COMPARISONS, column};
 
-/// Random numbers of a new seed, which is printed.
+/// A random number generator with a new seed, which is printed.
 fn seeded() -> StdRng {
     let seed = rand::random();
     println!("seed {seed}");
@@ -26,12 +26,12 @@ fn calculated(op: ArithmeticOp, of: &DataType) -> Expr {
     Expr::Arithmetic { op, left: column(0), right: column(1), data_type }
 }
 
-/// Two columns compared in every way.
+/// All comparisons of two columns.
 fn compared() -> impl Iterator<Item = Expr> {
     COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) })
 }
 
-/// Checks casts of values that may leave the type: TRY_CAST, whose rows fail each on its own.
+/// Checks casts of values that may exceed the type, by `TRY_CAST`, which reports each row.
 fn check_rescaled(from: &DataType, to: DataType, values: &[LiteralValue]) {
     check(&batch(vec![data::array(from, values)]), &[Expr::Cast { expr: column(0), to, checked: false }]);
 }
@@ -43,14 +43,14 @@ pub fn any(random: &mut StdRng) -> i128 {
     match random.random_range(0..4) {
         0 => value.wrapping_neg(),
         1 => !value,
-        // Long runs of ones and zeros are where carries and estimates go wrong.
+        // Long runs of ones and zeros exercise carries and estimates.
         2 => (i128::MIN >> random.random_range(0..127)) ^ (1i128 << random.random_range(0..127)),
         _ => value,
     }
 }
 
 #[test]
-fn random_words_calculate() {
+fn random_128_bit_integers_compute() {
     let mut random = seeded();
     let integer = DataType::Decimal128(38, 0);
     let fit = |op: ArithmeticOp, l: i128, r: i128| match op {
@@ -72,7 +72,7 @@ fn random_words_calculate() {
         let sound = batch(vec![data::array(&integer, &l), data::array(&integer, &r)]);
         check(&sound, &[calculated(op, &integer)]);
     }
-    // Each row of these fails or not on its own: one expression over slices.
+    // Each row may fail, hence one expression over slices.
     let (mut l, mut r) = (Vec::new(), Vec::new());
     for _ in 0..2000 {
         l.push(LiteralValue::Int(any(&mut random)));
@@ -82,8 +82,8 @@ fn random_words_calculate() {
     check(&all, &compared().collect::<Vec<_>>());
 }
 
-/// Overflow is detected exactly: as CASE WHEN … the error word of one row tells nothing of the others,
-/// TRY_CAST to a shorter precision does.
+/// Overflow is detected exactly. `TRY_CAST` to a lower precision reports each row; an error reports
+/// only the first.
 #[test]
 fn rescaling_stays_in_range() {
     let mut random = seeded();
@@ -128,7 +128,7 @@ fn any_256(random: &mut StdRng) -> i256 {
     }
 }
 
-/// The exact result, where 256 bits hold it and all that is computed on the way.
+/// The exact result, if 256 bits hold it and all intermediate results.
 fn exact(op: ArithmeticOp, l: i256, r: i256) -> Option<i256> {
     match op {
         ArithmeticOp::Add => l.checked_add(r),
@@ -139,7 +139,7 @@ fn exact(op: ArithmeticOp, l: i256, r: i256) -> Option<i256> {
     }
 }
 
-/// A right operand with which the result is about as large as can be.
+/// A right operand that gives a result near the limit.
 fn near_limit(op: ArithmeticOp, l: i256, random: &mut StdRng) -> i256 {
     let limit = if random.random() { i256::MAX } else { i256::MIN };
     let r = match op {
@@ -152,7 +152,7 @@ fn near_limit(op: ArithmeticOp, l: i256, random: &mut StdRng) -> i256 {
 }
 
 #[test]
-fn random_words_of_256_bits_calculate() {
+fn random_256_bit_integers_compute() {
     let mut random = seeded();
     let integer = DataType::Decimal256(76, 0);
     for op in OPERATIONS {
@@ -169,7 +169,7 @@ fn random_words_of_256_bits_calculate() {
         }
         let (l, r): (Vec<_>, Vec<_>) = sound.into_iter().map(|(l, r)| (data::number(l), data::number(r))).unzip();
         check(&batch(vec![data::array(&integer, &l), data::array(&integer, &r)]), std::slice::from_ref(&expr));
-        // Each of these fails alone.
+        // A failing row hides those behind it.
         for rows in unsound.into_iter().take(100) {
             check(&pair(rows), std::slice::from_ref(&expr));
         }
@@ -179,9 +179,9 @@ fn random_words_of_256_bits_calculate() {
     check(&all, &compared().collect::<Vec<_>>());
 }
 
-/// Resident tables keep such decimals in fewer bits; what is computed of them is the same.
+/// Decimals of 256 bits in narrower carriers, as in resident tables, give the same results.
 #[test]
-fn narrow_decimals_of_256_bits_calculate() {
+fn narrow_decimals_of_256_bits_compute() {
     use columnar::{Carrier, ColumnType, Layout};
     let mut random = StdRng::seed_from_u64(7);
     for (carrier, bits) in [(Carrier::I32, 31), (Carrier::I64, 40), (Carrier::I64, 63), (Carrier::I128, 127)] {
@@ -206,7 +206,7 @@ fn narrow_decimals_of_256_bits_calculate() {
     }
 }
 
-/// As [`rescaling_stays_in_range`], of 256 bits.
+/// [`rescaling_stays_in_range`] for 256 bits.
 #[test]
 fn rescaling_256_bits_stays_in_range() {
     let mut random = seeded();

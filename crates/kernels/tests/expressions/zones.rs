@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Casts of zoned timestamps by the rules of their zones: at every change, around it, and far away.
+//! Casts of timestamps with zones: at every offset change, around it, and far from it.
 
 use std::sync::Arc;
 
@@ -18,8 +18,10 @@ use crate::harness::{PROFILES, batch, check_in, natural};
 use crate::host::{Outcome, rows};
 use crate::operators::column;
 
-/// Summer times of an hour and of half of one, below Greenwich and above, a day that was left out,
-/// months of Ramadan, offsets of odd minutes, and zones without changes.
+/// Zones with
+/// - summer times of an hour and half an hour, west and east of Greenwich,
+/// - a skipped day, changes for Ramadan, odd offsets,
+/// - no changes.
 const ZONES: [&str; 12] = [
     "Europe/Berlin",
     "America/New_York",
@@ -35,7 +37,7 @@ const ZONES: [&str; 12] = [
     "UTC",
 ];
 
-/// As many rows for each zone, so that kernels are compiled once for all of them.
+/// Rows per zone, the same for all, so that they share kernels.
 const INSTANTS: usize = 1300;
 const LOCALS: usize = 3600;
 
@@ -50,7 +52,7 @@ fn offset(zone: &Tz, second: i64) -> i64 {
     zone.offset_from_utc_datetime(&moment).fix().local_minus_utc().into()
 }
 
-/// When clocks changed, and the offsets before and after.
+/// Offset changes, with the offsets before and after.
 fn changes(name: &str) -> Vec<(i64, i64, i64)> {
     let zone: Tz = name.parse().unwrap();
     let mut changes = Vec::new();
@@ -67,7 +69,7 @@ fn changes(name: &str) -> Vec<(i64, i64, i64)> {
     changes
 }
 
-/// Seconds beside the given ones, filled up with random ones.
+/// Seconds around the given ones, filled up with random ones.
 fn around(seconds: impl IntoIterator<Item = i64>, rows: usize, random: &mut StdRng) -> Vec<i64> {
     let mut around: Vec<i64> = seconds.into_iter().flat_map(|second| [second - 1, second, second + 1]).collect();
     assert!(around.len() < rows);
@@ -84,7 +86,7 @@ fn locals(zone: &str, random: &mut StdRng) -> Vec<i64> {
     around(changes(zone).into_iter().flat_map(clocks), LOCALS, random)
 }
 
-/// Seconds as ticks, with fractions, and NULL where there are none.
+/// Seconds as ticks with fractions; NULL if they exceed 64 bits.
 fn ticks(seconds: &[i64], unit: TimeUnit, random: &mut StdRng) -> Vec<LiteralValue> {
     let per: i64 = match unit {
         TimeUnit::Second => 1,
@@ -108,7 +110,7 @@ fn single(column: ArrayRef) -> RecordBatch {
     batch(vec![column])
 }
 
-/// CAST and TRY_CAST of a column; CAST also of those rows alone that it does not fail.
+/// `CAST` and `TRY_CAST` of a column; `CAST` also of the valid rows only.
 #[track_caller]
 fn check(column: ArrayRef, to: &[DataType], profile: Profile) {
     let all = single(column);
@@ -129,7 +131,7 @@ fn check(column: ArrayRef, to: &[DataType], profile: Profile) {
 }
 
 #[test]
-fn instants_have_local_forms() {
+fn instants_cast_to_local_times() {
     let mut random = random();
     let to = [
         DataType::Utf8,
@@ -147,7 +149,7 @@ fn instants_have_local_forms() {
 }
 
 #[test]
-fn local_times_become_instants() {
+fn local_times_cast_to_instants() {
     let mut random = random();
     for (index, zone) in ZONES.into_iter().enumerate() {
         for (unit, profile) in [UNITS[index % 3], TimeUnit::Nanosecond].into_iter().zip(PROFILES) {
@@ -157,9 +159,9 @@ fn local_times_become_instants() {
     }
 }
 
-/// Midnight is missing where clocks change then.
+/// Midnight may be a skipped local time.
 #[test]
-fn dates_become_instants() {
+fn dates_cast_to_instants() {
     let mut random = random();
     for zone in ["America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu"] {
         let seconds = locals(zone, &mut random);
@@ -190,7 +192,7 @@ fn extremes_of_every_unit() {
 }
 
 #[test]
-fn texts_become_instants() {
+fn strings_cast_to_instants() {
     let mut random = random();
     let ends = ["", "", "", ".5", ".123456789", "Z", "+05:30", " -08", ".25-0330", "+1", "."];
     for zone in ["Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns", "Africa/Monrovia"] {
@@ -215,9 +217,9 @@ fn texts_become_instants() {
     }
 }
 
-/// Names at the end of text: of UTC, of zones, and of none.
+/// Strings that end with UTC, the name of a zone, or another name.
 #[test]
-fn texts_name_zones() {
+fn strings_with_zone_names_parse() {
     let ends = [
         "UTC",
         " UTC",
@@ -265,15 +267,15 @@ fn texts_name_zones() {
     }
 }
 
-/// Every zone by its name, around one of its changes of clocks and at one other time.
+/// Every zone by name, around one of its offset changes and at another time.
 #[test]
-fn texts_name_every_zone() {
+fn strings_with_every_zone_name_parse() {
     let mut random = random();
     let mut texts = Vec::new();
     for name in chrono_tz::TZ_VARIANTS.map(|zone| zone.name()) {
         let zone: Tz = name.parse().unwrap();
         let instant = random.random_range(-4_000_000_000_i64..4_200_000_000);
-        // Half a year later clocks often stand otherwise; between both is a change.
+        // Half a year later the offset often differs, with a change in between.
         let (mut from, mut to) = (instant, instant + 15_768_000);
         while offset(&zone, from) != offset(&zone, to) && to - from > 1 {
             let middle = from + (to - from) / 2;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prelude and kernels through clang, as OpenCL C 1.2 and 3.0.
+//! clang accepts prelude and kernels as OpenCL C 1.2 and 3.0.
 //!
-//! Stricter than any driver: 3.0 without its optional features (no generic address space, no
-//! subgroups), and of the extensions only those that a device must have.
+//! The gate is stricter than any driver: 3.0 without optional features (no generic address space,
+//! no subgroups), and required extensions only.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use kernels::prelude::{Section, Sections};
 use crate::sample::{Sample, programs};
 use crate::{in_parallel, missing};
 
-/// What texts are looked at as: its name, the standard, and what a driver gives with it.
+/// A language mode: its name, the standard, and the macros of a driver.
 const DIALECTS: [(&str, &str, &[&str]); 3] = [
     ("OpenCL C 1.2", "CL1.2", &["-D__OPENCL_VERSION__=120", "-Xclang", "-finclude-default-header", "-Xclang", EXTENSIONS_1_2]),
     ("OpenCL C 3.0", "CL3.0", &["-D__OPENCL_VERSION__=300", "-Xclang", "-finclude-default-header", "-Xclang", EXTENSIONS_3_0]),
@@ -31,13 +31,13 @@ const DIALECTS: [(&str, &str, &[&str]); 3] = [
     ),
 ];
 
-/// What may be used beyond the core.
+/// Extensions that kernels use.
 const EXTENSIONS_1_2: &str = "-cl-ext=-all,+cl_khr_fp64,+cl_khr_int64_base_atomics,+cl_khr_int64_extended_atomics";
 const EXTENSIONS_3_0: &str =
     "-cl-ext=-all,+cl_khr_fp64,+__opencl_c_fp64,+__opencl_c_int64,+cl_khr_int64_base_atomics,+cl_khr_int64_extended_atomics";
 
-/// Warnings that are errors. Generated texts may leave functions and locals unused, and compare constants; `!a & b` is what
-/// they mean.
+/// Warnings that are errors. Generated sources may have unused functions and locals, and
+/// comparisons of constants; `!a & b` is intended.
 const WARNINGS: [&str; 8] = [
     "-Wall",
     "-Wextra",
@@ -59,7 +59,7 @@ fn clang() -> Option<String> {
     None
 }
 
-/// What clang says against a text.
+/// clang's diagnostics of a source.
 fn complaints(clang: &str, text: &str, (_, standard, given): (&str, &str, &[&str])) -> Option<String> {
     let mut command = Command::new(clang);
     command.args(["-x", "cl", "-target", "spir64", "-fsyntax-only", &format!("-cl-std={standard}")]);
@@ -68,7 +68,7 @@ fn complaints(clang: &str, text: &str, (_, standard, given): (&str, &str, &[&str
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let complaints = String::from_utf8_lossy(&output.stderr);
-    // One fault makes many complaints.
+    // One fault causes many diagnostics.
     (!output.status.success()).then(|| complaints.lines().take(12).collect::<Vec<_>>().join("\n"))
 }
 
@@ -88,18 +88,18 @@ fn check(samples: &[Sample]) {
     eprintln!("{} texts are OpenCL C 1.2 and 3.0, and declare the functions that they call", samples.len());
 }
 
-/// Each section stands on what it says it needs.
+/// Each section compiles with its declared dependencies.
 #[test]
 fn prelude_sections_are_opencl_1_2_and_3_0() {
     let samples = Section::ALL.iter().map(|section| {
         let mut sections = Sections::default();
         sections.need(*section);
-        Sample { name: format!("prelude section {section:?}"), text: sections.text() }
+        Sample { name: format!("prelude section {section:?}"), text: sections.source() }
     });
     check(&samples.collect::<Vec<_>>());
 }
 
-/// One program in ten, others in each profile: drivers compile them all in other tests.
+/// One program in ten, different ones per profile. Drivers compile all of them in other tests.
 #[test]
 fn kernels_are_opencl_1_2_and_3_0() {
     for (first, profile) in [Profile::Gpu, Profile::Cpu].into_iter().enumerate() {
@@ -108,7 +108,7 @@ fn kernels_are_opencl_1_2_and_3_0() {
     }
 }
 
-/// The lint is one that can fail.
+/// The gate can fail.
 #[test]
 fn missing_address_space_and_optional_feature_are_refused() {
     let Some(clang) = clang() else { return };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gates for generated kernels, each with a tool that sees what a run on PoCL does not.
+//! Gates for generated kernels: tools that find faults which a run on PoCL does not show.
 //!
-//! - [`nvrtc`]: every text of the gpu profile compiles for NVIDIA's devices, without spilled registers.
-//! - [`oclgrind`]: no data races, no access out of bounds.
-//! - [`lint`]: prelude and kernels are OpenCL C 1.2 and 3.0, without extensions but those we name.
+//! - [`nvrtc`]: sources of the gpu profile compile for NVIDIA's devices without spilled registers.
+//! - [`oclgrind`]: no data races and no accesses out of bounds.
+//! - [`lint`]: prelude and kernels are OpenCL C 1.2 and 3.0 with listed extensions only.
 //!
-//! Where a tool is missing its tests say so and pass, unless a variable such as
-//! `DEVICEFUSION_REQUIRE_NVRTC=1` asks for it, as CI does.
+//! Without its tool a test prints so and passes, unless a variable such as
+//! `DEVICEFUSION_REQUIRE_NVRTC=1` requires the tool, as in CI.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod lint;
@@ -14,7 +14,7 @@ mod nvrtc;
 mod oclgrind;
 mod sample;
 
-/// Says that a tool is missing; fails where `variable` asks for it.
+/// Prints that a tool is missing; fails if `variable` requires it.
 #[track_caller]
 fn missing(tool: &str, variable: &str, remedy: &str) {
     assert!(!required(variable), "no {tool}, but {variable} = 1: {remedy}");
@@ -25,7 +25,7 @@ fn required(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|value| value == "1")
 }
 
-/// Calls `f` with each item, on as many threads as there are processors; results in the order of items.
+/// Calls `f` with each item, on a thread per processor; results in the order of items.
 fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernels of the gpu profile through NVRTC: PTX for the oldest devices, machine code for a recent one.
+//! NVRTC compiles kernels of the gpu profile: to PTX for the oldest devices, to machine code for a
+//! recent one.
 //!
 //! `scripts/nvrtc.sh` installs NVRTC; `NVRTC_PATH` names its folder.
 
@@ -14,7 +15,7 @@ use crate::{in_parallel, missing, required};
 
 const REQUIRED: &str = "DEVICEFUSION_REQUIRE_NVRTC";
 
-/// Machine code is asked for registers and spills; PTX shows that older devices are served.
+/// Machine code tells registers and spills; PTX shows that older devices are supported.
 const MACHINE: &str = "sm_90";
 const PORTABLE: &str = "compute_75";
 
@@ -30,7 +31,7 @@ fn nvrtc() -> Option<Nvrtc> {
     }
 }
 
-/// Compiles a text both ways; what its kernels use, or what is wrong with it.
+/// Compiles a source to PTX and machine code; the resources of its kernels, or the errors.
 fn compile(nvrtc: &Nvrtc, text: &str) -> Result<Vec<KernelUsage>, String> {
     let error = |error: device::Error| match error {
         device::Error::CompileFailed { device, log, .. } => {
@@ -69,7 +70,8 @@ fn check(nvrtc: &Nvrtc, samples: &[Sample]) {
     assert!(failures.is_empty(), "{} of {} programs fail:\n{}", failures.len(), samples.len(), shown.join("\n"));
 }
 
-/// All of the sample where NVRTC is required, as in CI; elsewhere one program in ten, for it takes minutes.
+/// The whole sample if NVRTC is required, as in CI. Else one program in ten, because it takes
+/// minutes.
 #[test]
 fn gpu_programs_compile_without_spills() {
     let Some(nvrtc) = nvrtc() else { return };
@@ -79,10 +81,10 @@ fn gpu_programs_compile_without_spills() {
     check(&nvrtc, &samples.into_iter().step_by(step).collect::<Vec<_>>());
 }
 
-/// The smallest groups and the largest, whose kernels have fewer registers for each item and no more shared memory than any
-/// device.
+/// The smallest and largest work-groups. The largest have fewer registers per work-item; shared
+/// memory must fit any device.
 #[test]
-fn groups_of_other_sizes_compile_and_fit() {
+fn other_work_group_sizes_compile_and_fit() {
     let Some(nvrtc) = nvrtc() else { return };
     for items in [32, 512] {
         let samples = sized_programs(items);
@@ -101,21 +103,21 @@ fn groups_of_other_sizes_compile_and_fit() {
     }
 }
 
-/// What other tests have left in the folder `DEVICEFUSION_KERNEL_TEXTS`, where they ran with
-/// `DEVICEFUSION_DUMP_KERNELS` naming it, as `.ci/run` has them. Texts of the cpu profile are not for GPUs.
+/// Sources of other tests in the folder `DEVICEFUSION_KERNEL_SOURCES`. Those tests ran with
+/// `DEVICEFUSION_DUMP_KERNELS` set to it, as in `.ci/run`. The cpu profile is excluded.
 #[test]
-#[ignore = "needs the texts that other tests generate: scripts/nvrtc-gate.sh"]
+#[ignore = "needs the sources that other tests generate: scripts/nvrtc-gate.sh"]
 fn dumped_programs_compile_without_spills() {
-    let folder = std::env::var("DEVICEFUSION_KERNEL_TEXTS").expect("DEVICEFUSION_KERNEL_TEXTS names a folder of texts");
+    let folder = std::env::var("DEVICEFUSION_KERNEL_SOURCES").expect("DEVICEFUSION_KERNEL_SOURCES names a folder of sources");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let paths = files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|extension| extension == "cl"));
     let samples = paths.map(|path| Sample { name: path.display().to_string(), text: std::fs::read_to_string(&path).unwrap() });
-    // Sinks say their profile; expressions' tests wrap the generator's text in a kernel of their own. Tests of
-    // the crate `device` compile texts that only their own options complete.
+    // Sources of sinks begin with their profile; those of expressions' tests begin with the
+    // prelude. Tests of the crate `device` compile sources that need their own options.
     let generated = |sample: &Sample| {
         let first = sample.text.lines().next().unwrap_or_default();
-        let for_gpus = first.ends_with("profile gpu") || sample.text.starts_with(Section::Base.text());
-        // A projection that only passes columns on has no kernel.
+        let for_gpus = first.ends_with("profile gpu") || sample.text.starts_with(Section::Base.source());
+        // A projection of plain columns has no kernel.
         for_gpus && sample.text.contains("KERNEL void")
     };
     let mut samples: Vec<Sample> = samples.filter(generated).collect();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each kind of kernel on small data under Oclgrind, an interpreter that watches every access.
+//! Each kind of kernel on small data under Oclgrind, an interpreter that checks every access.
 //!
-//! PoCL runs the items of a group one after the other between barriers, so a missing barrier gives the
-//! right answer there. Here it is reported as a data race; accesses out of bounds are reported as well.
-//! Each test starts itself again, in an environment in which Oclgrind is the only OpenCL driver, and then
-//! looks into Oclgrind's log.
+//! PoCL runs the work-items of a work-group in sequence between barriers, which hides a missing
+//! barrier. Oclgrind reports it as a data race, and accesses out of bounds as well. Each test
+//! restarts itself with Oclgrind as the only OpenCL driver, and then reads Oclgrind's log.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,32 +14,35 @@ use arrow::array::{
     StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, Int32Type, Schema};
-use columnar::exchange::lies_as_arrow;
+use columnar::exchange::has_arrow_layout;
 use columnar::{ColumnType, DeviceBatch, download, natural_types, upload};
 use device::testing::FaultPlan;
-use device::{Arg, Context, DeviceConfig, Grid, ProgramSource, Queue, Selector};
+use device::{Arg, Context, DeviceConfig, DriverKind, Grid, ProgramSource, Queue, Selector};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::ops::{ArrowForm, Concat, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Window, WindowCall, WindowFunction};
+use kernels::ops::{ArrowLayout, Concat, Gather, GroupBy, Input, NullStripping, Options, Reduce, Select, Sort, SortKey};
+use kernels::ops::{Frame, FrameBound, FrameUnits, NullTreatment, Window, WindowCall, WindowFunction};
 
 use crate::missing;
 use crate::sample::layouts;
 
-/// Debian's place for the library that Oclgrind is as a driver; `OCLGRIND_ICD` names another.
+/// Debian's path of Oclgrind's driver library; `OCLGRIND_ICD` overrides it.
 const DRIVER: &str = "/usr/lib/oclgrind/liboclgrind-rt-icd.so";
 
-/// Set in the process that Oclgrind watches.
+/// Set in the process under Oclgrind.
 const WATCHED: &str = "DEVICEFUSION_WATCHED";
 
-/// Calls `body` in a process of its own under Oclgrind, and gives what that complains of. `None` where
-/// there is no Oclgrind, and in that process itself.
+/// Calls `body` in a separate process under Oclgrind; the reported faults. `None` without Oclgrind,
+/// and in that process itself.
 fn watch(test: &str, body: impl FnOnce(&Queue)) -> Option<String> {
     if std::env::var_os(WATCHED).is_some() {
-        // It sees only what goes through the driver: no memory that host and device share.
+        // Oclgrind checks driver calls only, not memory that host and device share.
         let copying = FaultPlan::masking(|info| info.unified_memory = false);
-        let config = DeviceConfig::default().with_selector(Selector::OpenCl).with_platform("Oclgrind").with_wrap(copying.wrap());
+        let config = DeviceConfig::default()
+            .with_selector(Selector::Driver(DriverKind::OpenCl))
+            .with_platform("Oclgrind")
+            .with_wrap(copying.wrap());
         body(&Context::new(config).unwrap().queue().unwrap());
         return None;
     }
@@ -66,7 +68,7 @@ fn watch(test: &str, body: impl FnOnce(&Queue)) -> Option<String> {
     Some(complaints.expect("Oclgrind wrote no log: was it there at all?"))
 }
 
-/// Asserts that Oclgrind has nothing to say.
+/// Asserts that Oclgrind reports nothing.
 #[track_caller]
 fn clean(test: &str, body: impl FnOnce(&Queue)) {
     let log = watch(test, body).unwrap_or_default();
@@ -74,7 +76,7 @@ fn clean(test: &str, body: impl FnOnce(&Queue)) {
     assert!(complaints.is_empty(), "Oclgrind on {test}, {}:\n{}", complaints.len(), start(&complaints.join("\n")));
 }
 
-/// The complaints of a log: each a line that says what, and indented ones that say where.
+/// The reports of a log: a line with the fault, and indented ones with its location.
 fn complaints(log: &str) -> Vec<String> {
     let mut complaints: Vec<String> = Vec::new();
     for line in log.lines().filter(|line| !line.trim().is_empty()) {
@@ -86,12 +88,12 @@ fn complaints(log: &str) -> Vec<String> {
     complaints
 }
 
-/// Whether a complaint is about a word that items mean to look at while others change it: how a slot of a
-/// hash table is looked at before it is claimed, and a minimum before it is lowered.
+/// Whether a report is about an intended race: a read of a hash slot before its claim, or of a
+/// minimum before its update.
 ///
-/// Such reads go through volatile pointers, and the changes are atomics or volatile as well. CUDA calls
-/// that relaxed atomics; OpenCL C 1.2 has no word for it, but devices do the same. In shared memory, where
-/// volatile must not hide a missing barrier, the read has to be part of the statement with the atomic.
+/// Such reads use volatile pointers; the writes are atomics or volatile. CUDA calls them relaxed
+/// atomics; OpenCL C 1.2 lacks the term, but devices behave the same. In shared memory, volatile
+/// must not hide a missing barrier, so the read has to be part of the statement with the atomic.
 fn is_meant(complaint: &str) -> bool {
     let accesses: Vec<&str> = complaint
         .lines()
@@ -110,7 +112,7 @@ fn is_meant(complaint: &str) -> bool {
         && (!shared || one == other)
 }
 
-/// The first complaints; one fault makes many.
+/// The first reports; one fault causes many.
 fn start(complaints: &str) -> String {
     complaints.lines().take(40).collect::<Vec<_>>().join("\n")
 }
@@ -118,7 +120,7 @@ fn start(complaints: &str) -> String {
 /// Rows of a batch: several tiles, the last one not full.
 const ROWS: usize = 300;
 
-/// Both profiles; groups and tiles as small as they may be, tables that must grow.
+/// Both profiles, with the smallest work-groups and tiles, and tables that must grow.
 fn profiles() -> [Options; 2] {
     [Profile::Gpu, Profile::Cpu].map(|profile| Options {
         work_group_size: 64,
@@ -137,8 +139,8 @@ const CODE: usize = 5;
 const FLAG: usize = 6;
 const CITY: usize = 7;
 
-/// Columns of the kinds that differ in memory: bounded, 64-bit, views, 128-bit, floats, codes, bits, offsets.
-/// Each third value or so is NULL.
+/// Columns of each memory layout: bounded, 64-bit, views, 128-bit, floats, codes, bits, offsets.
+/// About every third value is NULL.
 fn batch(from: usize) -> RecordBatch {
     let rows = || from..from + ROWS;
     let names = ["", "Ada", "a name of more than twelve bytes", "Ωmega"];
@@ -163,7 +165,7 @@ fn batch(from: usize) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
 }
 
-/// The source of [`batch`], with proven bounds where a resident table would have them.
+/// The source of [`batch`], with the bounds of a resident table.
 fn source(filter: Option<Expr>) -> Input {
     let schema = batch(0).schema();
     let mut types: Vec<ColumnType> = natural_types(&schema).unwrap();
@@ -217,7 +219,7 @@ fn kept() -> usize {
 }
 
 #[test]
-fn select_passes_filtered_rows_on() {
+fn select_filters() {
     clean("select_passes_filtered_rows_on", |queue| {
         select(queue, &source(Some(half())), (0..8).map(Expr::Column).collect(), kept());
     });
@@ -266,7 +268,7 @@ fn select_computes() {
 }
 
 #[test]
-fn batches_become_one_and_rows_are_taken() {
+fn concat_and_gather() {
     clean("batches_become_one_and_rows_are_taken", |queue| {
         for options in profiles() {
             let Input { schema, types, .. } = source(None);
@@ -277,7 +279,7 @@ fn batches_become_one_and_rows_are_taken() {
             let numbers: Vec<u8> = (0..150u32).flat_map(|row| (row * 7 % 400).to_le_bytes()).collect();
             let indices = queue.alloc(numbers.len()).unwrap();
             queue.write(&indices, 0, &numbers).unwrap();
-            for take in [Take::try_new, Take::detached] {
+            for take in [Gather::try_new, Gather::with_copied_views] {
                 let take = take(schema.clone(), concat.output_types().to_vec(), options.clone()).unwrap();
                 let taken = block_on(take.run(queue, &all, &indices, 150)).unwrap();
                 assert_eq!(rows(queue, &taken).num_rows(), 150);
@@ -287,12 +289,12 @@ fn batches_become_one_and_rows_are_taken() {
 }
 
 #[test]
-fn arguments_are_dense_and_results_are_spread() {
+fn null_stripping() {
     clean("arguments_are_dense_and_results_are_spread", |queue| {
         for options in profiles() {
             let Input { schema, types, .. } = source(None);
             let argument = vec![named(Expr::Column(RATIO), &schema)];
-            let strict = Strict::try_new(schema, types, argument, options.clone()).unwrap();
+            let strict = NullStripping::try_new(schema, types, argument, options.clone()).unwrap();
             let arguments = block_on(strict.arguments(queue, &uploaded(queue, 0))).unwrap();
             let ty = std::sync::Arc::new(columnar::ColumnType::of(&arrow::datatypes::DataType::Int64, true).unwrap());
             let values = queue.zeroed(arguments.count * 8).unwrap();
@@ -303,9 +305,10 @@ fn arguments_are_dense_and_results_are_spread() {
     });
 }
 
-/// Each key, without and with a limit that thresholds come from. Rows enough for several digits and tiles.
+/// Each key, without and with a limit, hence thresholds. Enough rows for several radix digits and
+/// tiles.
 #[test]
-fn rows_are_sorted() {
+fn sorts() {
     clean("rows_are_sorted", |queue| {
         for options in profiles() {
             for (column, fetch) in [(KEY, None), (KEY, Some(5)), (NAME, Some(5)), (AMOUNT, None), (CODE, None)] {
@@ -327,15 +330,15 @@ fn rows_are_sorted() {
 }
 
 #[test]
-fn windows_look_around() {
+fn windows() {
     use WindowFunction::*;
     let functions = || {
         let aggregates = aggregates().into_iter().map(|(aggregate, _)| aggregate);
         let of_numbers = aggregates.filter(|aggregate| !aggregate.data_type.is_string()).map(WindowFunction::Aggregate);
-        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None, counted: Counted::All };
-        let lead = Lag { value: Expr::Column(NAME), offset: -2, default: None, counted: Counted::InSight };
+        let lag = Lag { value: Expr::Column(NAME), offset: 3, default: None, nulls: NullTreatment::Respect };
+        let lead = Lag { value: Expr::Column(NAME), offset: -2, default: None, nulls: NullTreatment::IgnoreBounded };
         let median = Quantile { quantile: kernels::ops::Quantile::Median, value: Expr::Column(RATIO), distinct: false };
-        [Rank, CumeDist, Ntile(7), lag, lead, NthValue(Expr::Column(CITY), 2), NthKnown(Expr::Column(CITY), -1), median]
+        [Rank, CumeDist, Ntile(7), lag, lead, NthValue(Expr::Column(CITY), 2), NthNonNull(Expr::Column(CITY), -1), median]
             .into_iter()
             .chain(of_numbers)
     };
@@ -343,7 +346,7 @@ fn windows_look_around() {
         for options in profiles() {
             let sliding = Frame { units: FrameUnits::Groups, start: FrameBound::Preceding(40), end: FrameBound::Following(2) };
             let by_key = Frame {
-                units: FrameUnits::Range { falls: false },
+                units: FrameUnits::Range { descending: false },
                 start: FrameBound::Preceding(1_000_000_009),
                 end: FrameBound::Following(7),
             };
@@ -352,7 +355,7 @@ fn windows_look_around() {
                 let field = |function: &WindowFunction| match function {
                     Aggregate(aggregate) => aggregate.data_type.clone(),
                     Lag { .. } => DataType::Utf8View,
-                    NthValue(..) | NthKnown(..) => DataType::Utf8,
+                    NthValue(..) | NthNonNull(..) => DataType::Utf8,
                     CumeDist | Quantile { .. } => DataType::Float64,
                     _ => DataType::UInt64,
                 };
@@ -379,7 +382,7 @@ fn aggregate(function: AggregateFunction, argument: Option<usize>, data_type: Da
     Aggregate { function, arguments: argument.map(Expr::Column).into_iter().collect(), filter: None, distinct: false, data_type }
 }
 
-/// COUNT(*) first; then every kind of state.
+/// COUNT(*), then every kind of state.
 fn aggregates() -> Vec<(Aggregate, Field)> {
     use AggregateFunction::*;
     let key_sum = aggregate(Sum, Some(KEY), DataType::Int64);
@@ -475,7 +478,7 @@ fn group(queue: &Queue, input: &Input, keys: &[usize], aggregates: &[(Aggregate,
     }
 }
 
-/// Keys with few values: states in shared memory or private copies.
+/// Keys with few values: states in shared memory or in private copies.
 #[test]
 fn group_by_bounded_key() {
     clean("group_by_bounded_key", |queue| {
@@ -484,9 +487,9 @@ fn group_by_bounded_key() {
     });
 }
 
-/// Keys that fit into a word of the hash table.
+/// Keys that fit a slot of the hash table.
 #[test]
-fn group_by_word() {
+fn group_by_inline_keys() {
     clean("group_by_word", |queue| {
         group(queue, &source(None), &[KEY], &aggregates());
         group(queue, &source(Some(half())), &[KEY], &aggregates()[..3]);
@@ -507,7 +510,7 @@ fn group_distinct() {
     clean("group_distinct", |queue| group(queue, &source(None), &[SMALL], &distinct()));
 }
 
-/// Slices in Arrow's form, from every layout that carries the types.
+/// Slices in Arrow's layouts, from every layout of the types.
 #[test]
 fn arrow_form() {
     clean("arrow_form", |queue| {
@@ -518,7 +521,7 @@ fn arrow_form() {
             for layout in layouts(field.data_type()) {
                 let ty = ColumnType { data_type: field.data_type().clone(), nullable: true, layout, bounds: None };
                 let hosts = pieces.clone().map(|piece| piece.project(&[index]).unwrap());
-                // Not every layout is one that an upload can give.
+                // Uploads do not support every layout.
                 let Ok(uploaded) = upload(queue, &hosts[0].schema(), std::slice::from_ref(&ty), &hosts) else { continue };
                 columns.extend_from_slice(uploaded.columns());
                 types.push(ty);
@@ -526,12 +529,12 @@ fn arrow_form() {
             let schema = Arc::new(Schema::new(vec![field.clone(); types.len()]));
             let batch = DeviceBatch::try_new(schema.clone(), columns, 2 * ROWS).unwrap();
             for options in profiles() {
-                // With a small limit heaps are gathered; what is left of them fits.
+                // With a small limit, heaps are compacted.
                 for (limit, offset, len) in [(1 << 20, 0, 2 * ROWS), (1 << 20, 1, 77), (1000, 33, 30)] {
-                    let form = ArrowForm::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
+                    let form = ArrowLayout::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
                     let slice = batch.slice(offset, len);
                     let result = block_on(form.run(queue, &slice)).unwrap();
-                    assert!(result.columns().iter().all(lies_as_arrow));
+                    assert!(result.columns().iter().all(has_arrow_layout));
                     assert_eq!(rows(queue, &result), rows(queue, &slice));
                 }
             }
@@ -539,7 +542,7 @@ fn arrow_form() {
     });
 }
 
-/// The gate is one that can fail: kernels with the faults that it looks for are reported.
+/// The gate can fail: kernels with known faults are reported.
 #[test]
 fn faults_are_reported() {
     const TEXT: &str = "
@@ -560,7 +563,7 @@ kernel void beyond(global uint *out) { out[get_global_id(0) + 1] = 1; }";
         for kernel in ["race", "no_barrier", "meant", "beyond"] {
             let out = queue.zeroed(256).unwrap();
             queue
-                .launch(&program.kernel(kernel).unwrap(), Grid { groups: 1, work_group_size: 64 }, &[Arg::Buffer(&out)])
+                .launch(&program.kernel(kernel).unwrap(), Grid { work_groups: 1, work_group_size: 64 }, &[Arg::Buffer(&out)])
                 .unwrap();
             block_on(queue.finish()).unwrap();
         }

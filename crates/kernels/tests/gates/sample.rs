@@ -9,21 +9,21 @@ use arrow::compute::kernels::numeric;
 use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit};
 use columnar::{Carrier, ColumnType, Layout};
 use kernels::codegen::Profile;
-use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
-use kernels::function::{self, Function, Granularity, InexactFunction};
-use kernels::ops::{ArrowForm, Concat, Decode, GroupBy, Input, Options, Reduce, Select, Sort, SortKey, Strict, Take};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, Window, WindowCall, WindowFunction};
+use kernels::expr::{Aggregate, AggregateFamily, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
+use kernels::function::{self, ArgumentType, DatePart, Function, Granularity, InexactFunction, ResultType};
+use kernels::ops::{ArrowLayout, Concat, Decode, Gather, GroupBy, Input, NullStripping, Options, Reduce, Select, Sort, SortKey};
+use kernels::ops::{Frame, FrameBound, FrameUnits, NullTreatment, Quantile, Window, WindowCall, WindowFunction};
 use kernels::support::{supports, supports_aggregate, supports_cast, supports_output};
 
-/// A program as it is compiled.
+/// A program.
 pub struct Sample {
-    /// What it was made of.
+    /// Its operator and types.
     pub name: String,
-    /// Prelude and kernels.
+    /// The source: prelude and kernels.
     pub text: String,
 }
 
-/// Programs of a few types with groups of another size than the profile's.
+/// Programs of a few types with another work-group size than the profile's.
 pub fn sized_programs(work_group_size: u32) -> Vec<Sample> {
     let options = Options { work_group_size, compaction_tile_rows: 32 * work_group_size, ..Options::new(Profile::Gpu) };
     let mut sampler = Sampler { options, seen: HashSet::new(), samples: Vec::new() };
@@ -37,7 +37,7 @@ pub fn sized_programs(work_group_size: u32) -> Vec<Sample> {
     sampler.samples
 }
 
-/// Programs of one profile, each text once.
+/// Programs of one profile, without duplicates.
 pub fn programs(profile: Profile) -> Vec<Sample> {
     let mut sampler = Sampler { options: Options::new(profile), seen: HashSet::new(), samples: Vec::new() };
     for data_type in types() {
@@ -57,7 +57,7 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
     sampler.samples
 }
 
-/// Every type that can live on a device, at least once for each form that it takes there.
+/// Every supported type, at least once per layout.
 pub fn types() -> Vec<DataType> {
     use DataType::*;
     use TimeUnit::*;
@@ -113,39 +113,76 @@ pub fn types() -> Vec<DataType> {
     ]
 }
 
-/// Calls of every function, as far as one has this type.
+/// Calls of every function with arguments of this type, supported or not. Overloads of a row are
+/// called as the row says; functions with a generator are listed here.
 fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
+    let overloads =
+        Function::PLAIN.iter().flat_map(|function| function.row().overloads.iter().map(|overload| (*function, overload)));
+    let mut all: Vec<Expr> =
+        overloads.filter_map(|(function, overload)| overload_call(function, overload.arguments, value, a, b)).collect();
+    all.extend(generator_calls(value, a, b));
+    for function in InexactFunction::ALL {
+        all.push(call(Function::Inexact(*function), [a.clone(), b.clone()][..function.arity()].to_vec(), value));
+    }
+    for part in ["year", "isoyear", "week", "doy", "dow", "month", "hour", "second", "ms"] {
+        let part = DatePart::parse(part).unwrap();
+        all.push(call(Function::DatePart(part), vec![a.clone()], &DataType::Int32));
+    }
+    all.push(call(Function::DatePart(DatePart::Nanosecond), vec![a.clone()], &DataType::Int64));
+    all.push(call(Function::DatePart(DatePart::Epoch), vec![a.clone()], &DataType::Float64));
+    for granularity in ["second", "hour", "week", "month", "quarter", "year"] {
+        all.push(call(Function::DateTrunc(Granularity::parse(granularity).unwrap()), vec![a.clone()], value));
+    }
+    all
+}
+
+fn call(function: Function, arguments: Vec<Expr>, data_type: &DataType) -> Expr {
+    Expr::Call { function, arguments, data_type: data_type.clone() }
+}
+
+fn int(number: i128) -> Expr {
+    Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(number) })
+}
+
+/// A call of an overload: its first argument is a column of the type, others are columns or
+/// integers. `None` if no argument has the type.
+fn overload_call(function: Function, arguments: &[ArgumentType], value: &DataType, a: &Expr, b: &Expr) -> Option<Expr> {
+    let takes = |argument: &ArgumentType| match argument {
+        ArgumentType::String => value.is_string(),
+        ArgumentType::Int64 => *value == DataType::Int64,
+        ArgumentType::Float => value.is_floating(),
+        ArgumentType::Float64 => *value == DataType::Float64,
+        ArgumentType::WideNumber | ArgumentType::Number => value.is_numeric(),
+    };
+    let mut columns = [a, b].into_iter().cycle();
+    let argument = |argument: &ArgumentType| match argument {
+        ArgumentType::Int64 if *value != DataType::Int64 => Some(int(2)),
+        other => takes(other).then(|| columns.next().cloned())?,
+    };
+    let values = arguments.iter().map(argument).collect::<Option<Vec<_>>>()?;
+    let data_type = match function.row().result {
+        ResultType::Boolean => DataType::Boolean,
+        ResultType::Integer if *value == DataType::LargeUtf8 => DataType::Int64,
+        ResultType::Integer => DataType::Int32,
+        ResultType::ShortString => DataType::Utf8,
+        ResultType::Slice | ResultType::NewString | ResultType::Argument | ResultType::Generated => value.clone(),
+    };
+    takes(arguments.first()?).then(|| call(function, values, &data_type))
+}
+
+/// Calls of functions with a hand-written generator, and of functions within others.
+fn generator_calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
     use Function::*;
-    let int = |number: i128| Expr::Literal(Literal { data_type: DataType::Int64, value: LiteralValue::Int(number) });
     let text = |text: &str| Expr::Literal(Literal { data_type: value.clone(), value: LiteralValue::Bytes(text.into()) });
-    let call = |function, arguments, data_type: &DataType| Expr::Call { function, arguments, data_type: data_type.clone() };
     let (a, b) = (|| a.clone(), || b.clone());
     let number = if *value == DataType::LargeUtf8 { DataType::Int64 } else { DataType::Int32 };
-    let truth = DataType::Boolean;
-    let places = || Expr::Cast { expr: Expr::IsNull(b().into()).into(), to: DataType::Int64, checked: true };
-    let both = || call(Concat { skips_nulls: false }, vec![a(), b()], value);
+    let digits = || Expr::Cast { expr: Expr::IsNull(b().into()).into(), to: DataType::Int64, checked: true };
+    let both = || call(ConcatOperator, vec![a(), b()], value);
     let mut all = vec![
-        call(Substring, vec![a(), int(2), int(3)], value),
-        call(Left, vec![a(), int(3)], value),
-        call(Right, vec![a(), int(3)], value),
-        call(Trim { start: true, end: true }, vec![a(), b()], value),
         call(SplitPart, vec![a(), text(","), int(-2)], value),
-        call(Position, vec![a(), b()], &number),
-        call(StartsWith, vec![a(), b()], &truth),
-        call(EndsWith, vec![a(), b()], &truth),
-        call(Contains, vec![a(), b()], &truth),
-        call(Replace, vec![a(), b(), text("x")], value),
-        call(Translate, vec![a(), b(), text("x")], value),
-        call(Repeat, vec![a(), int(3)], value),
-        call(Pad { left: true }, vec![a(), int(9), b()], value),
-        call(Overlay, vec![a(), b(), int(2)], value),
-        call(Concat { skips_nulls: true }, vec![a(), text("-"), b()], value),
-        call(Concat { skips_nulls: false }, vec![call(Upper, vec![a()], value), b()], value),
-        Expr::Compare {
-            op: CompareOp::Lt,
-            left: call(Concat { skips_nulls: false }, vec![a(), b()], value).into(),
-            right: call(ConcatWs, vec![text("-"), b(), a()], value).into(),
-        },
+        call(Concat, vec![a(), text("-"), b()], value),
+        call(ConcatOperator, vec![call(Upper, vec![a()], value), b()], value),
+        Expr::Compare { op: CompareOp::Lt, left: both().into(), right: call(ConcatWs, vec![text("-"), b(), a()], value).into() },
         Expr::Case {
             branches: vec![(Expr::IsNull(a().into()), call(Repeat, vec![b(), int(3)], value))],
             otherwise: Some(call(Upper, vec![a()], value).into()),
@@ -155,24 +192,22 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
         call(Round, vec![a(), int(-1)], value),
         call(Round, vec![a(), int(1)], value),
         call(Trunc, vec![a(), int(1)], value),
-        call(Round, vec![a(), places()], value),
-        call(Trunc, vec![a(), places()], value),
+        call(Round, vec![a(), digits()], value),
+        call(Trunc, vec![a(), digits()], value),
         call(
             Log,
             vec![Expr::Literal(Literal { data_type: DataType::Float64, value: LiteralValue::Float(2.0) }), a()],
             &DataType::Float64,
         ),
         call(IntervalField(function::IntervalField::Nanos { negated: true }), vec![a()], &DataType::Int64),
-        call(CharacterLength, vec![both()], &number),
         Expr::Like { ignores_case: false, expr: both().into(), pattern: text("a%_b").into() },
         call(Gcd, vec![a(), b()], value),
         call(Lcm, vec![a(), b()], value),
         call(Nanvl, vec![a(), b()], value),
         call(Greatest, vec![a(), b()], value),
         call(Least, vec![a(), b(), a()], value),
-        call(IsNan, vec![a()], &truth),
-        call(IsZero, vec![a()], &truth),
-        call(Chr, vec![a()], &DataType::Utf8),
+        call(SketchRegister, vec![a()], &DataType::UInt16),
+        call(SketchRank, vec![a()], &DataType::UInt8),
         call(DateBin { months: false }, vec![a(), int(900_000_000_000), int(0)], value),
         call(DateBin { months: true }, vec![a(), int(3), int(0)], value),
         call(ToDate, vec![a(), text("%d/%m/%Y"), text("%A, %d %b %G-W%V-%u (%j %q) %C%y %U %W %g")], &DataType::Date32),
@@ -181,26 +216,32 @@ fn calls(value: &DataType, a: &Expr, b: &Expr) -> Vec<Expr> {
             vec![a(), text("%F %T%.f%z"), text("%m/%d/%Y %I:%M %p"), text("%+"), text("%s%.3f %z"), text("%F %9f %#z")],
             &DataType::Timestamp(TimeUnit::Nanosecond, None),
         ),
-        call(Shift { checked: true }, vec![a(), int(1), int(-2), int(3)], value),
+        call(AddInterval { checked: true }, vec![a(), int(1), int(-2), int(3)], value),
+        call(StringOfRows, vec![a(), int(2)], value),
+        call(ListOfRows, vec![a(), int(2)], &DataType::new_list(value.clone(), true)),
     ];
-    all.extend([CharacterLength, OctetLength, BitLength, Ascii].map(|function| call(function, vec![a()], &number)));
-    let same = [Upper, Lower, InitCap, Reverse, Abs, Floor, Ceil, Round, Trunc, Sqrt, Signum, Degrees, Radians, Factorial];
-    all.extend(same.map(|function| call(function, vec![a()], value)));
-    all.extend([Exp, Ln, Log2, Log10].map(|function| call(function, vec![a()], value)));
-    all.extend([Log, Power].map(|function| call(function, vec![a(), b()], value)));
-    for function in InexactFunction::ALL {
-        all.push(call(Inexact(*function), [a(), b()][..function.arity()].to_vec(), value));
-    }
-    for part in ["year", "isoyear", "week", "doy", "dow", "month", "hour", "second", "ms"] {
-        let part = function::DatePart::parse(part).unwrap();
-        all.push(call(Function::DatePart(part), vec![a()], &DataType::Int32));
-    }
-    all.push(call(Function::DatePart(function::DatePart::Nanosecond), vec![a()], &DataType::Int64));
-    all.push(call(Function::DatePart(function::DatePart::Epoch), vec![a()], &DataType::Float64));
-    for granularity in ["second", "hour", "week", "month", "quarter", "year"] {
-        all.push(call(DateTrunc(Granularity::parse(granularity).unwrap()), vec![a()], value));
-    }
+    all.extend([CharacterLength, OctetLength, BitLength].map(|function| call(function, vec![both()], &number)));
+    all.extend([Abs, Floor, Ceil, Round, Trunc, Degrees, Radians].map(|function| call(function, vec![a()], value)));
     all
+}
+
+/// Every function is supported with arguments of one of the types, so that the gates compile it.
+#[test]
+fn every_function_is_sampled() {
+    let mut missing: HashSet<Function> = Function::PLAIN.iter().copied().collect();
+    // `rows` samples the functions of lists.
+    missing.retain(|function| !matches!(function, Function::ListLength | Function::ListView));
+    for data_type in types() {
+        let input = input(&data_type);
+        for expr in calls(value_type(&data_type), &Expr::Column(0), &Expr::Column(1)) {
+            if let Expr::Call { function, .. } = &expr
+                && supports_output(&expr, &input.schema).is_ok()
+            {
+                missing.remove(function);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 struct Sampler {
@@ -209,13 +250,13 @@ struct Sampler {
     samples: Vec<Sample>,
 }
 
-/// Expressions that one program computes: enough to share work, few enough to find the one that spills.
+/// Expressions per program: enough to share work, few enough to find one that spills.
 const OUTPUTS: usize = 8;
 
 impl Sampler {
     fn add(&mut self, name: &str, programs: Vec<String>) {
         for (part, text) in programs.into_iter().enumerate() {
-            // A projection that only passes columns on has no kernel.
+            // A projection of plain columns has no kernel.
             if text.contains("KERNEL void") && self.seen.insert(text.clone()) {
                 self.samples.push(Sample { name: format!("{name} [{part}]"), text });
             }
@@ -247,7 +288,7 @@ impl Sampler {
         self.add(name, group.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
 
-    /// Everything that a row can compute out of one type, filtered and not.
+    /// All expressions over one type, with and without a filter.
     fn expressions(&mut self, data_type: &DataType) {
         let input = input(data_type);
         let value = value_type(data_type);
@@ -304,7 +345,7 @@ impl Sampler {
     /// Casts from one type to every other.
     fn casts(&mut self, from: &DataType) {
         let input = input(from);
-        // Casts to dictionaries are those to their values.
+        // Casts to dictionaries are casts to their values.
         let plain = |to: &DataType| value_type(to) == to && to != from;
         let targets: Vec<DataType> = types().into_iter().filter(|to| plain(to) && supports_cast(from, to).is_ok()).collect();
         for checked in [true, false] {
@@ -315,11 +356,11 @@ impl Sampler {
         }
     }
 
-    /// Every aggregate of a type: of the whole input, and in groups of each kind.
+    /// Every aggregate of a type, without keys and with each kind of key.
     fn aggregates(&mut self, data_type: &DataType) {
         let input = input(data_type);
         let all = aggregates(data_type, &input.schema);
-        // Each chunk with one kind of key, and other types' chunks with the others: texts take time.
+        // One kind of key per chunk, alternating between chunks, because compilation takes time.
         let kinds = [("dense", vec![4]), ("dense two", vec![4, 5]), ("inline", vec![6]), ("wide", vec![6, 7])];
         for chunk in all.chunks(OUTPUTS) {
             let (kind, keys) = &kinds[self.samples.len() % kinds.len()];
@@ -341,13 +382,13 @@ impl Sampler {
         }
     }
 
-    /// Arrow's form of a type, from every layout that carries it.
+    /// Conversion to Arrow's layout of a type, from every layout.
     fn form(&mut self, data_type: &DataType) {
         let layouts = layouts(data_type).into_iter().flat_map(|layout| [true, false].map(|nullable| (layout.clone(), nullable)));
         let types: Vec<ColumnType> = layouts
             .map(|(layout, nullable)| ColumnType { data_type: data_type.clone(), nullable, layout, bounds: None })
             .collect();
-        let form = ArrowForm::try_new(schema(&types), types, self.options.clone());
+        let form = ArrowLayout::try_new(schema(&types), types, self.options.clone());
         let name = format!("form of {data_type}");
         self.add(&name, form.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
@@ -361,7 +402,7 @@ impl Sampler {
         self.add(&name, decode.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
 
-    /// Rows of a type from every layout, in one batch and by their numbers.
+    /// Concatenation, lists and gathers of rows of a type, from every layout.
     fn rows(&mut self, data_type: &DataType) {
         let layouts = layouts(data_type).into_iter();
         let types: Vec<ColumnType> =
@@ -379,29 +420,33 @@ impl Sampler {
             let (function, arguments) = (Function::ListKey { nulls_first: column % 2 == 0 }, vec![Expr::Column(column)]);
             Expr::Call { function, arguments, data_type: DataType::LargeBinary }
         };
-        let keys = (0..of_lists.len()).map(key).collect();
+        let lists = (0..of_lists.len()).flat_map(|column| {
+            let length = [Function::ListLength, Function::ListView].map(|function| (function, DataType::UInt64));
+            length.map(|(function, data_type)| call(function, vec![Expr::Column(column)], &data_type))
+        });
+        let keys = (0..of_lists.len()).map(key).chain(lists).collect();
         let input = Input { schema: schema(&of_lists), types: of_lists, filter: None };
         self.select(&format!("keys of lists of {data_type}"), &input, keys);
-        for take in [Take::try_new, Take::detached] {
+        for take in [Gather::try_new, Gather::with_copied_views] {
             let take = take(schema(&types), types.clone(), self.options.clone());
             self.add(&format!("take {data_type}"), take.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
     }
 
-    /// The way of the type to a function that is no kernel, and back, from every layout.
+    /// Arguments and results of external functions of the type, from every layout.
     fn strict(&mut self, data_type: &DataType) {
         let layouts = layouts(data_type).into_iter();
         let types: Vec<ColumnType> =
             layouts.map(|layout| ColumnType { data_type: data_type.clone(), nullable: true, layout, bounds: None }).collect();
         let argument = |column| (Expr::Column(column), Field::new("argument", data_type.clone(), true));
         let arguments = (0..types.len()).map(argument).collect();
-        // Only values of fixed width go that way.
-        if let Ok(strict) = Strict::try_new(schema(&types), types, arguments, self.options.clone()) {
+        // External functions take values of fixed width only.
+        if let Ok(strict) = NullStripping::try_new(schema(&types), types, arguments, self.options.clone()) {
             self.add(&format!("strict {data_type}"), strict.programs());
         }
     }
 
-    /// Sorts by a key of the type: alone, after others, and for the first rows.
+    /// Sorts by a key of the type: alone, with others, and with a limit.
     fn sort(&mut self, data_type: &DataType) {
         let input = input(data_type);
         let key = |column, descending| SortKey { expr: Expr::Column(column), descending, nulls_first: !descending };
@@ -425,25 +470,29 @@ impl Sampler {
         let mut functions = vec![
             (WindowFunction::CumeDist, DataType::Float64),
             (WindowFunction::Ntile(3), DataType::UInt64),
-            (WindowFunction::Lag { value: Expr::Column(0), offset: 2, default, counted: Counted::All }, data_type.clone()),
+            (
+                WindowFunction::Lag { value: Expr::Column(0), offset: 2, default, nulls: NullTreatment::Respect },
+                data_type.clone(),
+            ),
             (WindowFunction::NthValue(Expr::Column(2), -1), data_type.clone()),
-            (WindowFunction::NthKnown(Expr::Column(2), 3), data_type.clone()),
+            (WindowFunction::NthNonNull(Expr::Column(2), 3), data_type.clone()),
         ];
-        for (offset, counted) in [(-1, Counted::Known), (-3, Counted::InSight)] {
-            let function = WindowFunction::Lag { value: Expr::Column(2), offset, default: None, counted };
+        for (offset, nulls) in [(-1, NullTreatment::Ignore), (-3, NullTreatment::IgnoreBounded)] {
+            let function = WindowFunction::Lag { value: Expr::Column(2), offset, default: None, nulls };
             functions.push((function, data_type.clone()));
         }
         for (known, distinct) in [(false, false), (true, false), (false, true)] {
-            let function = WindowFunction::Values { value: Expr::Column(0), known, distinct };
+            let function = WindowFunction::ArrayAgg { value: Expr::Column(0), ignore_nulls: known, distinct };
             functions.push((function, DataType::new_list(data_type.clone(), true)));
         }
         if *data_type == DataType::LargeUtf8 {
             for distinct in [false, true] {
-                functions.push((WindowFunction::Texts { texts: Expr::Column(0), skipped: 2, distinct }, DataType::LargeUtf8));
+                functions
+                    .push((WindowFunction::StringAgg { strings: Expr::Column(0), skipped: 2, distinct }, DataType::LargeUtf8));
             }
         }
         if value_type(data_type).is_decimal() || value_type(data_type).is_floating() {
-            for quantile in [Quantile::Median, Quantile::Share(0.3)] {
+            for quantile in [Quantile::Median, Quantile::Percentile(0.3)] {
                 for distinct in [false, true] {
                     let function = WindowFunction::Quantile { quantile, value: Expr::Column(0), distinct };
                     functions.push((function, value_type(data_type).clone()));
@@ -454,13 +503,13 @@ impl Sampler {
         functions.extend(all.map(|aggregate| (WindowFunction::Aggregate(aggregate.clone()), aggregate.data_type)));
         for (at, chunk) in functions.chunks(OUTPUTS / 2).enumerate() {
             let [by_group, by_key] =
-                [FrameUnits::Groups, FrameUnits::Range { falls: false }].map(|units| Frame { units, ..sliding });
+                [FrameUnits::Groups, FrameUnits::Range { descending: false }].map(|units| Frame { units, ..sliding });
             let frame = [Frame::RUNNING, sliding, by_group, by_key][at % 4];
             let order = if frame == by_key { vec![Expr::Column(6)] } else { vec![Expr::Column(0), Expr::Column(2)] };
             let calls = chunk.iter().map(|(function, data_type)| {
                 (WindowCall { function: function.clone(), frame }, Field::new("out", data_type.clone(), true))
             });
-            // DISTINCT is not supported on the device over each of the frames.
+            // DISTINCT is not supported over every frame.
             let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
             let calls = calls.filter(|call| {
                 Window::try_new(input.clone(), vec![], order.clone(), vec![], vec![call.clone()], self.options.clone()).is_ok()
@@ -470,10 +519,12 @@ impl Sampler {
             self.add(&format!("window {data_type}"), window.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
         let units = match data_type {
-            DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _) => Some(FrameUnits::Moments { falls: false }),
-            DataType::Utf8View => Some(FrameUnits::Boundless),
-            DataType::Decimal128(19.., _) => Some(FrameUnits::Range128 { falls: false }),
-            DataType::Decimal256(_, _) => Some(FrameUnits::Range256 { falls: false }),
+            DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, _) => {
+                Some(FrameUnits::IntervalRange { descending: false })
+            }
+            DataType::Utf8View => Some(FrameUnits::NonArithmeticRange),
+            DataType::Decimal128(19.., _) => Some(FrameUnits::Range128 { descending: false }),
+            DataType::Decimal256(_, _) => Some(FrameUnits::Range256 { descending: false }),
             _ => None,
         };
         if let Some(units) = units {
@@ -485,7 +536,7 @@ impl Sampler {
         }
     }
 
-    /// Narrow carriers and bounds, as resident tables have them.
+    /// Narrow carriers and bounds, as in resident tables.
     fn resident(&mut self) {
         let decimal = DataType::Decimal128(15, 2);
         let carriers = [(Carrier::I32, 20), (Carrier::I64, 40), (Carrier::I64, 62), (Carrier::I128, 90)];
@@ -508,7 +559,7 @@ impl Sampler {
                 }
             }
         }
-        // Strings as codes.
+        // Strings as dictionary codes.
         for (codes, bounds) in [(Carrier::U8, (0, 3)), (Carrier::U16, (0, 1023))] {
             let layout = Layout::Dictionary { codes, values: Layout::Offsets32.into() };
             let ty = ColumnType { data_type: DataType::Utf8View, nullable: false, layout, bounds: Some(bounds) };
@@ -528,7 +579,7 @@ impl Sampler {
         }
     }
 
-    /// Shapes of well-known queries: several expressions share columns, and several aggregates groups.
+    /// TPC-H Q1 and Q6: several expressions share columns, and several aggregates share groups.
     fn queries(&mut self) {
         let decimal = DataType::Decimal128(15, 2);
         for (carrier, bits) in [(Carrier::I32, 24), (Carrier::I64, 50), (Carrier::I128, 50)] {
@@ -607,8 +658,9 @@ impl Sampler {
     }
 }
 
-/// Columns: 0 and 1 of the type, 2 of the type without NULLs, 3 a flag, 4 and 5 keys with narrow bounds,
-/// 6 a 64-bit key, 7 a string key.
+/// The columns:
+/// - 0 and 1 of the type, 2 of the type without NULLs, 3 a flag,
+/// - 4 and 5 keys with narrow bounds, 6 a 64-bit key, 7 a string key.
 fn input(data_type: &DataType) -> Input {
     let mut types = vec![
         ColumnType::of(data_type, true).unwrap_or_else(|| panic!("{data_type} is not supported on the device")),
@@ -630,7 +682,7 @@ fn schema(types: &[ColumnType]) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// Layouts that carry a type: its own and others.
+/// The supported layouts of a type.
 pub fn layouts(data_type: &DataType) -> Vec<Layout> {
     use Carrier::*;
     let own = ColumnType::of(data_type, true).unwrap().layout;
@@ -647,7 +699,7 @@ pub fn layouts(data_type: &DataType) -> Vec<Layout> {
     };
     match &own {
         Layout::Null => vec![own],
-        // Computed ones lie as plain values.
+        // Computed values are plain.
         Layout::Dictionary { codes, values } => [coded(*codes, values), coded(U8, values), plain(values)].concat(),
         _ => [plain(&own), coded(U8, &own), coded(U16, &own)].concat(),
     }
@@ -680,7 +732,7 @@ fn cast(expr: Expr, to: &DataType, checked: bool) -> Expr {
     Expr::Cast { expr: expr.into(), to: to.clone(), checked }
 }
 
-/// Arithmetic of two operands of one type, as far as SQL has it.
+/// All arithmetic of two operands of one type that SQL defines.
 fn arithmetic(data_type: &DataType, left: &Expr, right: &Expr) -> Vec<Expr> {
     use ArithmeticOp::*;
     let typed = [Add, Subtract, Multiply, Divide, Modulo, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight]
@@ -691,7 +743,7 @@ fn arithmetic(data_type: &DataType, left: &Expr, right: &Expr) -> Vec<Expr> {
         .collect()
 }
 
-/// Type of the result, which Arrow's own kernels tell.
+/// Type of the result in Arrow's kernels.
 fn arithmetic_type(op: ArithmeticOp, left: &DataType, right: &DataType) -> Option<DataType> {
     use ArithmeticOp::*;
     let (l, r): (ArrayRef, ArrayRef) = (new_empty_array(left), new_empty_array(right));
@@ -740,51 +792,41 @@ fn avg_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Every aggregate of column 0 that is supported on the device: plain, and the common ones of the column without NULLs, with a filter,
-/// and distinct. Arguments are coerced as DataFusion does it.
+/// Every aggregate of column 0 that is supported on the device. Common ones also of the column
+/// without NULLs and with a filter; those that DISTINCT changes also with it. Arguments are coerced
+/// as in DataFusion.
 fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
-    use AggregateFunction::*;
+    use AggregateFunction::{Avg, Count, Sum};
     let value = value_type(data_type);
     let mut all = vec![aggregate(Count, None, DataType::Int64)];
-    let in_every_form =
-        [Count, Sum, Min, Max, Avg, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, VarPop, VarSamp, StddevPop, StddevSamp];
-    for function in in_every_form.into_iter().chain([AnyValue, Median, CovarPop, Corr, RegrSlope, PercentileCont, ApproxDistinct])
-    {
-        let number = value.is_numeric();
-        let (argument, result) = match function {
-            Count => (None, Some(DataType::Int64)),
-            ApproxDistinct => (None, Some(DataType::UInt64)),
-            Sum => {
-                let result = sum_type(value);
-                let coerced = result.clone().filter(|_| !value.is_decimal() && !matches!(value, DataType::Duration(_)));
-                (coerced, result)
-            }
-            Min | Max | AnyValue => (None, Some(value.clone())),
-            Median if value.is_decimal() || value.is_floating() => (None, Some(value.clone())),
-            PercentileCont => (None, value.is_floating().then(|| value.clone())),
-            CovarPop | Corr | RegrSlope if value.is_floating() => (Some(DataType::Float64), Some(DataType::Float64)),
-            Avg if value.is_decimal() || matches!(value, DataType::Duration(_)) => (None, Some(avg_type(value))),
-            Avg | VarPop | VarSamp | StddevPop | StddevSamp => (Some(DataType::Float64), number.then_some(DataType::Float64)),
-            BoolAnd | BoolOr => (None, (*value == DataType::Boolean).then_some(DataType::Boolean)),
-            BitAnd | BitOr | BitXor => (None, value.is_integer().then(|| value.clone())),
-            _ => (None, None),
-        };
-        let Some(result) = result else { continue };
-        let column = |index| match &argument {
-            Some(coerced) if coerced != data_type => cast(Expr::Column(index), coerced, true),
+    for function in AggregateFunction::ALL {
+        let family = function.row().family;
+        let Some((coerced, result)) = aggregate_types(family, value) else { continue };
+        let column = |index| match &coerced {
+            coerced if coerced != value => cast(Expr::Column(index), coerced, true),
             _ => Expr::Column(index),
         };
-        let mut plain = aggregate(function, Some(column(0)), result);
-        match function {
-            CovarPop | Corr | RegrSlope => plain.arguments.push(column(0)),
-            PercentileCont => {
+        let mut plain = aggregate(*function, Some(column(0)), result);
+        match family {
+            AggregateFamily::Bivariate { .. } => plain.arguments.push(column(0)),
+            AggregateFamily::Percentile => {
                 let number = |data_type, value| Expr::Literal(Literal { data_type, value });
                 plain.arguments.push(number(DataType::Int64, LiteralValue::Int(4)));
                 plain.arguments.push(number(DataType::Float64, LiteralValue::Float(0.3)));
             }
-            _ => {}
+            AggregateFamily::Count
+            | AggregateFamily::Sum
+            | AggregateFamily::Average
+            | AggregateFamily::Extreme { .. }
+            | AggregateFamily::AnyValue
+            | AggregateFamily::Boolean(_)
+            | AggregateFamily::Bitwise(_)
+            | AggregateFamily::Variance { .. }
+            | AggregateFamily::Median
+            | AggregateFamily::Sketch => {}
         }
-        if schema.fields().len() > 3 && in_every_form.contains(&function) {
+        let selects = function.row().selects_by_rank || plain.arguments.len() > 1 || family == AggregateFamily::Sketch;
+        if schema.fields().len() > 3 && !selects {
             all.push(Aggregate { arguments: vec![column(2)], ..plain.clone() });
             all.push(Aggregate { filter: Some(Expr::Column(3)), ..plain.clone() });
         }
@@ -795,4 +837,40 @@ fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
     }
     all.retain(|aggregate| supports_aggregate(aggregate, schema).is_ok());
     all
+}
+
+/// Types of an aggregate's argument and result, as DataFusion coerces and derives them; `None` if
+/// it does not take the type.
+fn aggregate_types(family: AggregateFamily, value: &DataType) -> Option<(DataType, DataType)> {
+    let keeps = value.is_decimal() || matches!(value, DataType::Duration(_));
+    let float = (DataType::Float64, DataType::Float64);
+    let same = (value.clone(), value.clone());
+    match family {
+        AggregateFamily::Count => Some((value.clone(), DataType::Int64)),
+        AggregateFamily::Sketch => Some((value.clone(), DataType::UInt64)),
+        AggregateFamily::Sum => {
+            let result = sum_type(value)?;
+            Some((if keeps { value.clone() } else { result.clone() }, result))
+        }
+        AggregateFamily::Extreme { .. } | AggregateFamily::AnyValue => Some(same),
+        AggregateFamily::Median => (value.is_decimal() || value.is_floating()).then_some(same),
+        AggregateFamily::Percentile => value.is_floating().then_some(same),
+        AggregateFamily::Bivariate { .. } => value.is_floating().then_some(float),
+        AggregateFamily::Average if keeps => Some((value.clone(), avg_type(value))),
+        AggregateFamily::Average | AggregateFamily::Variance { .. } => value.is_numeric().then_some(float),
+        AggregateFamily::Boolean(_) => (*value == DataType::Boolean).then_some(same),
+        AggregateFamily::Bitwise(_) => value.is_integer().then_some(same),
+    }
+}
+
+/// Every aggregate is supported with an argument of one of the types, so that the gates compile it.
+#[test]
+fn every_aggregate_is_sampled() {
+    let mut missing: HashSet<AggregateFunction> = AggregateFunction::ALL.iter().copied().collect();
+    for data_type in types() {
+        for aggregate in aggregates(&data_type, &input(&data_type).schema) {
+            missing.remove(&aggregate.function);
+        }
+    }
+    assert!(missing.is_empty(), "{missing:?}");
 }

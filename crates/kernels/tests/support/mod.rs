@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of the sinks share: a device, data with every hazard, and short expressions.
+//! Fixtures of the operators' tests: a device, data with edge cases, and short expressions.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
 
 pub const SIZES: [usize; 5] = [0, 1, 31, 257, (1 << 17) + 1];
 
-/// The shapes of kernels that the device runs: a GPU has no use for the profile `cpu`.
+/// The profiles that the device runs: a GPU does not run the profile `cpu`.
 pub fn profiles() -> impl Iterator<Item = Options> {
     let of_host = context().info().kind == DeviceKind::Cpu;
     of_host.then_some(Profile::Cpu).into_iter().chain([Profile::Gpu]).map(Options::new)
@@ -31,7 +31,7 @@ pub fn queue() -> Queue {
     context().queue().expect("a queue")
 }
 
-/// A pseudo random number for each index, the same in every run.
+/// A pseudorandom number per index, the same in every run.
 pub fn random(index: usize, salt: u64) -> u64 {
     let mut x = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
     x = (x ^ (x >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -143,7 +143,7 @@ pub fn aggregate(function: AggregateFunction, argument: Option<Expr>, data_type:
     (Aggregate { function, arguments: argument.into_iter().collect(), filter: None, distinct: false, data_type }, field)
 }
 
-/// The rows as text, one string each, for comparison without order.
+/// The rows as strings, for comparison without order.
 pub fn rows(batch: &RecordBatch) -> Vec<String> {
     use arrow::util::display::{ArrayFormatter, FormatOptions};
     let options = FormatOptions::default().with_null("NULL");
@@ -153,8 +153,8 @@ pub fn rows(batch: &RecordBatch) -> Vec<String> {
         .collect()
 }
 
-/// A column of every kind, `n` rows, those from `first` on of an endless table: NULLs, ties, extremes, long strings with
-/// common beginnings, bytes of 0, both zeros and NaNs.
+/// A column of every kind: `n` rows, from row `first` of an endless table. Values include NULLs,
+/// ties, extremes, long strings with common prefixes, bytes of 0, both zeros and NaNs.
 pub fn table(first: usize, n: usize) -> RecordBatch {
     use arrow::array::*;
     use arrow::datatypes::*;
@@ -241,7 +241,7 @@ pub fn table(first: usize, n: usize) -> RecordBatch {
     ])
 }
 
-/// The columns of [`table`] and lists of many types, some of them NULL, empty, or with garbage below a NULL.
+/// The columns of [`table`], and lists of many types: NULL, empty, or with garbage under a NULL.
 pub fn table_with_lists(first: usize, n: usize) -> RecordBatch {
     use arrow::array::{Array, FixedSizeListArray, GenericListArray, OffsetSizeTrait};
     use arrow::buffer::{NullBuffer, OffsetBuffer};
@@ -281,7 +281,8 @@ pub fn table_with_lists(first: usize, n: usize) -> RecordBatch {
     batch(columns.chain(lists).collect())
 }
 
-/// The rows of `whole` in batches of `sizes`, uploaded one by one; every other one is a slice of a longer batch.
+/// The rows of `whole` in batches of `sizes`, uploaded one by one. Every second one is a slice of a
+/// longer batch.
 pub fn pieces(queue: &Queue, whole: &RecordBatch, sizes: &[usize], types: &[ColumnType]) -> Vec<DeviceBatch> {
     let mut at = 0;
     let piece = |(index, size): (usize, &usize)| {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Window functions against plain Rust that looks at every frame anew, in both profiles.
+//! Window functions compared with plain Rust that evaluates every frame from scratch, in both
+//! profiles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod lists;
 mod oracle;
 mod quantiles;
 mod ranges;
 #[path = "../support/mod.rs"]
 mod support;
-mod texts;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{AggregateFunction, ArithmeticOp, CompareOp, Literal, LiteralValue};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Options, Quantile, Window, WindowCall, WindowFunction};
+use kernels::ops::{Frame, FrameBound, FrameUnits, NullTreatment, Options, Quantile, Window, WindowCall, WindowFunction};
 use oracle::{expected, groups};
 use quantiles::quantile;
 use support::*;
@@ -37,7 +38,7 @@ const TEXT: usize = 4;
 const DECIMAL: usize = 5;
 const FLAG: usize = 6;
 
-/// `n` sorted rows: about `width` rows a partition, some of one row, and peers.
+/// `n` sorted rows with peers: about `width` rows per partition, some partitions of one row.
 fn sorted(n: usize, width: u64) -> RecordBatch {
     let mut partition: Vec<Option<i64>> = vec![];
     let mut order: Vec<Option<i64>> = vec![];
@@ -81,16 +82,16 @@ fn field(call: &WindowCall, batch: &RecordBatch) -> Field {
     let data_type = match &call.function {
         RowNumber | Rank | DenseRank | Ntile(_) => DataType::UInt64,
         PercentRank | CumeDist => DataType::Float64,
-        Lag { value, .. } | NthValue(value, _) | NthKnown(value, _) => value.data_type(&batch.schema()).unwrap(),
+        Lag { value, .. } | NthValue(value, _) | NthNonNull(value, _) => value.data_type(&batch.schema()).unwrap(),
         Quantile { value, .. } => value.data_type(&batch.schema()).unwrap(),
-        Values { value, .. } => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
-        Texts { .. } => DataType::LargeUtf8,
+        ArrayAgg { value, .. } => DataType::new_list(value.data_type(&batch.schema()).unwrap(), true),
+        StringAgg { .. } => DataType::LargeUtf8,
         Aggregate(aggregate) => aggregate.data_type.clone(),
     };
     Field::new("result", data_type, true)
 }
 
-/// What a window makes of batches.
+/// The result of a window over batches.
 fn run(window: &Window, queue: &Queue, batches: &[DeviceBatch]) -> kernels::Result<Vec<DeviceBatch>> {
     block_on(async {
         let mut state = window.start();
@@ -127,7 +128,7 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
     }
 }
 
-/// Which NaN arithmetic gives is left to the machine.
+/// The bits of computed NaNs depend on the machine.
 fn with_one_nan(array: &ArrayRef) -> ArrayRef {
     if let Some(floats) = array.as_primitive_opt::<Float64Type>() {
         return Arc::new(floats.unary::<_, Float64Type>(|value| if value.is_nan() { f64::NAN } else { value }));
@@ -142,9 +143,9 @@ fn call(function: WindowFunction, frame: Frame) -> WindowCall {
     WindowCall { function, frame }
 }
 
-/// All of [`frames`], and those by key between these bounds.
+/// [`frames`], and frames by key between these bounds.
 fn frames_and_by_key(bounds: impl IntoIterator<Item = (FrameBound, FrameBound)>) -> Vec<Frame> {
-    let by_key = bounds.into_iter().map(|(start, end)| Frame { units: FrameUnits::Range { falls: false }, start, end });
+    let by_key = bounds.into_iter().map(|(start, end)| Frame { units: FrameUnits::Range { descending: false }, start, end });
     frames().into_iter().chain(by_key).collect()
 }
 
@@ -159,7 +160,7 @@ fn frames() -> Vec<Frame> {
         frames.push(Frame { units, start: Preceding(2), end: Preceding(50) });
         frames.push(Frame { units, start: Following(2), end: Following(u64::MAX.into()) });
     }
-    frames.push(Frame { units: FrameUnits::Range { falls: false }, start: Following(0), end: UnboundedFollowing });
+    frames.push(Frame { units: FrameUnits::Range { descending: false }, start: Following(0), end: UnboundedFollowing });
     frames
 }
 
@@ -203,38 +204,43 @@ fn values_of_other_rows() {
     let mut calls = vec![];
     for offset in [0, 1, -1, 5, -30, i64::MAX, i64::MIN] {
         calls.push(call(
-            Lag { value: col(NUMBER), offset, default: default(DataType::Int64, LiteralValue::Int(-7)), counted: Counted::All },
+            Lag {
+                value: col(NUMBER),
+                offset,
+                default: default(DataType::Int64, LiteralValue::Int(-7)),
+                nulls: NullTreatment::Respect,
+            },
             Frame::RUNNING,
         ));
-        calls.push(call(Lag { value: col(TEXT), offset, default: None, counted: Counted::All }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(TEXT), offset, default: None, nulls: NullTreatment::Respect }, Frame::RUNNING));
     }
     let none = default(DataType::Utf8, LiteralValue::Bytes(b"none".to_vec()));
-    calls.push(call(Lag { value: col(TEXT), offset: 2, default: none, counted: Counted::All }, Frame::RUNNING));
+    calls.push(call(Lag { value: col(TEXT), offset: 2, default: none, nulls: NullTreatment::Respect }, Frame::RUNNING));
     for offset in [1, -1, 3, -2, 40, -40, 0, i64::MAX, i64::MIN] {
         let default = default(DataType::Int64, LiteralValue::Int(-7));
-        calls.push(call(Lag { value: col(NUMBER), offset, default, counted: Counted::Known }, Frame::RUNNING));
-        calls.push(call(Lag { value: col(TEXT), offset, default: None, counted: Counted::Known }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(NUMBER), offset, default, nulls: NullTreatment::Ignore }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(TEXT), offset, default: None, nulls: NullTreatment::Ignore }, Frame::RUNNING));
     }
     for offset in [2, 0, -1, -2, -3, -7, i64::MIN] {
         let default = default(DataType::Int64, LiteralValue::Int(-7));
-        calls.push(call(Lag { value: col(NUMBER), offset, default, counted: Counted::InSight }, Frame::RUNNING));
-        calls.push(call(Lag { value: col(TEXT), offset, default: None, counted: Counted::InSight }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(NUMBER), offset, default, nulls: NullTreatment::IgnoreBounded }, Frame::RUNNING));
+        calls.push(call(Lag { value: col(TEXT), offset, default: None, nulls: NullTreatment::IgnoreBounded }, Frame::RUNNING));
     }
-    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, counted: Counted::Known }, Frame::RUNNING));
-    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, counted: Counted::All }, Frame::RUNNING));
+    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, nulls: NullTreatment::Ignore }, Frame::RUNNING));
+    calls.push(call(Lag { value: col(DECIMAL), offset: 2, default: None, nulls: NullTreatment::Respect }, Frame::RUNNING));
     for options in profiles() {
         check(&batch, &[700, 800], &[PARTITION], &[ORDER], &calls, &options);
     }
     for options in profiles() {
         for frames in frames().chunks(12) {
             let nth = |frame: &Frame| {
-                let known = [1, -1, 2, 0].map(|n| call(NthKnown(col(NUMBER), n), *frame));
+                let known = [1, -1, 2, 0].map(|n| call(NthNonNull(col(NUMBER), n), *frame));
                 [1, -1, 3, -2, 0].map(|n| call(NthValue(col(NUMBER), n), *frame)).into_iter().chain(known)
             };
             let calls: Vec<_> = frames.iter().step_by(4).flat_map(nth).collect();
             check(&batch, &[700, 800], &[PARTITION], &[ORDER], &calls, &options);
         }
-        let texts = [call(NthValue(col(TEXT), 2), Frame::RUNNING), call(NthKnown(col(TEXT), -1), Frame::RUNNING)];
+        let texts = [call(NthValue(col(TEXT), 2), Frame::RUNNING), call(NthNonNull(col(TEXT), -1), Frame::RUNNING)];
         check(&batch, &[1500], &[PARTITION], &[ORDER], &texts, &options);
     }
 }
@@ -286,9 +292,9 @@ fn every_aggregate() {
     }
 }
 
-/// Against the grouped form, of which each frame is a group.
+/// Compared with a grouped aggregation with a group per frame.
 #[test]
-fn sketches_of_frames_that_begin_with_the_partition() {
+fn sketches_of_frames_from_the_partition_start() {
     let n = SIZES[4];
     let texts = |i: usize| (!random(i, 61).is_multiple_of(7)).then(|| format!("value {}", random(i, 62) % 40_000));
     let texts: StringArray = (0..n).map(texts).collect();
@@ -331,7 +337,7 @@ fn sketches_of_frames_that_begin_with_the_partition() {
 
 #[test]
 fn large_partitions_use_the_tree() {
-    // Every frame is looked at anew by the test: few rows a partition, or few frames.
+    // The oracle is quadratic, hence few rows per partition, or few frames.
     let n = SIZES[4];
     let numbers: Int64Array = (0..n).map(|i| Some(random(i, 1) as i64 >> 20)).collect();
     let whole = batch(vec![("number", Arc::new(numbers.clone()) as ArrayRef, false)]);
@@ -379,7 +385,7 @@ fn keys_of_every_type() {
 }
 
 #[test]
-fn computed_arguments_fail_as_rows_and_averages_as_such() {
+fn failing_arguments_and_averages() {
     let whole = batch(vec![("x", Arc::new(Int64Array::from_iter_values(-3..1000)) as ArrayRef, false)]);
     let quotient = arithmetic(ArithmeticOp::Divide, int(1, DataType::Int64), col(0), DataType::Int64);
     let queue = queue();
@@ -406,7 +412,7 @@ fn computed_arguments_fail_as_rows_and_averages_as_such() {
 }
 
 #[test]
-fn what_has_no_device_form_is_refused() {
+fn unsupported_windows_are_refused() {
     let whole = sorted(10, 5);
     let options = Options::new(kernels::codegen::Profile::Cpu);
     let refused = |call: WindowCall, reason: &str| {
@@ -416,15 +422,15 @@ fn what_has_no_device_form_is_refused() {
         assert!(matches!(&error, Error::Unsupported(text) if text.contains(reason)), "{error}");
     };
     let values =
-        Frame { units: FrameUnits::Range { falls: false }, start: FrameBound::Preceding(3), end: FrameBound::CurrentRow };
+        Frame { units: FrameUnits::Range { descending: false }, start: FrameBound::Preceding(3), end: FrameBound::CurrentRow };
     let by_key = |column: usize, units| {
         let count = call(aggregate_of(Count, None, DataType::Int64), Frame { units, ..values });
         let functions = vec![(count.clone(), field(&count, &whole))];
         Window::try_new(input(&whole.schema(), None), vec![], vec![col(column)], vec![], functions, options.clone()).is_ok()
     };
-    let whole_numbers = FrameUnits::Range { falls: false };
-    let floats = FrameUnits::FloatRange { falls: false };
-    let wide = FrameUnits::Range128 { falls: false };
+    let whole_numbers = FrameUnits::Range { descending: false };
+    let floats = FrameUnits::FloatRange { descending: false };
+    let wide = FrameUnits::Range128 { descending: false };
     let fits = [(NUMBER, whole_numbers), (FLOAT, whole_numbers), (NUMBER, floats), (FLOAT, floats), (NUMBER, wide)];
     assert_eq!(fits.map(|(column, units)| by_key(column, units)), [true, false, false, true, false]);
     refused(call(aggregate_of(Count, None, DataType::Int64), values), "several order keys");
@@ -433,15 +439,16 @@ fn what_has_no_device_form_is_refused() {
     let many = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(5000), end: FrameBound::CurrentRow };
     refused(call(distinct(aggregate_of(Avg, Some(FLOAT), DataType::Float64)), many), "DISTINCT");
     refused(call(aggregate_of(ApproxDistinct, Some(TEXT), DataType::UInt64), many), "approx_distinct");
-    let once = WindowFunction::Texts { texts: col(TEXT), skipped: 1, distinct: true };
+    let once = WindowFunction::StringAgg { strings: col(TEXT), skipped: 1, distinct: true };
     refused(call(once, many), "neither begin nor end");
     refused(call(WindowFunction::Ntile(0), Frame::RUNNING), "NTILE");
-    refused(call(quantile(Quantile::Share(1.5), FLOAT), Frame::RUNNING), "1.5");
-    refused(call(quantile(Quantile::Share(f64::NAN), FLOAT), Frame::RUNNING), "NaN");
-    refused(call(quantile(Quantile::Share(0.5), DECIMAL), Frame::RUNNING), "Decimal128");
+    refused(call(quantile(Quantile::Percentile(1.5), FLOAT), Frame::RUNNING), "1.5");
+    refused(call(quantile(Quantile::Percentile(f64::NAN), FLOAT), Frame::RUNNING), "NaN");
+    refused(call(quantile(Quantile::Percentile(0.5), DECIMAL), Frame::RUNNING), "Decimal128");
 }
 
-/// Rows a second, for people: `cargo test --release -p kernels --test window -- --ignored --nocapture`.
+/// Prints rows per second: `cargo test --release -p kernels --test window -- --ignored
+/// --nocapture`.
 #[test]
 #[ignore = "measures"]
 fn speed() {
@@ -452,7 +459,7 @@ fn speed() {
     let device = up(&queue, &whole, &types);
     let last = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(100), end: FrameBound::CurrentRow };
     let sum = || aggregate_of(Sum, Some(NUMBER), DataType::Int64);
-    let lag = WindowFunction::Lag { value: col(NUMBER), offset: 1, default: None, counted: Counted::All };
+    let lag = WindowFunction::Lag { value: col(NUMBER), offset: 1, default: None, nulls: NullTreatment::Respect };
     let cases = [
         ("rank", call(WindowFunction::Rank, Frame::RUNNING), vec![col(PARTITION)]),
         ("lag", call(lag, Frame::RUNNING), vec![col(PARTITION)]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Window functions in plain Rust, which looks at every frame anew.
+//! The oracle: window functions in plain Rust that evaluates every frame from scratch.
 
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
@@ -15,9 +15,9 @@ use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{Expr, LiteralValue};
-use kernels::ops::{Counted, Frame, FrameBound, FrameUnits, Quantile, WindowCall, WindowFunction};
+use kernels::ops::{Frame, FrameBound, FrameUnits, NullTreatment, Quantile, WindowCall, WindowFunction};
 
-/// Ranges of rows that agree in some columns.
+/// Ranges of adjacent rows with equal values in some columns.
 pub fn groups(batch: &RecordBatch, columns: &[usize]) -> Vec<std::ops::Range<usize>> {
     let n = batch.num_rows();
     if columns.is_empty() {
@@ -30,15 +30,15 @@ pub fn groups(batch: &RecordBatch, columns: &[usize]) -> Vec<std::ops::Range<usi
     starts.windows(2).map(|ends| ends[0]..ends[1]).collect()
 }
 
-/// A row's partition, and the groups of peers in it with the row's own number among them.
+/// A row's partition, its groups of peers, and the position of the row's group.
 struct Place {
     partition: std::ops::Range<usize>,
     peers: Rc<[std::ops::Range<usize>]>,
     own: usize,
-    /// Of all rows.
+    /// Keys of all rows.
     keys: Rc<[Option<i128>]>,
     floats: Rc<[Option<f64>]>,
-    /// Whether these are of 32 bits.
+    /// Whether the floats have 32 bits.
     is_single: bool,
 }
 
@@ -70,7 +70,8 @@ fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Plac
     places
 }
 
-/// The rows whose values stand first, or, where frames do not begin with the partition, last.
+/// The first row of each distinct value; the last one, for frames that do not begin with the
+/// partition.
 fn once<T: PartialEq>(rows: impl DoubleEndedIterator<Item = usize>, frame: &Frame, value: impl Fn(usize) -> T) -> Vec<usize> {
     let mut seen = Vec::new();
     let mut keep = |row: &usize| {
@@ -92,7 +93,9 @@ fn once<T: PartialEq>(rows: impl DoubleEndedIterator<Item = usize>, frame: &Fram
 fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> {
     let (first, behind) = (place.partition.start as i64, place.partition.end as i64);
     let bound = |bound: FrameBound, is_end: bool| -> i64 {
-        if let (FrameUnits::FloatRange { falls }, FrameBound::Preceding(by) | FrameBound::Following(by)) = (frame.units, bound) {
+        if let (FrameUnits::FloatRange { descending: falls }, FrameBound::Preceding(by) | FrameBound::Following(by)) =
+            (frame.units, bound)
+        {
             return by_float(place, row, (by as u64, matches!(bound, FrameBound::Preceding(_)) != falls), falls, is_end) as i64;
         }
         let offset = match bound {
@@ -107,7 +110,7 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
         {
             return by_key(place, row, (offset, falls), limits, is_end);
         }
-        // More rows than there are.
+        // Offsets are clamped to more rows than any partition has.
         let offset = offset.clamp(-(1 << 40), 1 << 40) as i64;
         if frame.units == FrameUnits::Rows {
             return (row as i64 + offset + i64::from(is_end)).clamp(first, behind);
@@ -124,27 +127,28 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
     start as usize..end.max(start) as usize
 }
 
-/// The least and the greatest key that there can be, where frames look at keys that are integers, and whether these fall.
+/// The least and greatest key of frames by integer keys, and whether the keys descend.
 fn limits_of(units: FrameUnits) -> Option<((i128, i128), bool)> {
     match units {
-        FrameUnits::Range { falls } => Some(((i64::MIN.into(), i64::MAX.into()), falls)),
-        FrameUnits::Range128 { falls } => Some(((i128::MIN, i128::MAX), falls)),
+        FrameUnits::Range { descending: falls } => Some(((i64::MIN.into(), i64::MAX.into()), falls)),
+        FrameUnits::Range128 { descending: falls } => Some(((i128::MIN, i128::MAX), falls)),
         _ => None,
     }
 }
 
-/// The first row of the partition whose key is not before this row's and an offset, or not before or the same.
+/// The first row of the partition at or behind this row's key plus an offset, or strictly behind
+/// it.
 fn by_key(place: &Place, row: usize, (offset, falls): (i128, bool), (least, most): (i128, i128), is_end: bool) -> i64 {
     let Some(key) = place.keys[row] else {
         let peers = &place.peers[place.own];
         let own = (if is_end { peers.end } else { peers.start }) as i64;
-        // No bound of a row lies before that of the row before.
+        // Frame bounds do not decrease from row to row.
         let last = (place.partition.start..row).rev().find(|row| place.keys[*row].is_some()).filter(|_| offset > 0);
         return last.map_or(own, |last| own.max(by_key(place, last, (offset, falls), (least, most), is_end)));
     };
     let values: Vec<(usize, i128)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
     let target = key.checked_add(if falls { -offset } else { offset }).filter(|target| (least..=most).contains(target));
-    // Beyond the key's type there is no bound, and NULLs are in the frame.
+    // A bound beyond the key's type is unbounded, so that the frame includes NULLs.
     let Some(target) = target else {
         return match (offset < 0, is_end) {
             (true, false) => place.partition.start as i64,
@@ -162,7 +166,7 @@ fn by_key(place: &Place, row: usize, (offset, falls): (i128, bool), (least, most
     found.map_or(values[values.len() - 1].0 + 1, |(row, _)| *row) as i64
 }
 
-/// The same for floats, whose bounds are floats as well. `by`: bits of an offset, and whether it goes off.
+/// [`by_key`] for floats. `by`: bits of an offset, and whether it is subtracted.
 fn by_float(place: &Place, row: usize, by: (u64, bool), falls: bool, is_end: bool) -> usize {
     let Some(own) = place.floats[row] else {
         let peers = &place.peers[place.own];
@@ -183,8 +187,8 @@ fn by_float(place: &Place, row: usize, by: (u64, bool), falls: bool, is_end: boo
     rows.find(|row| !before(&place.floats[*row].unwrap())).unwrap_or(last + 1)
 }
 
-/// The rows that do not see as many values behind them, where their partition has some: as DataFusion's operator of bounded memory
-/// goes from row to row, with the distances from value to value.
+/// The rows with fewer than `ahead` values behind them in a partition that has values. The scan
+/// follows DataFusion's bounded-memory operator, by the distances between values.
 fn out_of_sight(values: &ArrayRef, places: &[Place], ahead: usize) -> HashSet<usize> {
     let mut hidden = HashSet::new();
     let mut sight: VecDeque<usize> = VecDeque::new();
@@ -215,7 +219,7 @@ fn out_of_sight(values: &ArrayRef, places: &[Place], ahead: usize) -> HashSet<us
     hidden
 }
 
-/// A function's values, each frame looked at anew.
+/// A function's values, each frame evaluated from scratch.
 pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: &[usize]) -> ArrayRef {
     let places = places(batch, partition, order);
     let n = batch.num_rows();
@@ -225,7 +229,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
     let floats = |of: &dyn Fn(usize, &Place) -> f64| -> ArrayRef {
         Arc::new(Float64Array::from_iter_values((0..n).map(|row| of(row, &places[row]))))
     };
-    // The row whose value is taken; behind the last one, the default.
+    // The row of the value; beyond the last one, the default.
     let taken = |value: &Expr, default: Option<ArrayRef>, of: &dyn Fn(usize, &Place) -> Option<usize>| -> ArrayRef {
         let Expr::Column(column) = value else { panic!("no column") };
         let column = batch.column(*column);
@@ -254,7 +258,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             });
             ends.take_while(|end| *end <= i).count() as u64 + 1
         }),
-        WindowFunction::Lag { value, offset, default, counted } => {
+        WindowFunction::Lag { value, offset, default, nulls } => {
             let default = default.as_ref().map(|default| match &default.value {
                 LiteralValue::Int(value) => Arc::new(Int64Array::from(vec![*value as i64])) as ArrayRef,
                 LiteralValue::Bytes(text) => Arc::new(StringArray::from(vec![std::str::from_utf8(text).unwrap()])),
@@ -268,29 +272,31 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             taken(value, default, &|row, place| {
                 let has_value = |row: &usize| batch.column(*column).is_valid(*row);
                 let nth = offset.unsigned_abs().saturating_sub(1) as usize;
-                match (*counted, *offset) {
-                    (Counted::All, _) => {}
+                match (*nulls, *offset) {
+                    (NullTreatment::Respect, _) => {}
                     (_, 1..) => return (place.partition.start..row).rev().filter(has_value).nth(nth),
                     (_, 0) => return Some(row).filter(has_value),
-                    (Counted::InSight, _) if hidden.contains(&row) => return None,
+                    (NullTreatment::IgnoreBounded, _) if hidden.contains(&row) => return None,
                     _ => return (row + 1..place.partition.end).filter(has_value).nth(nth),
                 }
                 let to = (row as i128) - i128::from(*offset);
                 (to >= place.partition.start as i128 && to < place.partition.end as i128).then_some(to as usize)
             })
         }
-        WindowFunction::NthValue(value, number) | WindowFunction::NthKnown(value, number) => taken(value, None, &|row, place| {
-            let Expr::Column(column) = value else { panic!("{value:?}") };
-            let passes_over = matches!(call.function, WindowFunction::NthKnown(..));
-            let frame = frame_of(place, row, &call.frame);
-            let frame: Vec<usize> = frame.filter(|row| !passes_over || batch.column(*column).is_valid(*row)).collect();
-            match *number {
-                0 => None,
-                1.. => frame.into_iter().nth(*number as usize - 1),
-                _ => frame.into_iter().rev().nth(number.unsigned_abs() as usize - 1),
-            }
-        }),
-        WindowFunction::Values { value, known, distinct } => {
+        WindowFunction::NthValue(value, number) | WindowFunction::NthNonNull(value, number) => {
+            taken(value, None, &|row, place| {
+                let Expr::Column(column) = value else { panic!("{value:?}") };
+                let passes_over = matches!(call.function, WindowFunction::NthNonNull(..));
+                let frame = frame_of(place, row, &call.frame);
+                let frame: Vec<usize> = frame.filter(|row| !passes_over || batch.column(*column).is_valid(*row)).collect();
+                match *number {
+                    0 => None,
+                    1.. => frame.into_iter().nth(*number as usize - 1),
+                    _ => frame.into_iter().rev().nth(number.unsigned_abs() as usize - 1),
+                }
+            })
+        }
+        WindowFunction::ArrayAgg { value, ignore_nulls: known, distinct } => {
             let Expr::Column(column) = value else { panic!("{value:?}") };
             let column_of = batch.column(*column);
             let counted = |row: usize| {
@@ -305,7 +311,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             let some = frames.iter().map(|frame| !frame.is_empty()).collect::<NullBuffer>();
             Arc::new(ListArray::new(item, offsets, values, Some(some)))
         }
-        WindowFunction::Texts { texts, skipped, distinct } => {
+        WindowFunction::StringAgg { strings: texts, skipped, distinct } => {
             let Expr::Column(column) = texts else { panic!("{texts:?}") };
             let texts = batch.column(*column).as_string::<i64>();
             let joined = |row: usize| {
@@ -348,7 +354,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
                         return Some(f64::from((values[last / 2] as f32 + values[last / 2 + 1] as f32) / 2.0));
                     }
                     Quantile::Median => return Some((values[last / 2] + values[last / 2 + 1]) / 2.0),
-                    Quantile::Share(share) => share,
+                    Quantile::Percentile(share) => share,
                 };
                 let place = share * last as f64;
                 let (low, part) = (place as usize, place.fract());

@@ -9,7 +9,7 @@ pub fn quantile(quantile: Quantile, column: usize) -> WindowFunction {
 
 #[test]
 fn quantiles_of_every_frame() {
-    use Quantile::{Median, Share};
+    use Quantile::{Median, Percentile};
     let special = [-f64::NAN, f64::NEG_INFINITY, -0.0, 0.0, 1e308, f64::INFINITY, f64::NAN];
     let rows = sorted(700, 60);
     let floats = |i: usize| match random(i, 51) % 6 {
@@ -26,12 +26,12 @@ fn quantiles_of_every_frame() {
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
     let functions = [
         quantile(Median, FLOAT),
-        quantile(Share(0.3), FLOAT),
+        quantile(Percentile(0.3), FLOAT),
         quantile(Median, NUMBER),
         quantile(Median, DECIMAL),
-        quantile(Share(0.85), NUMBER),
-        quantile(Share(0.0), FLOAT),
-        quantile(Share(1.0), FLOAT),
+        quantile(Percentile(0.85), NUMBER),
+        quantile(Percentile(0.0), FLOAT),
+        quantile(Percentile(1.0), FLOAT),
     ];
     let distinct = |function: &WindowFunction| match function {
         WindowFunction::Quantile { quantile, value, .. } => {
@@ -71,7 +71,7 @@ fn quantiles_of_every_frame() {
     }
 }
 
-/// The k-th of so many rows' values, of which most stand in a frame several times.
+/// Quantiles of values most of which occur several times in a frame.
 #[test]
 fn quantiles_of_distinct_values_in_large_frames() {
     let n = SIZES[4];
@@ -79,7 +79,7 @@ fn quantiles_of_distinct_values_in_large_frames() {
         (0..n).map(|i| Some((random(i, 1) % 20_000) as f64 / 3.0).filter(|_| !random(i, 2).is_multiple_of(9))).collect();
     let whole = batch(vec![("float", Arc::new(floats.clone()) as ArrayRef, true)]);
     let queue = queue();
-    let value = || WindowFunction::Quantile { quantile: Quantile::Share(0.25), value: col(0), distinct: true };
+    let value = || WindowFunction::Quantile { quantile: Quantile::Percentile(0.25), value: col(0), distinct: true };
     let frame = Frame { units: FrameUnits::Rows, start: FrameBound::Preceding(30_000), end: FrameBound::Following(1000) };
     let of_frame = call(value(), frame);
     let expected = |row: usize| {
@@ -111,7 +111,7 @@ fn quantiles_of_distinct_values_in_large_frames() {
 
 #[test]
 fn quantiles_of_large_frames() {
-    // Looked at anew by the test: few frames.
+    // The oracle is quadratic, hence few frames.
     let n = SIZES[4];
     let floats: Float64Array =
         (0..n).map(|i| Some(random(i, 1) as f64 / 3.0).filter(|_| !random(i, 2).is_multiple_of(9))).collect();

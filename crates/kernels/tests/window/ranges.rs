@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames whose rows are found by the order key.
+//! Frames by the order key (RANGE).
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn ranges_by_keys() {
         (keys(&|key| (key < 15).then_some(-3 * key)), true),
         (keys(&|key| (key > 2).then_some(i64::MAX - key)), true),
         (keys(&|key| Some(i64::MIN + key)), false),
-        // There is no telling by the keys.
+        // The keys do not determine the frame.
         (keys(&|key| (key > 2).then_some(i64::MIN)), true),
         (keys(&|key| (key < 20).then_some(i64::MAX)), false),
     ];
@@ -39,7 +39,7 @@ fn ranges_by_keys() {
         WindowFunction::NthValue(col(NUMBER), -1),
     ];
     let calls = |falls: bool| -> Vec<_> {
-        let frames = ends.map(|(start, end)| Frame { units: FrameUnits::Range { falls }, start, end });
+        let frames = ends.map(|(start, end)| Frame { units: FrameUnits::Range { descending: falls }, start, end });
         let calls = frames.into_iter().enumerate().map(|(at, frame)| call(functions[at % 3].clone(), frame));
         calls.chain([call(WindowFunction::Rank, Frame::RUNNING)]).collect()
     };
@@ -50,7 +50,7 @@ fn ranges_by_keys() {
     }
 }
 
-/// Decimals that 64 bits do not hold, as are their offsets.
+/// Decimals and offsets beyond 64 bits.
 #[test]
 fn ranges_by_wide_decimals() {
     use FrameBound::*;
@@ -83,7 +83,9 @@ fn ranges_by_wide_decimals() {
         (Preceding(i128::MAX as u128), Following(1 << 64)),
     ];
     let sum = || aggregate_of(Sum, Some(NUMBER), DataType::Int64);
-    let calls = |falls: bool| ends.map(|(start, end)| call(sum(), Frame { units: FrameUnits::Range128 { falls }, start, end }));
+    let calls = |falls: bool| {
+        ends.map(|(start, end)| call(sum(), Frame { units: FrameUnits::Range128 { descending: falls }, start, end }))
+    };
     for options in profiles() {
         for (batch, falls) in &batches {
             check(batch, &[500, 700], &[PARTITION], &[ORDER], &calls(*falls), &options);
@@ -137,7 +139,7 @@ fn ranges_by_floats() {
             let mut columns = whole.columns().to_vec();
             columns[ORDER] = column;
             let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
-            let units = FrameUnits::FloatRange { falls };
+            let units = FrameUnits::FloatRange { descending: falls };
             let calls = ends
                 .iter()
                 .enumerate()

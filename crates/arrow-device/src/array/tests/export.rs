@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What exported structs hold, and when what they own is freed.
+//! The content of exported structs, and the time of their release.
 
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
@@ -9,14 +9,14 @@ use arrow::datatypes::{DataType, Field};
 use arrow::ffi::FFI_ArrowArray;
 
 use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
-use crate::testing::Releases;
+use crate::testing::{PanicOnDrop, Releases};
 use crate::{ArrayExport, Error};
 
 fn column(releases: &Releases) -> ArrayExport {
     ArrayExport::new(4).buffers(vec![null(), NonNull]).owner(Box::new(releases.token()))
 }
 
-/// Stands for device memory; never read.
+/// A device address; never dereferenced.
 #[allow(non_upper_case_globals)]
 const NonNull: *const std::ffi::c_void = std::ptr::without_provenance(0x1000);
 
@@ -29,10 +29,10 @@ fn r19_r36_every_field_is_written() {
     let (mut event, releases) = (7u64, Releases::default());
     let event = (&raw mut event).cast();
     let mut out = MaybeUninit::<FFI_ArrowDeviceArray>::uninit();
-    // SAFETY: the memory is ours; all its bytes are set.
+    // SAFETY: a local output; all its bytes are set.
     unsafe { out.as_mut_ptr().cast::<u8>().write_bytes(0xab, size_of::<FFI_ArrowDeviceArray>()) };
     let array = column(&releases).offset(2).null_count(Some(1));
-    // SAFETY: the output is ours.
+    // SAFETY: the output is a local.
     unsafe { array.export_into(ArrowDeviceType::CUDA, 3, event, out.as_mut_ptr()).unwrap() };
     // SAFETY: written above.
     let out = unsafe { out.assume_init() };
@@ -81,7 +81,7 @@ fn r34_minus_one_only_on_request() {
 }
 
 #[test]
-fn counts_that_cannot_be_are_errors() {
+fn impossible_counts_are_errors() {
     let fails = |array: ArrayExport| array.export(ArrowDeviceType::CUDA, 0, null_mut()).unwrap_err().to_string();
     assert_eq!(fails(ArrayExport::new(2).null_count(Some(3))), "export: 3 of 2 elements cannot be null");
     assert_eq!(fails(ArrayExport::new(usize::MAX)), format!("export: length {} and offset 0 overflow", usize::MAX));
@@ -94,7 +94,7 @@ fn r29_release_frees_the_tree_wherever_the_struct_is() {
     let releases = Releases::default();
     let dictionary = column(&releases).dictionary(column(&releases));
     let batch = ArrayExport::batch(4, vec![column(&releases), dictionary]).unwrap().owner(Box::new(releases.token()));
-    // Moved, bit by bit, to the heap of another thread.
+    // Moved bitwise to the heap, and to another thread.
     let moved = Box::new(export(batch));
     assert_eq!((moved.array.n_children, moved.array.offset, moved.array.null_count), (2, 0, 0));
     thread::spawn(move || drop(moved)).join().unwrap();
@@ -102,7 +102,7 @@ fn r29_release_frees_the_tree_wherever_the_struct_is() {
 }
 
 #[test]
-fn r29_children_that_were_moved_out_live_on() {
+fn r29_moved_out_children_outlive_their_parent() {
     let (mine, yours, root) = (Releases::default(), Releases::default(), Releases::default());
     let batch = ArrayExport::batch(4, vec![column(&mine), column(&yours)]).unwrap().owner(Box::new(root.token()));
     let exported = export(batch);
@@ -110,7 +110,7 @@ fn r29_children_that_were_moved_out_live_on() {
     let child = unsafe { FFI_ArrowArray::from_raw(*exported.array.children) };
     drop(exported);
     assert_eq!((mine.count(), yours.count()), (0, 1));
-    // The root's owner keeps the event's cell, and perhaps the memory of all columns.
+    // The root's owner may hold the event's cell, and the memory of all columns.
     assert_eq!(root.count(), 0);
     // SAFETY: the table of a live child.
     assert_eq!(unsafe { *child.buffers.add(1) }, NonNull);
@@ -119,11 +119,11 @@ fn r29_children_that_were_moved_out_live_on() {
 }
 
 #[test]
-fn r30_release_is_done_once_and_takes_null() {
+fn r30_release_runs_once_and_accepts_null() {
     let releases = Releases::default();
     let mut exported = export(column(&releases));
     let release = exported.array.release.unwrap();
-    // SAFETY: live, then released, then nothing: all of which the callback takes.
+    // SAFETY: live, then released, then null; the callback accepts all three.
     unsafe {
         release(&mut exported.array);
         release(&mut exported.array);
@@ -136,27 +136,21 @@ fn r30_release_is_done_once_and_takes_null() {
 
 #[test]
 fn r30_a_panic_in_an_owner_stays_inside() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("owner dropped");
-        }
-    }
     let releases = Releases::default();
-    let child = ArrayExport::new(4).buffers(vec![null(), NonNull]).owner(Box::new(Bomb));
+    let child = ArrayExport::new(4).buffers(vec![null(), NonNull]).owner(Box::new(PanicOnDrop));
     let exported = export(ArrayExport::batch(4, vec![column(&releases), child]).unwrap());
     drop(exported);
     assert_eq!(releases.count(), 1);
 }
 
 #[test]
-fn r33_columns_of_other_lengths_are_refused() {
+fn r33_columns_of_unequal_lengths_are_refused() {
     let error = ArrayExport::batch(5, vec![column(&Releases::default())]).err().unwrap();
     assert_eq!(error.to_string(), "export of column 0: expected 5 rows, got 4");
 }
 
 #[test]
-fn r28_an_export_can_be_held_against_its_type() {
+fn r28_an_export_can_be_checked_against_its_type() {
     let check = |array: ArrayExport, data_type| {
         let field = Field::new("x", data_type, true);
         // SAFETY: none of the types are views.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Imports of structs that are broken in one place each, and of those that only look so.
+//! Imports of structs that are broken in one way each, and of valid structs that look broken.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use crate::testing::{Releases, samples};
 use crate::{ArrayExport, Error, ImportedArray, Result, cpu};
 
-/// Imports a struct whose host memory is what this crate exported, except for what the test broke.
+/// Imports a struct with the host memory of this crate's export, except for the test's change.
 fn import(array: FFI_ArrowDeviceArray, field: &Field) -> Result<ImportedArray> {
     // SAFETY: the tests break only what the import checks.
     unsafe { ImportedArray::import(array, field) }
@@ -25,7 +25,7 @@ fn named(array: &dyn Array) -> Field {
     Field::new("x", array.data_type().clone(), true)
 }
 
-/// The error after `break_it`; checks that the array was released, once.
+/// The import's error after `break_it`; checks that the array was released once.
 #[track_caller]
 fn refused(array: &dyn Array, break_it: impl FnOnce(&mut FFI_ArrowArray)) -> String {
     refused_as(array, &named(array), break_it)
@@ -55,7 +55,7 @@ fn rows() -> StructArray {
     StructArray::new(fields.into(), vec![Arc::new(ints()), Arc::new(strings())], None)
 }
 
-/// The struct of child `index`, to be broken.
+/// The struct of child `index`.
 fn child(array: &mut FFI_ArrowArray, index: usize) -> &mut FFI_ArrowArray {
     // SAFETY: exported by this crate, which gives every child a struct.
     unsafe { &mut **array.children.add(index) }
@@ -109,14 +109,14 @@ fn r45_negative_and_overflowing_lengths_are_refused() {
     assert_eq!(error, format!("array \"x\" (Int32): length {} and offset 1 overflow", i64::MAX));
     let error = refused(&ints(), |array| array.length = i64::MAX - 3);
     assert_eq!(error, format!("array \"x\" (Int32): buffer 0 for {} elements is larger than any memory", i64::MAX - 3));
-    // A byte holds eight of these: the bytes alone would do.
+    // A byte holds eight elements, so the size alone does not overflow.
     let bits = BooleanArray::from(vec![Some(true), None]);
     let error = refused(&bits, |array| (array.length, array.null_count) = (i64::MAX, -1));
     assert_eq!(error, format!("array \"x\" (Boolean): buffer 0 for {} elements is larger than any memory", i64::MAX));
 }
 
 #[test]
-fn r45_null_counts_that_cannot_be_are_refused() {
+fn r45_impossible_null_counts_are_refused() {
     let says = |null_count| refused(&ints(), |array| array.null_count = null_count);
     assert_eq!(says(4), "array \"x\" (Int32): null_count must lie between -1 and the length 3, got 4");
     assert_eq!(says(-2), "array \"x\" (Int32): null_count must lie between -1 and the length 3, got -2");
@@ -161,15 +161,15 @@ fn r45_broken_children_are_refused() {
     assert_eq!(says(|array| array.offset = 2), "its parent needs 5 elements, got 3");
     assert_eq!(refused(&ints(), |array| array.n_children = 1), "array \"x\" (Int32): expected 0 children, got 1");
 
-    // A child that is not there, or cannot be there.
-    for (index, address, what) in [(0, 0, "the child is null"), (1, 9, "the child lies at an odd address")] {
+    // Null and misaligned children.
+    for (index, address, what) in [(0, 0, "the child is null"), (1, 9, "the child lies at a misaligned address")] {
         let exported = cpu::export_array(&rows).unwrap();
         let table = exported.array.children;
         // SAFETY: the table has two entries.
         let kept = unsafe { table.add(index).replace(std::ptr::without_provenance_mut(address)) };
         let error = import(borrowed(&exported), &named(&rows)).unwrap_err();
         assert!(error.to_string().ends_with(what), "{error}");
-        // The export frees its children by this table.
+        // The export frees its children through this table.
         // SAFETY: as above.
         unsafe { *table.add(index) = kept };
     }
@@ -177,7 +177,7 @@ fn r45_broken_children_are_refused() {
 
 /// The same array in a struct that owns nothing.
 fn borrowed(array: &FFI_ArrowDeviceArray) -> FFI_ArrowDeviceArray {
-    // SAFETY: with another release callback the copy owns nothing, so it cannot free anything twice.
+    // SAFETY: with another release callback the copy owns nothing, so nothing is freed twice.
     let mut copy = unsafe { std::ptr::read(array) };
     copy.array.release = Some(forget);
     copy
@@ -194,7 +194,7 @@ fn r45_released_arrays_and_children_are_refused() {
     assert_eq!(error.to_string(), "array \"x\" (Int32): the array is released");
     let mut moved = None;
     let error = refused(&rows(), |array| {
-        // A consumer that moved the child out; what it did with it is its own.
+        // A consumer that moved the child out.
         // SAFETY: exported by this crate.
         moved = Some(unsafe { FFI_ArrowArray::from_raw(child(array, 0)) });
     });
@@ -247,7 +247,7 @@ fn r45_sparse_unions_need_their_elements() {
 
 #[test]
 fn r35_broken_lengths_of_variadic_buffers_are_refused() {
-    let views = StringViewArray::from(vec!["a text that is longer than a view"]);
+    let views = StringViewArray::from(vec!["a name that is longer than a view"]);
     assert_eq!(
         refused(&views, |array| set_buffer(array, 3, null_mut())),
         "array \"x\" (Utf8View): the lengths of its 1 variadic buffers are null"
@@ -259,7 +259,7 @@ fn r35_broken_lengths_of_variadic_buffers_are_refused() {
     let length = -1i64;
     let error = refused(&views, |array| set_buffer(array, 3, (&raw const length).cast()));
     assert_eq!(error, "array \"x\" (Utf8View): variadic buffer 2 cannot have -1 bytes");
-    // Wherever the lengths lie.
+    // The lengths may be misaligned.
     let bytes = [[0u8; 1].as_slice(), &33i64.to_ne_bytes()].concat();
     let mut exported = cpu::export_array(&views).unwrap();
     set_buffer(&mut exported.array, 3, bytes[1..].as_ptr().cast());
@@ -282,7 +282,7 @@ fn nesting_without_end_is_unsupported() {
 }
 
 #[test]
-fn types_that_cannot_be_are_unsupported() {
+fn invalid_types_are_unsupported() {
     for data_type in [
         DataType::FixedSizeBinary(-1),
         DataType::Decimal64(19, 0),
@@ -297,26 +297,26 @@ fn types_that_cannot_be_are_unsupported() {
 }
 
 #[test]
-fn r46_what_only_looks_broken_is_accepted() {
-    // A validity that is null where nothing is null, or nobody has counted.
+fn r46_valid_arrays_that_look_broken_are_accepted() {
+    // A null validity without nulls, or without a count of them.
     for null_count in [0, -1] {
         let mut exported = cpu::export_array(&strings().slice(1, 2)).unwrap();
         exported.array.null_count = null_count;
         let imported = import(exported, &named(&strings())).unwrap();
         assert_eq!((imported.view().null_count(), imported.len()), (Some(0), 2));
     }
-    // A count that was not taken, and an offset.
+    // A missing count, and an offset.
     let mut exported = cpu::export_array(&ints()).unwrap();
     (exported.array.null_count, exported.array.offset, exported.array.length) = (-1, 1, 2);
     let imported = import(exported, &named(&ints())).unwrap();
     assert_eq!((imported.view().null_count(), imported.view().offset()), (None, 1));
-    // Nothing at all, with or without an offset.
+    // An empty array, with and without an offset.
     for offset in [0, 5] {
         let empty = ArrayExport::new(0).offset(offset).buffers(vec![std::ptr::null(); 3]);
         let exported = empty.export(ArrowDeviceType::CUDA, 0, null_mut()).unwrap();
         let imported = import(exported, &named(&strings())).unwrap();
         assert!(imported.view().buffers().all(|buffer| buffer.len_bytes == Some(0)));
-        // Views whose buffers have no lengths.
+        // Variadic buffers without lengths.
         let empty = ArrayExport::new(0).offset(offset).buffers(vec![std::ptr::null(); 5]);
         let exported = empty.export(ArrowDeviceType::CUDA, 0, null_mut()).unwrap();
         let imported = import(exported, &Field::new("x", DataType::BinaryView, true)).unwrap();
@@ -334,14 +334,14 @@ fn r46_a_struct_with_offset_and_longer_children_is_accepted() {
 }
 
 #[test]
-fn r44_reserved_words_are_ignored() {
+fn r44_reserved_bytes_are_ignored() {
     let mut exported = cpu::export_array(&ints()).unwrap();
     exported.reserved = [-1, 7, i64::MIN];
     import(exported, &named(&ints())).unwrap();
 }
 
 #[test]
-fn r8_unknown_devices_are_kept_for_the_caller_to_judge() {
+fn r8_unknown_device_types_are_kept() {
     let mut exported = cpu::export_array(&ints()).unwrap();
     (exported.device_type, exported.device_id) = (ArrowDeviceType(17), 3);
     let imported = import(exported, &named(&ints())).unwrap();
@@ -388,7 +388,7 @@ fn r40_a_move_out_of_c_marks_the_source_released() {
     let mut source = releases.counted(cpu::export_array(&ints()).unwrap());
     let mut event = 7u64;
     (source.device_type, source.device_id, source.sync_event) = (ArrowDeviceType::CUDA, 3, (&raw mut event).cast());
-    // SAFETY: the struct is live and ours.
+    // SAFETY: the struct is live and local.
     let imported = unsafe { ImportedArray::import_from_raw(&mut source, &named(&ints())).unwrap() };
     assert!(source.is_released());
     drop(source);
@@ -405,7 +405,7 @@ fn r40_a_move_out_of_c_marks_the_source_released() {
 fn r47_a_failed_move_out_of_c_releases_too() {
     let releases = Releases::default();
     let mut source = releases.counted(cpu::export_array(&ints()).unwrap());
-    // SAFETY: the struct is live and ours.
+    // SAFETY: the struct is live and local.
     unsafe { ImportedArray::import_from_raw(&mut source, &named(&strings())) }.unwrap_err();
     assert!(source.is_released());
     assert_eq!(releases.count(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an import accepts and refuses, and what an export gives away.
+//! Accepted and refused imports, and the content of exports.
 
 mod export;
 mod import;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a view says of the arrays of each type.
+//! Views of arrays of each type.
 
 use arrow::array::*;
 use arrow::datatypes::{DataType, Field};
@@ -23,8 +23,8 @@ fn every_type_shows_its_tree() {
         assert_eq!(view.offset(), data.offset());
         let nulls = if array.data_type() == &DataType::Null { 3 } else { array.null_count() };
         assert_eq!(view.null_count(), Some(nulls));
-        let below = view.children().count() + usize::from(view.dictionary().is_some());
-        assert_eq!(below, data.child_data().len());
+        let children = view.children().count() + usize::from(view.dictionary().is_some());
+        assert_eq!(children, data.child_data().len());
         assert!(view.children().zip(data.child_data()).all(|(view, data)| view.len() == data.len()));
         assert_eq!(view.buffers().len(), view.num_buffers());
         assert!(view.buffer(view.num_buffers()).is_none() && view.child(view.num_children()).is_none());
@@ -52,7 +52,7 @@ fn sizes_follow_length_and_offset() {
 }
 
 #[test]
-fn a_batch_tells_its_schema() {
+fn a_batch_has_its_schema() {
     let columns: ArrayRef = std::sync::Arc::new(Int32Array::from(vec![1]));
     let batch = RecordBatch::try_from_iter([("a", columns)]).unwrap();
     let field = crate::schema::batch_field(&batch.schema());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The consumer with a producer that keeps to the interface.
+//! The consumer with a well-behaved scripted producer.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use futures::executor::block_on;
 use futures::stream::FusedStream;
 use parking_lot::Mutex;
 
-use super::scripted::{Scripted, Task};
+use super::scripted::{Scripted, ScriptedTask};
 use super::support::*;
 use crate::async_stream::{AsyncDeviceStream, AsyncStreamOptions};
 use crate::ffi::ArrowDeviceType;
@@ -23,8 +23,8 @@ fn opened(in_flight: usize) -> (Scripted, AsyncDeviceStream) {
 
 fn read(stream: &mut AsyncDeviceStream) -> Option<Result<usize, String>> {
     match next(stream) {
-        Poll::Ready(item) => told(item),
-        Poll::Pending => panic!("nothing to read"),
+        Poll::Ready(item) => outcome(item),
+        Poll::Pending => panic!("no batch to read"),
     }
 }
 
@@ -37,28 +37,28 @@ fn r63_r65_schema_arrives_once_and_requests_nothing() {
     assert!(stream.poll_field(&mut Context::from_waker(&waker)).is_pending());
     assert_eq!(stream.device_type(), None);
     assert_eq!(peer.schema(), 0);
-    assert!(flag.take(), "who waits for the schema is woken");
+    assert!(flag.take(), "a reader that waits for the schema is woken");
     for _ in 0..2 {
         assert_eq!(*block_on(stream.schema()).unwrap(), schema());
     }
     assert_eq!(stream.device_type(), Some(ArrowDeviceType::CPU));
-    assert_eq!(peer.asked.take(), "");
+    assert_eq!(peer.calls.take(), "");
 }
 
 #[test]
 fn r66_requests_follow_the_reader() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened(3);
     assert!(next(&mut stream).is_pending());
-    assert_eq!(peer.asked.take(), "request(3)");
+    assert_eq!(peer.calls.take(), "request(3)");
     assert!(next(&mut stream).is_pending());
-    assert_eq!(peer.asked.take(), "", "one request for one room");
+    assert_eq!(peer.calls.take(), "", "one request for one room");
     assert_eq!([peer.batch(&live, 1), peer.batch(&live, 2)], [0, 0]);
-    assert_eq!(peer.asked.take(), "");
+    assert_eq!(peer.calls.take(), "");
     assert_eq!(read(&mut stream), Some(Ok(1)));
-    assert_eq!(peer.asked.take(), "request(1)");
+    assert_eq!(peer.calls.take(), "request(1)");
     assert_eq!(read(&mut stream), Some(Ok(2)));
-    assert_eq!(peer.asked.take(), "request(1)");
+    assert_eq!(peer.calls.take(), "request(1)");
     drop((stream, peer));
     assert_eq!(live.count(), 0);
 }
@@ -68,12 +68,12 @@ fn r66_a_reader_that_waits_requests_inside_on_schema() {
     let (handler, mut stream) = consumer(AsyncStreamOptions::default().with_in_flight(5));
     assert!(next(&mut stream).is_pending());
     let peer = Scripted::opened(handler);
-    assert_eq!(peer.asked.take(), "request(5)");
+    assert_eq!(peer.calls.take(), "request(5)");
 }
 
 #[test]
-fn r67_r68_r69_batches_come_in_order_and_outlive_all() {
-    let live = Live::default();
+fn r67_r68_r69_batches_come_in_order_and_outlive_the_stream() {
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened(2);
     for n in 1..=3 {
         assert_eq!(peer.batch(&live, n), 0);
@@ -96,8 +96,8 @@ fn r67_r68_r69_batches_come_in_order_and_outlive_all() {
 }
 
 #[test]
-fn r70_r90_metadata_and_texts_are_copied() {
-    let live = Live::default();
+fn r70_r90_metadata_and_messages_are_copied() {
+    let live = LiveCount::default();
     let (handler, mut stream) = consumer(AsyncStreamOptions::default());
     let mut peer = Scripted::new(handler);
     let mut whole = encode([("rows", "9")]).unwrap();
@@ -106,7 +106,7 @@ fn r70_r90_metadata_and_texts_are_copied() {
     whole.fill(0xff);
     assert_eq!(stream.producer_metadata(), [("rows".to_string(), "9".to_string())]);
 
-    assert_eq!(peer.task_with(Task::good(&live, 1), Some(encode([("file", "a"), ("file", "b")]).unwrap())), 0);
+    assert_eq!(peer.task_with(ScriptedTask::good(&live, 1), Some(encode([("file", "a"), ("file", "b")]).unwrap())), 0);
     assert_eq!(peer.batch(&live, 2), 0);
     peer.error(libc::ENODEV, Some("it was unplugged"));
     peer.release();
@@ -124,18 +124,18 @@ fn r70_r90_metadata_and_texts_are_copied() {
 #[test]
 fn r71_a_reader_that_polls_inside_on_error_or_release_calls_no_producer() {
     for fail in [true, false] {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (mut peer, stream) = opened(4);
         let stream = Arc::new(Mutex::new(stream));
         let shared = Arc::clone(&stream);
         let waker = Waker::from(Arc::new(OnWake(move || while let Poll::Ready(Some(_)) = next(&mut *shared.lock()) {})));
         assert!(pin!(futures::StreamExt::next(&mut *stream.lock())).poll(&mut Context::from_waker(&waker)).is_pending());
-        assert_eq!(peer.asked.take(), "request(4)");
+        assert_eq!(peer.calls.take(), "request(4)");
         if fail {
             peer.error(libc::EIO, None);
         }
         peer.release();
-        assert_eq!(peer.asked.take(), "");
+        assert_eq!(peer.calls.take(), "");
         assert!(stream.lock().is_terminated());
         assert_eq!(live.count(), 0);
     }
@@ -143,29 +143,29 @@ fn r71_a_reader_that_polls_inside_on_error_or_release_calls_no_producer() {
 
 #[test]
 fn r66_a_reader_that_polls_inside_on_next_task_requests_there() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, stream) = opened(1);
     let stream = Arc::new(Mutex::new(stream));
     let shared = Arc::clone(&stream);
     let waker = Waker::from(Arc::new(OnWake(move || drop(next(&mut *shared.lock())))));
     assert!(pin!(futures::StreamExt::next(&mut *stream.lock())).poll(&mut Context::from_waker(&waker)).is_pending());
-    assert_eq!(peer.asked.take(), "request(1)");
+    assert_eq!(peer.calls.take(), "request(1)");
     assert_eq!(peer.batch(&live, 1), 0);
-    assert_eq!(peer.asked.take(), "request(1)");
+    assert_eq!(peer.calls.take(), "request(1)");
     assert_eq!(live.count(), 0);
 }
 
 #[test]
-fn r72_r77_what_waits_and_what_comes_late_is_dismissed_after_a_drop() {
+fn r72_r77_waiting_and_late_batches_are_dismissed_after_a_drop() {
     for extract in [false, true] {
-        let live = Live::default();
+        let live = LiveCount::default();
         let options = AsyncStreamOptions::default().with_extract_unwanted(extract);
         let (handler, mut stream) = consumer(options);
         let mut peer = Scripted::opened(handler);
         assert!(next(&mut stream).is_pending());
         assert_eq!(peer.batch(&live, 1), 0);
         drop(stream);
-        assert_eq!(peer.asked.take(), "request(2) cancel");
+        assert_eq!(peer.calls.take(), "request(2) cancel");
         assert_eq!(live.count(), 0);
         assert_eq!(peer.batch(&live, 2), 0);
         assert_eq!(live.count(), 0);
@@ -176,19 +176,19 @@ fn r72_r77_what_waits_and_what_comes_late_is_dismissed_after_a_drop() {
 }
 
 #[test]
-fn r72_after_a_cancel_the_rest_can_be_read_and_no_error_comes() {
+fn r72_after_a_cancel_the_rest_can_be_read_without_an_error() {
     for end in ["marker", "release", "error (Y2)"] {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (mut peer, mut stream) = opened(3);
         assert!(next(&mut stream).is_pending());
         assert_eq!(peer.batch(&live, 1), 0);
         stream.cancel();
         stream.cancel();
-        assert_eq!(peer.asked.take(), "request(3) cancel", "R89: once is enough");
+        assert_eq!(peer.calls.take(), "request(3) cancel", "R89: one call suffices");
         assert_eq!(peer.batch(&live, 2), 0);
         assert_eq!([read(&mut stream), read(&mut stream)], [Some(Ok(1)), Some(Ok(2))]);
         assert!(next(&mut stream).is_pending());
-        assert_eq!(peer.asked.take(), "", "R88");
+        assert_eq!(peer.calls.take(), "", "R88");
         match end {
             "marker" => assert_eq!(peer.end(), 0),
             "release" => peer.release(),
@@ -203,39 +203,39 @@ fn r72_after_a_cancel_the_rest_can_be_read_and_no_error_comes() {
 #[test]
 fn r73_a_failed_extraction_ends_the_stream_at_every_batch() {
     for at in 1..=3 {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (mut peer, mut stream) = opened(3);
         assert!(next(&mut stream).is_pending());
         for n in 1..=3 {
-            let task = if n == at { Task::Fails(libc::ENOSPC).into_ffi(&live) } else { Task::good(&live, n) };
+            let task = if n == at { ScriptedTask::Error(libc::ENOSPC).into_ffi(&live) } else { ScriptedTask::good(&live, n) };
             assert_eq!(peer.task(task), 0);
         }
         for n in 1..at {
             assert_eq!(read(&mut stream), Some(Ok(n)));
         }
         assert_eq!(read(&mut stream), Some(Err(format!("extract_data failed with {}", libc::ENOSPC))));
-        assert_eq!(live.count(), 0, "those behind it are dismissed");
-        assert!(peer.asked.take().ends_with("cancel"));
+        assert_eq!(live.count(), 0, "later batches are dismissed");
+        assert!(peer.calls.take().ends_with("cancel"));
         peer.error(libc::ENOSPC, Some("disk full"));
         assert_eq!(read(&mut stream), None);
     }
 }
 
 #[test]
-fn r73_a_failed_extraction_has_the_text_of_on_error_if_that_came_first() {
-    let live = Live::default();
+fn r73_a_failed_extraction_has_the_message_of_on_error_if_that_came_first() {
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened(3);
-    assert_eq!(peer.task(Task::Fails(libc::ENOSPC).into_ffi(&live)), 0);
+    assert_eq!(peer.task(ScriptedTask::Error(libc::ENOSPC).into_ffi(&live)), 0);
     peer.error(libc::ENOSPC, Some("disk full"));
     assert_eq!(read(&mut stream), Some(Err("async producer failed with 28: disk full".into())));
     assert_eq!(read(&mut stream), None);
-    assert_eq!(peer.asked.take(), "", "R75: no cancel after on_error");
+    assert_eq!(peer.calls.take(), "", "R75: no cancel after on_error");
     assert_eq!(live.count(), 0);
 }
 
 #[test]
 fn r75_nothing_is_called_after_the_end() {
-    let live = Live::default();
+    let live = LiveCount::default();
     for end in 0..3 {
         let (mut peer, mut stream) = opened(1);
         assert_eq!(peer.batch(&live, 1), 0);
@@ -247,14 +247,14 @@ fn r75_nothing_is_called_after_the_end() {
         assert_eq!(read(&mut stream), Some(Ok(1)));
         stream.cancel();
         drop(stream);
-        assert_eq!(peer.asked.take(), "");
+        assert_eq!(peer.calls.take(), "");
     }
     assert_eq!(live.count(), 0);
 }
 
 #[test]
 fn r76_a_release_alone_is_an_error_after_the_batches() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened(2);
     assert_eq!(peer.batch(&live, 1), 0);
     peer.release();
@@ -291,7 +291,7 @@ fn r65_a_schema_after_the_reader_left_or_cancelled_is_refused() {
         }
         assert_eq!(peer.schema(), libc::ECANCELED);
         peer.release();
-        assert_eq!(peer.asked.take(), "");
+        assert_eq!(peer.calls.take(), "");
         if let Some(mut stream) = stream {
             assert!(block_on(stream.schema()).is_err());
             assert_eq!(read(&mut stream), None);
@@ -301,25 +301,25 @@ fn r65_a_schema_after_the_reader_left_or_cancelled_is_refused() {
 
 #[test]
 fn r91_an_array_on_another_device_type_is_refused_and_released() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened(2);
-    assert_eq!(peer.task(Task::Gives(array_on(ArrowDeviceType::CUDA, &live, 1)).into_ffi(&live)), 0);
+    assert_eq!(peer.task(ScriptedTask::Array(array_on(ArrowDeviceType::CUDA, &live, 1)).into_ffi(&live)), 0);
     let error = "async stream: an array on CUDA from a producer that announced CPU (R91)";
     assert_eq!(read(&mut stream), Some(Err(error.into())));
     assert_eq!(read(&mut stream), None);
-    assert_eq!((live.count(), peer.asked.take().as_str()), (0, "cancel"));
+    assert_eq!((live.count(), peer.calls.take().as_str()), (0, "cancel"));
 }
 
 #[test]
 fn r45_r47_an_array_that_does_not_fit_the_schema_is_refused_and_released() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened(2);
     let array = ArrayExport::batch(1, vec![]).unwrap().owner(Box::new(live.token()));
     let array = array.export(ArrowDeviceType::CPU, -1, std::ptr::null_mut()).unwrap();
-    assert_eq!(peer.task(Task::Gives(array).into_ffi(&live)), 0);
+    assert_eq!(peer.task(ScriptedTask::Array(array).into_ffi(&live)), 0);
     assert!(matches!(read(&mut stream), Some(Err(_))));
     assert_eq!(read(&mut stream), None);
-    assert_eq!((live.count(), peer.asked.take().as_str()), (0, "cancel"));
+    assert_eq!((live.count(), peer.calls.take().as_str()), (0, "cancel"));
 }
 
 #[test]
@@ -333,13 +333,13 @@ fn r94_an_error_may_come_first() {
     assert_eq!(read(&mut stream), None);
 }
 
-/// What a producer does, step by step, against a reader that leaves after each of the steps.
+/// A producer's calls, step by step, against a reader that leaves after each step.
 #[test]
 fn r77_the_reader_may_leave_at_every_step() {
     for leave in 0..8 {
         for cancel in [false, true] {
             for polls in [false, true] {
-                let live = Live::default();
+                let live = LiveCount::default();
                 let (handler, stream) = consumer(AsyncStreamOptions::default());
                 let mut peer = Scripted::new(handler);
                 let mut stream = Some(stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The consumer with producers that break the interface, or do what real ones were seen to do (Y).
+//! The consumer with producers that break the interface, or deviate as real ones do (Y).
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -8,7 +8,7 @@ use arrow::ffi::FFI_ArrowSchema;
 use futures::StreamExt;
 use futures::executor::block_on;
 
-use super::scripted::{Handle, Scripted, Task};
+use super::scripted::{HandlerPtr, Scripted, ScriptedTask};
 use super::support::*;
 use crate::async_stream::{AsyncDeviceStream, AsyncHandler, AsyncStreamOptions};
 use crate::schema::export_schema;
@@ -24,27 +24,27 @@ fn opened() -> (Scripted, AsyncDeviceStream) {
     (peer, stream)
 }
 
-/// Reads all that is there.
+/// Reads all that the stream has.
 fn rest(stream: &mut AsyncDeviceStream) -> Vec<Result<usize, String>> {
     let mut all = Vec::new();
     while let Poll::Ready(Some(item)) = next(stream) {
-        all.extend(told(Some(item)));
+        all.extend(outcome(Some(item)));
     }
     assert!(matches!(next(stream), Poll::Ready(None)), "the stream has ended");
     all
 }
 
-/// Tries a schema that must be refused, and the calls that Arrow C++ makes after that (Y2).
+/// Tries a schema that must be refused, and the later calls of Arrow C++ (Y2).
 #[track_caller]
 fn refused(peer: &mut Scripted, stream: &mut AsyncDeviceStream, code: i32) -> String {
     assert_eq!(code, libc::EINVAL);
     peer.error(libc::EIO, Some("your on_schema failed"));
     assert_eq!(peer.end(), 0);
-    let live = Live::default();
+    let live = LiveCount::default();
     assert_eq!(peer.batch(&live, 1), libc::EINVAL);
-    assert_eq!(live.count(), 0, "refused, so freed by the producer alone");
+    assert_eq!(live.count(), 0, "a refused schema is freed by the producer alone");
     peer.release();
-    assert_eq!(peer.asked.take(), "");
+    assert_eq!(peer.calls.take(), "");
     let error = block_on(stream.schema()).unwrap_err().to_string();
     assert_eq!(rest(stream), [Err(error.clone())], "the first failure counts");
     error
@@ -86,12 +86,12 @@ fn r80_a_second_schema_is_refused() {
     assert_eq!(peer.schema(), libc::EINVAL);
     peer.release();
     assert_eq!(rest(&mut stream), [Err("async stream: on_schema came twice".into())]);
-    assert_eq!(peer.asked.take(), "", "no cancel after a refusal");
+    assert_eq!(peer.calls.take(), "", "no cancel after a refusal");
 }
 
 #[test]
-fn r80_what_comes_before_the_schema_is_refused() {
-    let live = Live::default();
+fn r80_calls_before_the_schema_are_refused() {
+    let live = LiveCount::default();
     let (mut peer, mut stream) = new();
     assert_eq!(peer.batch(&live, 1), libc::EINVAL);
     peer.release();
@@ -106,9 +106,9 @@ fn r80_what_comes_before_the_schema_is_refused() {
 }
 
 #[test]
-fn r83_what_comes_after_the_end_is_refused() {
+fn r83_calls_after_the_end_are_refused() {
     for end in 0..2 {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (mut peer, mut stream) = opened();
         assert_eq!(peer.batch(&live, 1), 0);
         if end == 0 {
@@ -132,7 +132,7 @@ fn r83_what_comes_after_the_end_is_refused() {
 
 #[test]
 fn r84_unrequested_batches_are_taken_up_to_a_bound() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let options = AsyncStreamOptions::default().with_in_flight(1).with_unrequested(3);
     let (handler, mut stream) = consumer(options);
     let mut peer = Scripted::opened(handler);
@@ -145,29 +145,29 @@ fn r84_unrequested_batches_are_taken_up_to_a_bound() {
     peer.release();
     let all = rest(&mut stream);
     assert_eq!(all[..3], [Ok(1), Ok(2), Ok(3)]);
-    assert!(matches!(&all[3..], [Err(text)] if text.contains("with_unrequested allows 3")));
-    assert_eq!(peer.asked.take(), "");
+    assert!(matches!(&all[3..], [Err(message)] if message.contains("with_unrequested allows 3")));
+    assert_eq!(peer.calls.take(), "");
     assert_eq!(live.count(), 0);
 }
 
 #[test]
 fn r84_a_flood_lowers_later_requests() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened();
     for n in 1..=4 {
         assert_eq!(peer.batch(&live, n), 0);
     }
-    let mut asked = Vec::new();
+    let mut calls = Vec::new();
     for n in 1..=4 {
-        assert_eq!(told(block_on(stream.next())), Some(Ok(n)));
-        asked.push(peer.asked.take());
+        assert_eq!(outcome(block_on(stream.next())), Some(Ok(n)));
+        calls.push(peer.calls.take());
     }
-    assert_eq!(asked, ["", "", "request(1)", "request(1)"]);
+    assert_eq!(calls, ["", "", "request(1)", "request(1)"]);
 }
 
 #[test]
 fn r68_a_task_without_extract_data_is_refused() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened();
     assert_eq!(peer.batch(&live, 1), 0);
     let task = crate::ffi::FFI_ArrowAsyncTask { extract_data: None, private_data: std::ptr::null_mut() };
@@ -179,72 +179,72 @@ fn r68_a_task_without_extract_data_is_refused() {
 
 #[test]
 fn y4_an_extraction_that_succeeds_without_an_array_is_an_error() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened();
-    assert_eq!(peer.task(Task::GivesNothing.into_ffi(&live)), 0);
+    assert_eq!(peer.task(ScriptedTask::Nothing.into_ffi(&live)), 0);
     assert_eq!(peer.batch(&live, 2), 0);
     assert_eq!(rest(&mut stream), [Err("async stream: extract_data succeeded without an array".into())]);
-    assert_eq!(peer.asked.take(), "cancel");
+    assert_eq!(peer.calls.take(), "cancel");
     assert_eq!(live.count(), 0);
 }
 
 #[test]
 fn r90_metadata_that_cannot_be_read_refuses_the_task() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened();
     let metadata = (-1i32).to_ne_bytes().to_vec();
-    assert_eq!(peer.task_with(Task::good(&live, 1), Some(metadata)), libc::EINVAL);
+    assert_eq!(peer.task_with(ScriptedTask::good(&live, 1), Some(metadata)), libc::EINVAL);
     peer.release();
-    assert!(matches!(&rest(&mut stream)[..], [Err(text)] if text.starts_with("metadata: ")));
+    assert!(matches!(&rest(&mut stream)[..], [Err(message)] if message.starts_with("metadata: ")));
     assert_eq!(live.count(), 0);
 }
 
 #[test]
 fn x6_cancel_may_call_on_error_before_it_returns() {
     let (peer, stream) = opened();
-    let handle = Handle(peer.handler);
-    peer.asked.on_next_call(move || handle.fail(libc::EIO, "cannot cancel"));
+    let handle = HandlerPtr(peer.handler);
+    peer.calls.on_next_call(move || handle.fail(libc::EIO, "cannot cancel"));
     drop(stream);
-    assert_eq!(peer.asked.take(), "cancel");
+    assert_eq!(peer.calls.take(), "cancel");
 
     let (peer, mut stream) = opened();
-    let handle = Handle(peer.handler);
-    peer.asked.on_next_call(move || handle.fail(libc::EIO, "cannot cancel"));
+    let handle = HandlerPtr(peer.handler);
+    peer.calls.on_next_call(move || handle.fail(libc::EIO, "cannot cancel"));
     stream.cancel();
-    assert_eq!(rest(&mut stream), [], "who cancels is told of no error");
+    assert_eq!(rest(&mut stream), [], "a reader that cancels gets no error");
 }
 
 #[test]
-fn r86_a_producer_that_calls_back_inside_request_is_borne() {
-    let live = Live::default();
+fn r86_a_producer_may_call_back_inside_request() {
+    let live = LiveCount::default();
     let (peer, mut stream) = opened();
-    let handle = Handle(peer.handler);
-    let tasks = [1, 2].map(|n| (Handle(peer.handler), Task::good(&live, n)));
-    peer.asked.on_next_call(move || {
+    let handle = HandlerPtr(peer.handler);
+    let tasks = [1, 2].map(|n| (HandlerPtr(peer.handler), ScriptedTask::good(&live, n)));
+    peer.calls.on_next_call(move || {
         for (handle, task) in tasks {
             assert_eq!(handle.give(task), 0);
         }
     });
     assert!(next(&mut stream).is_pending(), "woken by then");
-    peer.asked.on_next_call(move || handle.fail(libc::EIO, "inside"));
+    peer.calls.on_next_call(move || handle.fail(libc::EIO, "inside"));
     let error = "async producer failed with 5: inside".to_string();
     assert_eq!(rest(&mut stream), [Ok(1), Ok(2), Err(error)]);
-    assert_eq!(peer.asked.take(), "request(2) request(1)");
+    assert_eq!(peer.calls.take(), "request(2) request(1)");
     assert_eq!(live.count(), 0);
 }
 
 #[test]
 fn r85_a_release_inside_request_or_cancel_does_not_hang() {
     let (mut peer, mut stream) = opened();
-    let handle = Handle(peer.handler);
-    peer.asked.on_next_call(move || handle.release());
+    let handle = HandlerPtr(peer.handler);
+    peer.calls.on_next_call(move || handle.release());
     drop(next(&mut stream));
     peer.handler = std::ptr::null_mut();
     assert!(matches!(&rest(&mut stream)[..], [Err(_)]));
 
     let (mut peer, stream) = opened();
-    let handle = Handle(peer.handler);
-    peer.asked.on_next_call(move || handle.release());
+    let handle = HandlerPtr(peer.handler);
+    peer.calls.on_next_call(move || handle.release());
     drop(stream);
     peer.handler = std::ptr::null_mut();
 }
@@ -257,7 +257,7 @@ fn r70_odd_errors_are_still_errors() {
     assert_eq!((error.errno(), error.to_string().as_str()), (libc::EIO, "async producer failed with 5"));
 
     let (peer, mut stream) = opened();
-    // SAFETY: the handler is live; the text is not UTF-8, the metadata corrupt.
+    // SAFETY: the handler is live; the message is not UTF-8, the metadata corrupt.
     unsafe {
         let metadata = (-1i32).to_ne_bytes();
         let on_error = (*peer.handler).on_error.unwrap();
@@ -268,31 +268,31 @@ fn r70_odd_errors_are_still_errors() {
 }
 
 #[test]
-fn r78_calls_after_release_or_without_a_handler_do_nothing() {
+fn r78_calls_after_release_or_with_a_null_handler_do_nothing() {
     let (mut peer, mut stream) = opened();
     let handler = peer.handler;
-    // SAFETY: null is answered.
+    // SAFETY: null is allowed.
     unsafe {
         assert_eq!((*handler).on_schema.unwrap()(std::ptr::null_mut(), std::ptr::null_mut()), libc::EINVAL);
         (*handler).release.unwrap()(std::ptr::null_mut());
     }
     peer.release();
-    // SAFETY: the stream keeps the memory.
+    // SAFETY: the stream keeps the memory alive.
     unsafe {
         let (on_next_task, on_error) = ((*handler).on_next_task.unwrap(), (*handler).on_error.unwrap());
         assert_eq!(on_next_task(handler, std::ptr::null_mut(), std::ptr::null()), libc::EINVAL);
         on_error(handler, libc::EIO, std::ptr::null(), std::ptr::null());
     }
-    assert!(matches!(&rest(&mut stream)[..], [Err(text)] if text.contains("released by its producer")));
+    assert!(matches!(&rest(&mut stream)[..], [Err(message)] if message.contains("released by its producer")));
 }
 
 #[test]
-fn r30_a_waker_that_panics_stays_on_our_side() {
-    let live = Live::default();
+fn r30_a_waker_that_panics_does_not_unwind_into_the_producer() {
+    let live = LiveCount::default();
     let (mut peer, mut stream) = opened();
     let waker = Waker::from(Arc::new(OnWake(|| panic!("a bad waker"))));
     assert!(stream.poll_next_unpin(&mut Context::from_waker(&waker)).is_pending());
-    assert_eq!(peer.batch(&live, 1), 0, "accepted all the same");
+    assert_eq!(peer.batch(&live, 1), 0, "accepted nevertheless");
     assert_eq!(peer.end(), 0);
     assert_eq!(rest(&mut stream), [Ok(1)]);
     assert_eq!(live.count(), 0);
@@ -306,7 +306,7 @@ fn r63_an_incomplete_handler_is_refused_and_released() {
     for (missing, says) in [(0, "on_schema"), (1, "on_next_task"), (2, "on_error"), (3, "release")] {
         let (handler, mut stream) = consumer(AsyncStreamOptions::default());
         let raw = handler.into_raw();
-        // SAFETY: the handler is live, and the only one to look at it is below.
+        // SAFETY: the handler is live, and only the code below accesses it.
         let error = unsafe {
             let release = (*raw).release;
             match missing {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our producer with our consumer in every order of steps, up to a length: nothing hangs, leaks, or is lost.
+//! This crate's producer and consumer in every order of steps up to a length: nothing hangs, leaks,
+//! or is lost.
 
 use std::task::{Context, Poll, Waker};
 
@@ -10,7 +11,7 @@ use crate::async_stream::{AsyncDeviceStream, AsyncStreamOptions, ProduceOptions,
 use crate::ffi::ArrowDeviceType;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
+enum InterleavingStep {
     PollProducer,
     PollReader,
     PollSchema,
@@ -19,8 +20,14 @@ enum Step {
     DropProducer,
 }
 
-const STEPS: [Step; 6] =
-    [Step::PollProducer, Step::PollReader, Step::PollSchema, Step::Cancel, Step::DropReader, Step::DropProducer];
+const STEPS: [InterleavingStep; 6] = [
+    InterleavingStep::PollProducer,
+    InterleavingStep::PollReader,
+    InterleavingStep::PollSchema,
+    InterleavingStep::Cancel,
+    InterleavingStep::DropReader,
+    InterleavingStep::DropProducer,
+];
 
 const BATCHES: usize = 3;
 
@@ -38,8 +45,9 @@ fn every_order_of_steps_ends_well() {
         for (in_flight, look_ahead) in [(1, true), (1, false), (2, true), (2, false)] {
             for length in 1..=longest {
                 for number in 0..STEPS.len().pow(length) {
-                    let steps: Vec<Step> = (0..length).map(|at| STEPS[number / STEPS.len().pow(at) % STEPS.len()]).collect();
-                    if says_something(&steps) {
+                    let steps: Vec<InterleavingStep> =
+                        (0..length).map(|at| STEPS[number / STEPS.len().pow(at) % STEPS.len()]).collect();
+                    if has_no_idle_step(&steps) {
                         check(Case { in_flight, look_ahead, fails }, &steps);
                     }
                 }
@@ -48,66 +56,66 @@ fn every_order_of_steps_ends_well() {
     }
 }
 
-/// Whether no step is without effect: as much is tried by fewer.
-fn says_something(steps: &[Step]) -> bool {
+/// Whether every step has an effect; other orders repeat shorter ones.
+fn has_no_idle_step(steps: &[InterleavingStep]) -> bool {
     steps.iter().enumerate().all(|(at, step)| {
         let before = &steps[..at];
-        let reader = !before.contains(&Step::DropReader);
+        let reader = !before.contains(&InterleavingStep::DropReader);
         match step {
-            Step::PollProducer | Step::DropProducer => !before.contains(&Step::DropProducer),
-            Step::PollReader | Step::DropReader => reader,
-            Step::PollSchema => reader && before.last() != Some(step),
-            Step::Cancel => reader && !before.contains(step),
+            InterleavingStep::PollProducer | InterleavingStep::DropProducer => !before.contains(&InterleavingStep::DropProducer),
+            InterleavingStep::PollReader | InterleavingStep::DropReader => reader,
+            InterleavingStep::PollSchema => reader && before.last() != Some(step),
+            InterleavingStep::Cancel => reader && !before.contains(step),
         }
     })
 }
 
 #[track_caller]
-fn check(case: Case, steps: &[Step]) {
-    let live = Live::default();
+fn check(case: Case, steps: &[InterleavingStep]) {
+    let live = LiveCount::default();
     let (handler, reader) = consumer(AsyncStreamOptions::default().with_in_flight(case.in_flight));
     let end: Vec<_> = if case.fails { vec![Err(failure())] } else { vec![] };
     let options = ProduceOptions::default().with_look_ahead(case.look_ahead);
     let source = arrays(&live, BATCHES).chain(stream::iter(end));
     let mut producer = Some(produce(source, &field(), ArrowDeviceType::CPU, handler, options));
     let mut reader = Some(reader);
-    let mut told: Vec<Option<Result<usize, String>>> = Vec::new();
-    // As the steps went, not as they were written: a producer that had ended before was not dropped midway.
+    let mut outcomes: Vec<Option<Result<usize, String>>> = Vec::new();
+    // Set as the steps run, because a producer that had ended before was not dropped midway.
     let (mut cancelled, mut cut) = (false, false);
 
     for step in steps {
         match step {
-            Step::PollProducer => {
+            InterleavingStep::PollProducer => {
                 producer.take_if(|producer| poll(producer).is_ready());
             }
-            Step::PollReader => read(&mut reader, &mut told),
-            Step::PollSchema => {
+            InterleavingStep::PollReader => read(&mut reader, &mut outcomes),
+            InterleavingStep::PollSchema => {
                 if let Some(reader) = &mut reader {
                     let _ = reader.poll_field(&mut Context::from_waker(Waker::noop()));
                 }
             }
-            Step::Cancel => {
+            InterleavingStep::Cancel => {
                 if let Some(reader) = &reader {
                     reader.cancel();
-                    // What the producer had said before is still told.
+                    // A failure before the cancellation is still reported.
                     cancelled |= producer.is_some();
                 }
             }
-            Step::DropReader => reader = None,
-            Step::DropProducer => cut |= producer.take().is_some(),
+            InterleavingStep::DropReader => reader = None,
+            InterleavingStep::DropProducer => cut |= producer.take().is_some(),
         }
     }
 
-    // Now both go on for as long as they want.
+    // Both ends now run to completion.
     for round in 0.. {
-        assert!(round < 100, "{case:?} {steps:?}: does not end, told {told:?}");
+        assert!(round < 100, "{case:?} {steps:?}: does not end, got {outcomes:?}");
         producer.take_if(drive);
-        let before = told.len();
-        read(&mut reader, &mut told);
-        if told.last() == Some(&None) || reader.is_none() {
+        let before = outcomes.len();
+        read(&mut reader, &mut outcomes);
+        if outcomes.last() == Some(&None) || reader.is_none() {
             break;
         }
-        assert!(told.len() > before || producer.is_some(), "{case:?} {steps:?}: hangs, told {told:?}");
+        assert!(outcomes.len() > before || producer.is_some(), "{case:?} {steps:?}: hangs, got {outcomes:?}");
     }
     let left = reader.is_none();
     drop(reader);
@@ -116,22 +124,25 @@ fn check(case: Case, steps: &[Step]) {
     }
 
     assert_eq!(live.count(), 0, "{case:?} {steps:?}");
-    let batches = told.iter().take_while(|item| matches!(item, Some(Ok(_)))).count();
-    for (at, item) in told[..batches].iter().enumerate() {
+    let batches = outcomes.iter().take_while(|item| matches!(item, Some(Ok(_)))).count();
+    for (at, item) in outcomes[..batches].iter().enumerate() {
         assert_eq!(*item, Some(Ok(at + 1)), "{case:?} {steps:?}");
     }
     if left {
         return;
     }
-    let rest = &told[batches..];
+    let rest = &outcomes[batches..];
     match rest {
-        [Some(Err(text)), None] => {
-            assert!(!cancelled, "{case:?} {steps:?}: {text}");
-            assert!(case.fails && text.contains("full") || cut && text.contains("dropped"), "{case:?} {steps:?}: {text}");
+        [Some(Err(message)), None] => {
+            assert!(!cancelled, "{case:?} {steps:?}: {message}");
+            assert!(
+                case.fails && message.contains("full") || cut && message.contains("dropped"),
+                "{case:?} {steps:?}: {message}"
+            );
         }
         [None] if cancelled => {}
         [None] => assert!(batches == BATCHES && !case.fails, "{case:?} {steps:?}: {batches} batches"),
-        _ => panic!("{case:?} {steps:?}: {told:?}"),
+        _ => panic!("{case:?} {steps:?}: {outcomes:?}"),
     }
 }
 
@@ -140,6 +151,6 @@ fn read(reader: &mut Option<AsyncDeviceStream>, all: &mut Vec<Option<Result<usiz
         && all.last() != Some(&None)
         && let Poll::Ready(item) = next(reader)
     {
-        all.push(told(item));
+        all.push(outcome(item));
     }
 }

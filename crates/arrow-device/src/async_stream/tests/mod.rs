@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Both ends of async streams against each other, and against hand-written peers that keep to the rules or break them.
+//! Both ends of async streams against each other, and against scripted peers that keep or break the
+//! rules.
 
 mod consumer;
 mod consumer_hostile;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our producer with our consumer.
+//! This crate's producer with its consumer.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn all_batches_arrive_in_order_in_one_thread_and_over_two() {
     for in_flight in [1, 2, 7] {
         for look_ahead in [true, false] {
             for n in [0, 1, 2, 50] {
-                let live = Live::default();
+                let live = LiveCount::default();
                 let options = || ProduceOptions::default().with_look_ahead(look_ahead);
                 let expected: Vec<usize> = (1..=n).collect();
 
@@ -79,7 +79,7 @@ fn r31_record_batches_go_through_with_their_schema() {
 
 #[test]
 fn r90_metadata_goes_through() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let pair = |key: &str| vec![(key.to_string(), format!("of {key}"))];
     let (handler, mut stream) = consume(1);
     let batches = [Ok(AsyncBatch::from(array(&live, 1)).with_metadata(pair("batch"))), Err(failure())];
@@ -100,7 +100,7 @@ fn r90_metadata_goes_through() {
 }
 
 #[test]
-fn errors_keep_their_number_and_text() {
+fn errors_keep_their_errno_and_message() {
     for error in [failure(), Error::Invalid("i".into()), Error::Unsupported("u".into()), Error::Other("o".into())] {
         let (handler, stream) = consume(1);
         let source = stream::iter([Err::<AsyncBatch, _>(error.clone())]);
@@ -113,12 +113,12 @@ fn errors_keep_their_number_and_text() {
 
 #[test]
 fn r95_a_deferred_batch_that_fails_ends_both_sides() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, stream) = consume(2);
     let batches = [Ok(AsyncBatch::from(array(&live, 1))), Ok(AsyncBatch::deferred(|| Err(failure())))];
     let source = stream::iter(batches).chain(arrays(&live, 9).map_ok(AsyncBatch::from));
     let producer = produce(source, &field(), CPU, handler, ProduceOptions::default());
-    let (read, ()) = block_on(future::join(stream.map(|item| told(Some(item)).unwrap()).collect::<Vec<_>>(), producer));
+    let (read, ()) = block_on(future::join(stream.map(|item| outcome(Some(item)).unwrap()).collect::<Vec<_>>(), producer));
     assert_eq!(read, [Ok(1), Err(format!("extract_data failed with {}", libc::ENOMEM))]);
     assert_eq!(live.count(), 0);
 }
@@ -126,12 +126,12 @@ fn r95_a_deferred_batch_that_fails_ends_both_sides() {
 #[test]
 fn a_reader_that_leaves_ends_the_producer() {
     for read in 0..5 {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (handler, mut stream) = consume(2);
         let source = arrays(&live, 1000).chain(stream::pending());
         let thread = produce_on_thread(source, &field(), CPU, handler, ProduceOptions::default()).unwrap();
         for n in 1..=read {
-            assert_eq!(told(block_on(stream.next())), Some(Ok(n)));
+            assert_eq!(outcome(block_on(stream.next())), Some(Ok(n)));
         }
         drop(stream);
         thread.join().unwrap();
@@ -141,7 +141,7 @@ fn a_reader_that_leaves_ends_the_producer() {
 
 #[test]
 fn r96_arrays_outlive_stream_and_producer() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, stream) = consume(3);
     let thread = produce_on_thread(arrays(&live, 9), &field(), CPU, handler, ProduceOptions::default()).unwrap();
     let arrays: Vec<_> = block_on(stream.try_collect()).unwrap();
@@ -160,7 +160,7 @@ fn arrays_need_not_be_record_batches() {
     block_on(future::join(producer, async {
         assert_eq!(*stream.field().await.unwrap(), cpu::field_of(&column));
         let error = stream.schema().await.unwrap_err().to_string();
-        assert_eq!(error, "async stream: its arrays are no record batches, but Int64; ask for its field");
+        assert_eq!(error, "async stream: its arrays are Int64 and not record batches; use `field` instead of `schema`");
         let array = cpu::import_array(stream.next().await.unwrap().unwrap()).unwrap();
         assert_eq!(array.as_ref(), &column as &dyn arrow::array::Array);
     }));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The producer with a consumer that watches the rules: schema, requests, tasks, metadata.
+//! The producer with a consumer that checks the rules: schema, requests, tasks, metadata.
 
 use std::task::{Context, Poll, Waker};
 
@@ -20,7 +20,7 @@ fn plain() -> ProduceOptions {
 
 #[test]
 fn r79_r80_nothing_is_called_before_the_first_poll_and_the_schema_then() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::new(|_, _, _| 0);
     let mut producer = produce(arrays(&live, 3), &field(), CPU, handler, plain());
     assert_eq!(recorder.log(), "");
@@ -35,7 +35,7 @@ fn r79_r80_nothing_is_called_before_the_first_poll_and_the_schema_then() {
 
 #[test]
 fn r84_batches_follow_requests_and_the_end_needs_none() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::new(|_, _, _| 0);
     let mut producer = produce(arrays(&live, 4), &field(), CPU, handler, plain());
     assert!(!drive(&mut producer));
@@ -56,9 +56,9 @@ fn r84_batches_follow_requests_and_the_end_needs_none() {
 }
 
 #[test]
-fn r84_without_look_ahead_the_source_is_asked_for_what_is_requested_only() {
+fn r84_without_look_ahead_the_source_is_polled_for_requested_batches_only() {
     for look_ahead in [true, false] {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (handler, recorder) = Recorder::requests(2);
         let (send, receive) = mpsc::unbounded::<Result<FFI_ArrowDeviceArray>>();
         for n in 1..=3 {
@@ -82,7 +82,7 @@ fn r84_without_look_ahead_the_source_is_asked_for_what_is_requested_only() {
 
 #[test]
 fn r84_an_exact_request_without_look_ahead_ends_with_the_next() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(2);
     let mut producer = produce(arrays(&live, 2), &field(), CPU, handler, plain().with_look_ahead(false));
     assert!(!drive(&mut producer));
@@ -95,8 +95,8 @@ fn r84_an_exact_request_without_look_ahead_ends_with_the_next() {
 
 #[test]
 fn r86_request_inside_on_schema_and_on_next_task_does_not_reenter() {
-    let live = Live::default();
-    // The recorder panics if a callback comes inside another.
+    let live = LiveCount::default();
+    // The recorder panics if a callback comes within another.
     let (handler, recorder) = Recorder::new(|this, call, _| {
         if matches!(call, "schema" | "task") {
             this.request(1);
@@ -111,7 +111,7 @@ fn r86_request_inside_on_schema_and_on_next_task_does_not_reenter() {
 
 #[test]
 fn r66_a_request_wakes_the_producer() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::new(|_, _, _| 0);
     let mut producer = produce(arrays(&live, 1), &field(), CPU, handler, plain());
     let flag = Flag::new();
@@ -129,7 +129,7 @@ fn r66_a_request_wakes_the_producer() {
 
 #[test]
 fn r87_the_sum_of_requests_saturates() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::new(|this, call, before| {
         match (call, before) {
             ("schema", _) => {
@@ -149,7 +149,7 @@ fn r87_the_sum_of_requests_saturates() {
 
 #[test]
 fn r94_an_empty_source_ends_with_the_first_request() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(1);
     assert!(drive(&mut produce(arrays(&live, 0), &field(), CPU, handler, plain())));
     assert_eq!(recorder.log(), "schema end release");
@@ -158,23 +158,23 @@ fn r94_an_empty_source_ends_with_the_first_request() {
 
 #[test]
 fn r90_metadata_of_stream_batch_and_error() {
-    let live = Live::default();
-    let told = |key: &str| vec![(key.to_string(), "ü".to_string())];
-    let metadata = told("stream");
+    let live = LiveCount::default();
+    let pairs = |key: &str| vec![(key.to_string(), "ü".to_string())];
+    let metadata = pairs("stream");
     let (handler, recorder) = Recorder::new(move |this, call, _| {
-        assert_eq!(this.producer_metadata(), metadata, "valid while the producer is");
+        assert_eq!(this.producer_metadata(), metadata, "valid as long as the producer");
         if call == "schema" {
             this.request(9);
         }
         0
     });
     let batches =
-        [Ok(AsyncBatch::from(array(&live, 1)).with_metadata(told("batch"))), Ok(array(&live, 2).into()), Err(failure())];
+        [Ok(AsyncBatch::from(array(&live, 1)).with_metadata(pairs("batch"))), Ok(array(&live, 2).into()), Err(failure())];
     let options =
-        plain().with_metadata(told("stream")).with_error_metadata(move |error| vec![("e".into(), error.errno().to_string())]);
+        plain().with_metadata(pairs("stream")).with_error_metadata(move |error| vec![("e".into(), error.errno().to_string())]);
     assert!(drive(&mut produce(stream::iter(batches), &field(), CPU, handler, options)));
     assert_eq!(recorder.log(), "schema task(batch=ü) task error(12, the device is full)(e=12) release");
-    assert_eq!(recorder.producer_metadata(), told("stream"), "R96: tasks keep the producer");
+    assert_eq!(recorder.producer_metadata(), pairs("stream"), "R96: tasks keep the producer alive");
     recorder.dismiss_all();
     assert_eq!(live.count(), 0);
 }
@@ -183,7 +183,7 @@ fn r90_metadata_of_stream_batch_and_error() {
 #[cfg_attr(miri, ignore = "64 MiB are slow there")]
 fn r90_metadata_that_cannot_be_encoded_is_an_error() {
     let large = || vec![("key".to_string(), "x".repeat(crate::metadata::MAX_METADATA_BYTES))];
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(2);
     let batch = AsyncBatch::from(array(&live, 1)).with_metadata(large());
     assert!(drive(&mut produce(stream::iter([Ok(batch)]), &field(), CPU, handler, plain())));
@@ -207,7 +207,7 @@ fn r30_error_metadata_that_panics_does_not_hide_the_error() {
 
 #[test]
 fn r96_request_before_each_extraction_also_after_release() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(3);
     let mut producer = produce(arrays(&live, 3), &field(), CPU, handler, plain());
     assert!(drive(&mut producer));
@@ -222,8 +222,8 @@ fn r96_request_before_each_extraction_also_after_release() {
 }
 
 #[test]
-fn r97_a_deferred_batch_is_made_by_whoever_extracts_it_if_wanted() {
-    let live = Live::default();
+fn r97_a_deferred_batch_is_made_at_its_extraction_if_wanted() {
+    let live = LiveCount::default();
     let deferred = |n| {
         let live = live.clone();
         let token = live.token();
@@ -244,8 +244,8 @@ fn r97_a_deferred_batch_is_made_by_whoever_extracts_it_if_wanted() {
 }
 
 #[test]
-fn r91_only_arrays_on_the_announced_device_type_leave() {
-    let live = Live::default();
+fn r91_arrays_on_another_device_type_are_refused() {
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(3);
     let batches = [Ok(array(&live, 1)), Ok(array_on(ArrowDeviceType::CUDA, &live, 2))];
     assert!(drive(&mut produce(stream::iter(batches), &field(), CPU, handler, plain())));
@@ -261,8 +261,8 @@ fn r91_only_arrays_on_the_announced_device_type_leave() {
 }
 
 #[test]
-fn a_source_that_is_always_ready_lets_others_run() {
-    let live = Live::default();
+fn a_source_that_is_always_ready_yields_to_other_tasks() {
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(i64::MAX);
     let mut producer = produce(arrays(&live, 100), &field(), CPU, handler, plain());
     assert_eq!(poll(&mut producer), Poll::Pending);
@@ -279,7 +279,7 @@ fn the_future_can_be_sent_and_polled_after_its_end() {
     fn sendable<T: Send + Unpin>(value: T) -> T {
         value
     }
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(1);
     let mut producer = sendable(produce(arrays(&live, 0), &field(), CPU, handler, plain()));
     assert!(drive(&mut producer) && drive(&mut producer));
@@ -288,7 +288,7 @@ fn the_future_can_be_sent_and_polled_after_its_end() {
 }
 
 #[test]
-fn texts_for_c_keep_what_follows_a_nul() {
+fn c_strings_keep_the_part_after_a_nul() {
     let (handler, recorder) = Recorder::requests(1);
     let source = stream::iter([Err::<AsyncBatch, _>(Error::Other("a\0b".into()))]);
     assert!(drive(&mut produce(source, &field(), CPU, handler, plain())));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All the ways in which a producer comes to its end, at every step: errors, refusals, cancels, drops, panics.
+//! All endings of a producer, at every step: errors, refusals, cancellations, drops, panics.
 
 use futures::{Stream, StreamExt, stream};
 
@@ -7,6 +7,7 @@ use super::recorder::Recorder;
 use super::support::*;
 use crate::async_stream::{AsyncBatch, AsyncHandler, AsyncProducer, ProduceOptions, produce};
 use crate::ffi::ArrowDeviceType;
+use crate::testing::PanicOnDrop;
 use crate::{Error, Result};
 
 fn start<S, B>(source: S, handler: AsyncHandler) -> AsyncProducer<S>
@@ -17,7 +18,7 @@ where
     produce(source, &field(), ArrowDeviceType::CPU, handler, ProduceOptions::default())
 }
 
-/// `tasks(2)` is " task task".
+/// " task", `n` times.
 fn tasks(n: usize) -> String {
     " task".repeat(n)
 }
@@ -26,15 +27,15 @@ fn tasks(n: usize) -> String {
 fn r83_an_error_of_the_source_at_every_batch() {
     for at in 0..4 {
         for code in [libc::ENOMEM, 0] {
-            let live = Live::default();
+            let live = LiveCount::default();
             let (handler, recorder) = Recorder::requests(9);
             let error = Error::Foreign { call: "the disk", code, message: None };
             let source = arrays(&live, at).chain(stream::iter([Err(error)])).chain(arrays(&live, 5));
             assert!(drive(&mut start(source, handler)));
-            // A failure never has the number of success.
+            // A failure never has errno 0.
             let number = if code == 0 { libc::EIO } else { code };
-            let text = format!("error({number}, the disk failed with {code})");
-            assert_eq!(recorder.log(), format!("schema{} {text} release", tasks(at)));
+            let message = format!("error({number}, the disk failed with {code})");
+            assert_eq!(recorder.log(), format!("schema{} {message} release", tasks(at)));
             assert_eq!(recorder.waiting(), at);
             for n in 1..=at {
                 assert_eq!(recorder.extract().unwrap().array.len(), n, "tasks outlive the error");
@@ -46,10 +47,10 @@ fn r83_an_error_of_the_source_at_every_batch() {
 
 #[test]
 fn r81_only_release_follows_a_refused_schema() {
-    for asked in 0..4 {
-        let live = Live::default();
+    for calls in 0..4 {
+        let live = LiveCount::default();
         let (handler, recorder) = Recorder::new(move |this, call, _| {
-            match asked {
+            match calls {
                 _ if call != "schema" => return 0,
                 1 => this.request(5),
                 2 => this.request(0),
@@ -68,7 +69,7 @@ fn r81_only_release_follows_a_refused_schema() {
 fn r82_only_release_follows_a_refused_task() {
     for at in 0..3 {
         for extracted in [false, true] {
-            let live = Live::default();
+            let live = LiveCount::default();
             let (handler, recorder) = Recorder::new(move |this, call, before| {
                 match call {
                     "schema" => this.request(9),
@@ -94,7 +95,7 @@ fn r82_only_release_follows_a_refused_task() {
 
 #[test]
 fn r82_a_refused_end_changes_nothing() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::new(|this, call, _| {
         if call == "schema" {
             this.request(1);
@@ -116,7 +117,7 @@ fn r82_a_refused_end_changes_nothing() {
 fn r87_a_request_that_is_not_positive_is_reported_later() {
     for n in [0, -1, i64::MIN] {
         for at in ["schema", "task", "between"] {
-            let live = Live::default();
+            let live = LiveCount::default();
             let (handler, recorder) = Recorder::new(move |this, call, before| {
                 if call == "schema" {
                     this.request(2);
@@ -136,20 +137,21 @@ fn r87_a_request_that_is_not_positive_is_reported_later() {
                 assert!(drive(&mut producer));
             }
             let before = ["schema", "task", "between"].iter().position(|name| *name == at).unwrap();
-            let text = format!("error(22, async stream: request({n}): the number of batches must be positive (R87))");
-            assert_eq!(recorder.log(), format!("schema{} {text} release", tasks(before)));
+            let message = format!("error(22, async stream: request({n}): the number of batches must be positive (R87))");
+            assert_eq!(recorder.log(), format!("schema{} {message} release", tasks(before)));
             recorder.dismiss_all();
             assert_eq!(live.count(), 0);
         }
     }
 }
 
-/// Cancels at each callback, or `at` = 4: between them; repeated, with requests after it that do nothing.
+/// Cancels at each callback, or between them for `at` = 4; twice, with later requests that do
+/// nothing.
 #[test]
 fn r88_r89_cancel_at_every_point_ends_without_an_error() {
     for at in 0..5 {
         for failing in [false, true] {
-            let live = Live::default();
+            let live = LiveCount::default();
             let cancel = |this: &Recorder| {
                 this.cancel();
                 this.cancel();
@@ -165,7 +167,7 @@ fn r88_r89_cancel_at_every_point_ends_without_an_error() {
                 }
                 0
             });
-            // What comes after the cancel is not even asked for.
+            // Items behind the cancellation are not polled.
             let more: Vec<Result<_>> = if failing { vec![Err(failure())] } else { vec![] };
             let source = arrays(&live, if failing { at.min(3) } else { 9 }).chain(stream::iter(more));
             let mut producer = start(source, handler);
@@ -176,7 +178,7 @@ fn r88_r89_cancel_at_every_point_ends_without_an_error() {
                 assert!(drive(&mut producer));
             }
             let expected = match (at, failing) {
-                // Three requested, three given, the error behind them was there before the cancel.
+                // Three requested, three delivered; the error came before the cancellation.
                 (4, true) => format!("schema{} error(12, the device is full) release", tasks(3)),
                 _ => format!("schema{} release", tasks(at.min(3))),
             };
@@ -188,8 +190,8 @@ fn r88_r89_cancel_at_every_point_ends_without_an_error() {
 }
 
 #[test]
-fn r89_a_cancel_while_the_source_waits_drops_it() {
-    let live = Live::default();
+fn r89_a_cancel_drops_a_source_that_is_pending() {
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(1);
     let source = counted(&live, stream::pending::<Result<AsyncBatch>>());
     let mut producer = start(source, handler);
@@ -201,8 +203,8 @@ fn r89_a_cancel_while_the_source_waits_drops_it() {
 }
 
 #[test]
-fn r89_a_cancel_wins_over_an_error_that_was_not_told_yet() {
-    let live = Live::default();
+fn r89_a_cancel_wins_over_an_error_that_was_not_reported_yet() {
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(1);
     let mut producer = start(arrays(&live, 3), handler);
     assert!(!drive(&mut producer));
@@ -214,12 +216,12 @@ fn r89_a_cancel_wins_over_an_error_that_was_not_told_yet() {
     assert_eq!(live.count(), 0);
 }
 
-/// A future that is dropped is no end of the data: its consumer is told, unless it has cancelled.
+/// Dropping the future is no end of the data: its consumer gets an error, unless it has cancelled.
 #[test]
 fn a_producer_dropped_at_every_step_reports_and_releases() {
     for polls in 0..4 {
         for cancel in [false, true] {
-            let live = Live::default();
+            let live = LiveCount::default();
             let (handler, recorder) = Recorder::new(|this, call, before| {
                 if call == "schema" || (call == "task" && before == 0) {
                     this.request(1);
@@ -258,30 +260,24 @@ fn a_handler_dropped_without_a_producer_is_released() {
 #[test]
 fn r30_a_source_that_panics_is_an_error() {
     for at in 0..3 {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (handler, recorder) = Recorder::requests(9);
         let bad = stream::poll_fn(|_| -> std::task::Poll<Option<Result<_>>> { panic!("row {}", 7) });
         assert!(drive(&mut start(arrays(&live, at).chain(bad), handler)));
-        let text = "error(5, the source of an async stream panicked: row 7)";
-        assert_eq!(recorder.log(), format!("schema{} {text} release", tasks(at)));
+        let message = "error(5, the source of an async stream panicked: row 7)";
+        assert_eq!(recorder.log(), format!("schema{} {message} release", tasks(at)));
         recorder.dismiss_all();
         assert_eq!(live.count(), 0);
     }
 }
 
 #[test]
-fn r30_a_source_that_panics_as_it_drops_hides_nothing() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("dropped");
-        }
-    }
-    let live = Live::default();
+fn r30_a_source_that_panics_on_drop_does_not_hide_the_end() {
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(9);
-    let bomb = Bomb;
+    let guard = PanicOnDrop;
     let source = arrays(&live, 1).inspect(move |_| {
-        let _ = &bomb;
+        let _ = &guard;
     });
     assert!(drive(&mut start(source, handler)));
     assert_eq!(recorder.log(), "schema task end release");
@@ -292,7 +288,7 @@ fn r30_a_source_that_panics_as_it_drops_hides_nothing() {
 #[test]
 fn r95_on_error_and_release_follow_a_failed_extraction() {
     for bad in 0..3 {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (handler, recorder) = Recorder::requests(2);
         let token = live.token();
         let on_cuda = array_on(ArrowDeviceType::CUDA, &live, 2);
@@ -310,7 +306,7 @@ fn r95_on_error_and_release_follow_a_failed_extraction() {
         let mut producer = start(source, handler);
         assert!(!drive(&mut producer));
         assert_eq!(recorder.extract().unwrap().array.len(), 1);
-        let (code, text) = match bad {
+        let (code, message) = match bad {
             0 => (libc::ENOMEM, "the device is full"),
             1 => (libc::EIO, "a batch panicked: decoder"),
             _ => (libc::EINVAL, "async stream: its source gave an array on CUDA, but CPU is announced"),
@@ -319,14 +315,14 @@ fn r95_on_error_and_release_follow_a_failed_extraction() {
         assert_eq!(recorder.log(), "schema task task", "not from inside extract_data");
         recorder.request(5);
         assert!(drive(&mut producer));
-        assert_eq!(recorder.log(), format!("schema task task error({code}, {text}) release"));
+        assert_eq!(recorder.log(), format!("schema task task error({code}, {message}) release"));
         drop(producer);
         assert_eq!(live.count(), 0);
     }
 }
 
 #[test]
-fn r95_a_failed_extraction_after_release_only_returns_its_number() {
+fn r95_a_failed_extraction_after_release_only_returns_its_errno() {
     let (handler, recorder) = Recorder::requests(2);
     assert!(drive(&mut start(stream::iter([Ok(AsyncBatch::deferred(|| Err(failure())))]), handler)));
     assert_eq!(recorder.extract().unwrap_err(), libc::ENOMEM);
@@ -335,7 +331,7 @@ fn r95_a_failed_extraction_after_release_only_returns_its_number() {
 
 #[test]
 fn r68_a_task_dismissed_inside_on_next_task_is_freed() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::new(|this, call, before| {
         match call {
             "schema" => this.request(4),

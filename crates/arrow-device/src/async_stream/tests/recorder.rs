@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A consumer in the way of C that logs what its producer calls, does what the test says, and knows the rules.
+//! A C consumer that logs calls, checks the rules, and runs a test's hook in each callback.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int};
@@ -14,40 +14,44 @@ use crate::async_stream::AsyncHandler;
 use crate::ffi::*;
 use crate::metadata::decode;
 
-/// What the test does inside each callback, told its name and how many of that name were before; gives its result.
-type Act = Box<dyn FnMut(&Recorder, &str, usize) -> c_int + Send>;
+/// The test's hook: gets the callback's name and its number of earlier calls; returns the
+/// callback's result.
+type Hook = Box<dyn FnMut(&Recorder, &str, usize) -> c_int + Send>;
 
-/// A consumer. Clones are the same one.
+/// A recording consumer; clones share their state.
 #[derive(Clone)]
-pub struct Recorder(Arc<Inner>);
+pub struct Recorder(Arc<RecorderShared>);
 
-struct Inner {
-    state: Mutex<State>,
-    act: Mutex<Act>,
+struct RecorderShared {
+    state: Mutex<RecorderState>,
+    hook: Mutex<Hook>,
     inside: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct RecorderState {
     log: Vec<String>,
     tasks: VecDeque<FFI_ArrowAsyncTask>,
-    producer: Option<Producer>,
+    producer: Option<ProducerPtr>,
     requested: i64,
-    given: i64,
-    /// Only this may come.
+    delivered: i64,
+    /// The only callback allowed next.
     only: Option<&'static str>,
 }
 
 #[derive(Clone, Copy)]
-struct Producer(*mut FFI_ArrowAsyncProducer);
+struct ProducerPtr(*mut FFI_ArrowAsyncProducer);
 
-// SAFETY: as all of the interface.
-unsafe impl Send for Producer {}
+// SAFETY: the interface allows calls from any thread.
+unsafe impl Send for ProducerPtr {}
 
 impl Recorder {
-    pub fn new(act: impl FnMut(&Recorder, &str, usize) -> c_int + Send + 'static) -> (AsyncHandler, Self) {
-        let this =
-            Self(Arc::new(Inner { state: Mutex::default(), act: Mutex::new(Box::new(act)), inside: AtomicBool::new(false) }));
+    pub fn new(hook: impl FnMut(&Recorder, &str, usize) -> c_int + Send + 'static) -> (AsyncHandler, Self) {
+        let this = Self(Arc::new(RecorderShared {
+            state: Mutex::default(),
+            hook: Mutex::new(Box::new(hook)),
+            inside: AtomicBool::new(false),
+        }));
         let handler = Box::into_raw(Box::new(FFI_ArrowAsyncDeviceStreamHandler {
             on_schema: Some(on_schema),
             on_next_task: Some(on_next_task),
@@ -60,7 +64,7 @@ impl Recorder {
         (unsafe { AsyncHandler::from_raw(handler) }.unwrap(), this)
     }
 
-    /// One that asks for `n` batches inside `on_schema`, and keeps the tasks.
+    /// A consumer that requests `n` batches in `on_schema`, and keeps the tasks.
     pub fn requests(n: i64) -> (AsyncHandler, Self) {
         Self::new(move |this, call, _| {
             if call == "schema" {
@@ -100,7 +104,7 @@ impl Recorder {
         self.0.state.lock().tasks.len()
     }
 
-    /// Takes out the first task that waits, into memory that holds garbage.
+    /// Extracts the first waiting task, into memory filled with garbage.
     pub fn extract(&self) -> Result<FFI_ArrowDeviceArray, c_int> {
         let mut task = self.0.state.lock().tasks.pop_front().unwrap();
         let mut out = std::mem::MaybeUninit::<FFI_ArrowDeviceArray>::uninit();
@@ -111,7 +115,7 @@ impl Recorder {
             (code, out.assume_init())
         };
         assert_eq!(array.reserved, [0; 3], "R97: all of the output is written");
-        // SAFETY: of this copy of the task; it must notice.
+        // SAFETY: a second extraction through the same copy, which the task must detect.
         assert_eq!(unsafe { task.extract_data.unwrap()(&mut task, ptr::null_mut()) }, libc::EINVAL, "a second extraction");
         if code == 0 { Ok(array) } else { Err(code) }
     }
@@ -128,8 +132,8 @@ impl Recorder {
         }
     }
 
-    /// Checks the rules, logs, and does what the test says.
-    fn called(&self, name: &'static str, text: String) -> c_int {
+    /// Checks the rules, logs the call, and runs the hook.
+    fn called(&self, name: &'static str, entry: String) -> c_int {
         assert!(!self.0.inside.swap(true, SeqCst), "R85, R86: {name} inside or beside another callback");
         let before = {
             let mut state = self.0.state.lock();
@@ -139,7 +143,7 @@ impl Recorder {
             let first = state.log.is_empty();
             assert!(matches!(name, "error" | "release") || first == (name == "schema"), "R80: {name} after {:?}", state.log);
             let before = state.log.iter().filter(|line| line.split('(').next() == Some(name)).count();
-            state.log.push(text);
+            state.log.push(entry);
             state.only = match name {
                 "error" | "end" => Some("release"),
                 "release" => Some("nothing"),
@@ -147,7 +151,7 @@ impl Recorder {
             };
             before
         };
-        let code = (self.0.act.lock())(self, name, before);
+        let code = (self.0.hook.lock())(self, name, before);
         if code != 0 && matches!(name, "schema" | "task") {
             self.0.state.lock().only = Some("release");
         }
@@ -159,19 +163,19 @@ impl Recorder {
 /// # Safety
 /// `handler` is one of `Recorder::new`, not released.
 unsafe fn recorder(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) -> Recorder {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller upholds the contract.
     unsafe {
-        let inner = (*handler).private_data.cast::<Inner>().cast_const();
+        let inner = (*handler).private_data.cast::<RecorderShared>().cast_const();
         Arc::increment_strong_count(inner);
         Recorder(Arc::from_raw(inner))
     }
 }
 
 unsafe extern "C" fn on_schema(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, schema: *mut FFI_ArrowSchema) -> c_int {
-    // SAFETY: as the interface says.
+    // SAFETY: as the interface requires.
     let (this, schema, producer) = unsafe { (recorder(handler), FFI_ArrowSchema::from_raw(schema), (*handler).producer) };
     assert!(!producer.is_null(), "R79");
-    this.0.state.lock().producer = Some(Producer(producer));
+    this.0.state.lock().producer = Some(ProducerPtr(producer));
     assert_eq!(crate::schema::schema_of(&(&schema).try_into().unwrap()).unwrap(), super::support::schema());
     this.called("schema", "schema".into())
 }
@@ -181,18 +185,18 @@ unsafe extern "C" fn on_next_task(
     task: *mut FFI_ArrowAsyncTask,
     metadata: *const c_char,
 ) -> c_int {
-    // SAFETY: as the interface says.
+    // SAFETY: as the interface requires.
     let (this, task, metadata) = unsafe { (recorder(handler), task.as_ref().copied(), decode(metadata).unwrap()) };
     let Some(task) = task else { return this.called("end", "end".into()) };
     {
         let mut state = this.0.state.lock();
-        state.given += 1;
-        assert!(state.given <= state.requested, "R84: {} given of {}", state.given, state.requested);
+        state.delivered += 1;
+        assert!(state.delivered <= state.requested, "R84: {} delivered of {}", state.delivered, state.requested);
         state.tasks.push_back(task);
     }
     let code = this.called("task", ["task".to_string()].into_iter().chain(metadata.into_iter().map(pair)).collect());
     if code != 0 {
-        // Not accepted: it stays the producer's.
+        // Refused, so the task stays the producer's.
         this.0.state.lock().tasks.pop_back();
     }
     code
@@ -204,19 +208,19 @@ unsafe extern "C" fn on_error(
     message: *const c_char,
     metadata: *const c_char,
 ) {
-    // SAFETY: as the interface says.
+    // SAFETY: as the interface requires.
     let (this, message, metadata) = unsafe { (recorder(handler), CStr::from_ptr(message), decode(metadata).unwrap()) };
-    let text = format!("error({code}, {})", message.to_str().unwrap());
-    this.called("error", [text].into_iter().chain(metadata.into_iter().map(pair)).collect());
+    let entry = format!("error({code}, {})", message.to_str().unwrap());
+    this.called("error", [entry].into_iter().chain(metadata.into_iter().map(pair)).collect());
 }
 
 unsafe extern "C" fn release(handler: *mut FFI_ArrowAsyncDeviceStreamHandler) {
-    // SAFETY: as the interface says; the memory and the reference of `Recorder::new`.
+    // SAFETY: as the interface requires; the memory and the reference are those of `Recorder::new`.
     unsafe {
         let this = recorder(handler);
         this.called("release", "release".into());
         let handler = Box::from_raw(handler);
-        drop(Arc::from_raw(handler.private_data.cast::<Inner>().cast_const()));
+        drop(Arc::from_raw(handler.private_data.cast::<RecorderShared>().cast_const()));
     }
 }
 

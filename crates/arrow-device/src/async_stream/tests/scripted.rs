@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A producer in the way of C, whose every step is a call of the test.
+//! A scripted C producer: each of its steps is a call of the test.
 
 use std::collections::VecDeque;
 use std::ffi::{CString, c_int};
@@ -9,34 +9,34 @@ use std::sync::Arc;
 use arrow::ffi::FFI_ArrowSchema;
 use parking_lot::Mutex;
 
-use super::support::{Live, Token, array, schema};
+use super::support::{LiveCount, LiveToken, array, schema};
 use crate::async_stream::AsyncHandler;
 use crate::ffi::*;
 use crate::metadata::encode;
 use crate::schema::export_schema;
 
-/// A producer without any logic of its own.
+/// A producer without logic of its own.
 pub struct Scripted {
     pub handler: *mut FFI_ArrowAsyncDeviceStreamHandler,
-    /// Freed with this: what comes after `release` is noticed, not undefined.
+    /// Freed with this, so that a call after `release` is detected rather than undefined.
     producer: *mut FFI_ArrowAsyncProducer,
-    pub asked: Arc<Asked>,
+    pub calls: Arc<ConsumerCalls>,
 }
 
-// SAFETY: as all of the interface.
+// SAFETY: the interface allows calls from any thread.
 unsafe impl Send for Scripted {}
 
-/// What the consumer asked for.
+/// The calls of the consumer.
 #[derive(Default)]
-pub struct Asked {
+pub struct ConsumerCalls {
     log: Mutex<Vec<String>>,
     gone: std::sync::atomic::AtomicBool,
-    /// What to do inside the next calls of `request` and `cancel`.
+    /// Hooks for the next calls of `request` and `cancel`.
     hooks: Mutex<VecDeque<Box<dyn FnOnce() + Send>>>,
 }
 
-impl Asked {
-    /// All since the last call.
+impl ConsumerCalls {
+    /// Returns and clears the log of calls.
     pub fn take(&self) -> String {
         std::mem::take(&mut *self.log.lock()).join(" ")
     }
@@ -45,7 +45,7 @@ impl Asked {
         self.hooks.lock().push_back(Box::new(hook));
     }
 
-    fn note(&self, call: String) {
+    fn record(&self, call: String) {
         assert!(!self.gone.load(std::sync::atomic::Ordering::SeqCst), "R75: {call} after release");
         self.log.lock().push(call);
         let hook = self.hooks.lock().pop_front();
@@ -57,12 +57,12 @@ impl Asked {
 
 unsafe extern "C" fn request(producer: *mut FFI_ArrowAsyncProducer, n: i64) {
     // SAFETY: the private data of `Scripted::new`.
-    unsafe { &*(*producer).private_data.cast::<Asked>() }.note(format!("request({n})"));
+    unsafe { &*(*producer).private_data.cast::<ConsumerCalls>() }.record(format!("request({n})"));
 }
 
 unsafe extern "C" fn cancel(producer: *mut FFI_ArrowAsyncProducer) {
     // SAFETY: the private data of `Scripted::new`.
-    unsafe { &*(*producer).private_data.cast::<Asked>() }.note("cancel".into());
+    unsafe { &*(*producer).private_data.cast::<ConsumerCalls>() }.record("cancel".into());
 }
 
 impl Drop for Scripted {
@@ -73,25 +73,25 @@ impl Drop for Scripted {
         // SAFETY: boxed in `new`.
         unsafe {
             let producer = Box::from_raw(self.producer);
-            drop(Arc::from_raw(producer.private_data.cast::<Asked>()));
+            drop(Arc::from_raw(producer.private_data.cast::<ConsumerCalls>()));
         }
     }
 }
 
 impl Scripted {
     pub fn new(handler: AsyncHandler) -> Self {
-        let asked = Arc::new(Asked::default());
+        let calls = Arc::new(ConsumerCalls::default());
         let producer = Box::into_raw(Box::new(FFI_ArrowAsyncProducer {
             device_type: ArrowDeviceType::CPU,
             request: Some(request),
             cancel: Some(cancel),
             additional_metadata: ptr::null(),
-            private_data: Arc::into_raw(Arc::clone(&asked)).cast_mut().cast(),
+            private_data: Arc::into_raw(Arc::clone(&calls)).cast_mut().cast(),
         }));
-        Self { handler: handler.into_raw(), producer, asked }
+        Self { handler: handler.into_raw(), producer, calls }
     }
 
-    /// A consumer whose producer has told its schema.
+    /// A producer that has passed its schema.
     pub fn opened(handler: AsyncHandler) -> Self {
         let mut peer = Self::new(handler);
         assert_eq!(peer.schema(), 0);
@@ -99,7 +99,7 @@ impl Scripted {
     }
 
     pub fn producer(&mut self) -> &mut FFI_ArrowAsyncProducer {
-        // SAFETY: boxed in `new`; nobody reads it at the same time.
+        // SAFETY: boxed in `new`, without a concurrent reader.
         unsafe { &mut *self.producer }
     }
 
@@ -125,15 +125,15 @@ impl Scripted {
         unsafe { (*self.handler).on_schema.unwrap()(self.handler, schema) }
     }
 
-    pub fn batch(&mut self, live: &Live, n: usize) -> c_int {
-        self.task(Task::good(live, n))
+    pub fn batch(&mut self, live: &LiveCount, n: usize) -> c_int {
+        self.task(ScriptedTask::good(live, n))
     }
 
     pub fn task(&mut self, task: FFI_ArrowAsyncTask) -> c_int {
         self.task_with(task, None)
     }
 
-    /// Offers a task, and frees it if it is refused. What C passes lives for the call only.
+    /// Offers a task, and frees it if it is refused. The pointers are valid during the call only.
     pub fn task_with(&mut self, mut task: FFI_ArrowAsyncTask, metadata: Option<Vec<u8>>) -> c_int {
         let metadata = metadata.map(Vec::into_boxed_slice);
         let pointer = metadata.as_ref().map_or(ptr::null(), |bytes| bytes.as_ptr().cast());
@@ -144,7 +144,7 @@ impl Scripted {
         if code != 0
             && let Some(extract) = task.extract_data
         {
-            // SAFETY: refused, so still ours.
+            // SAFETY: refused, so still the producer's.
             unsafe { extract(&mut task, ptr::null_mut()) };
         }
         code
@@ -160,42 +160,43 @@ impl Scripted {
     }
 
     pub fn release(&mut self) {
-        // SAFETY: the handler is live until this. Set first: from here on the consumer may not call.
+        // SAFETY: the handler is live until this call. Set first: the consumer may not call from
+        // here on.
         unsafe { (*self.handler).release.unwrap()(self.handler) };
-        self.asked.gone.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.calls.gone.store(true, std::sync::atomic::Ordering::SeqCst);
         self.handler = ptr::null_mut();
     }
 }
 
-/// Calls `on_error`, with metadata, from wherever.
+/// Calls `on_error` with metadata.
 pub fn fail(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, code: c_int, message: Option<&str>) {
     let message = message.map(|message| CString::new(message).unwrap());
     let metadata = encode([("code", code.to_string())]).unwrap();
-    // SAFETY: the handler is live, as the test must see to.
+    // SAFETY: the handler is live, as the test guarantees.
     unsafe {
         let message = message.as_ref().map_or(ptr::null(), |message| message.as_ptr());
         (*handler).on_error.unwrap()(handler, code, message, metadata.as_ptr().cast());
     }
 }
 
-/// What `extract_data` does.
-pub enum Task {
-    /// Gives this array.
-    Gives(FFI_ArrowDeviceArray),
-    /// Says that it worked, and writes nothing.
-    GivesNothing,
-    /// Fails, having written a release callback that must not be called.
-    Fails(c_int),
+/// The behaviour of `extract_data`.
+pub enum ScriptedTask {
+    /// Returns this array.
+    Array(FFI_ArrowDeviceArray),
+    /// Returns success without writing an array.
+    Nothing,
+    /// Fails after writing a release callback that must not be called.
+    Error(c_int),
 }
 
-impl Task {
-    pub fn good(live: &Live, n: usize) -> FFI_ArrowAsyncTask {
-        Self::Gives(array(live, n)).into_ffi(live)
+impl ScriptedTask {
+    pub fn good(live: &LiveCount, n: usize) -> FFI_ArrowAsyncTask {
+        Self::Array(array(live, n)).into_ffi(live)
     }
 
-    /// A task that is alive until it is extracted.
-    pub fn into_ffi(self, live: &Live) -> FFI_ArrowAsyncTask {
-        let private: Box<(Self, Token)> = Box::new((self, live.token()));
+    /// Makes a task that counts as live until it is extracted.
+    pub fn into_ffi(self, live: &LiveCount) -> FFI_ArrowAsyncTask {
+        let private: Box<(Self, LiveToken)> = Box::new((self, live.token()));
         FFI_ArrowAsyncTask { extract_data: Some(extract_data), private_data: Box::into_raw(private).cast() }
     }
 }
@@ -206,15 +207,15 @@ unsafe extern "C" fn never(_: *mut arrow::ffi::FFI_ArrowArray) {
 
 unsafe extern "C" fn extract_data(task: *mut FFI_ArrowAsyncTask, out: *mut FFI_ArrowDeviceArray) -> c_int {
     // SAFETY: a task of `into_ffi`, extracted once.
-    let private = unsafe { Box::from_raw((*task).private_data.cast::<(Task, Token)>()) };
+    let private = unsafe { Box::from_raw((*task).private_data.cast::<(ScriptedTask, LiveToken)>()) };
     // SAFETY: null or an output.
     let Some(out) = (unsafe { out.as_mut() }) else { return 0 };
     assert_eq!((out.array.length, out.device_id, out.reserved), (0, 0, [0; 3]), "R44: zeroed");
     assert!(out.is_released() && out.sync_event.is_null() && out.array.buffers.is_null(), "R44: zeroed");
     match private.0 {
-        Task::Gives(array) => *out = array,
-        Task::GivesNothing => {}
-        Task::Fails(code) => {
+        ScriptedTask::Array(array) => *out = array,
+        ScriptedTask::Nothing => {}
+        ScriptedTask::Error(code) => {
             out.array.release = Some(never);
             return code;
         }
@@ -222,25 +223,25 @@ unsafe extern "C" fn extract_data(task: *mut FFI_ArrowAsyncTask, out: *mut FFI_A
     0
 }
 
-/// A handler's pointer, for hooks that call it from inside `request` or `cancel`.
+/// A handler's pointer, for hooks that call it within `request` or `cancel`.
 #[derive(Clone, Copy)]
-pub struct Handle(pub *mut FFI_ArrowAsyncDeviceStreamHandler);
+pub struct HandlerPtr(pub *mut FFI_ArrowAsyncDeviceStreamHandler);
 
-// SAFETY: as all of the interface.
-unsafe impl Send for Handle {}
+// SAFETY: the interface allows calls from any thread.
+unsafe impl Send for HandlerPtr {}
 
-impl Handle {
+impl HandlerPtr {
     pub fn fail(self, code: c_int, message: &str) {
         fail(self.0, code, Some(message));
     }
 
     pub fn give(self, mut task: FFI_ArrowAsyncTask) -> c_int {
-        // SAFETY: the handler is live, as the test must see to.
+        // SAFETY: the handler is live, as the test guarantees.
         unsafe { (*self.0).on_next_task.unwrap()(self.0, &mut task, ptr::null()) }
     }
 
     pub fn release(self) {
-        // SAFETY: the handler is live, as the test must see to.
+        // SAFETY: the handler is live, as the test guarantees.
         unsafe { (*self.0).release.unwrap()(self.0) }
     }
 }

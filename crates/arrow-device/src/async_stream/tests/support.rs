@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays that are counted, and polling by hand.
+//! Counted arrays, and polling by hand.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,14 +15,15 @@ use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use crate::schema::batch_field;
 use crate::{ArrayExport, Error, ImportedArray, Result};
 
-/// Counts what is alive: arrays, tasks, sources. Zero at the end of a test says that all was freed, and nothing twice.
+/// Counts live arrays, tasks and sources. Zero at the end of a test means that each was freed
+/// exactly once.
 #[derive(Clone, Default)]
-pub struct Live(Arc<AtomicIsize>);
+pub struct LiveCount(Arc<AtomicIsize>);
 
-impl Live {
-    pub fn token(&self) -> Token {
+impl LiveCount {
+    pub fn token(&self) -> LiveToken {
         self.0.fetch_add(1, SeqCst);
-        Token(self.clone())
+        LiveToken(self.clone())
     }
 
     pub fn count(&self) -> isize {
@@ -30,9 +31,9 @@ impl Live {
     }
 }
 
-pub struct Token(Live);
+pub struct LiveToken(LiveCount);
 
-impl Drop for Token {
+impl Drop for LiveToken {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, SeqCst);
     }
@@ -47,24 +48,24 @@ pub fn field() -> Field {
 }
 
 pub fn consumer(options: AsyncStreamOptions) -> (AsyncHandler, AsyncDeviceStream) {
-    // SAFETY: the producers of the tests break rules, but not those that cannot be checked.
+    // SAFETY: the producers of the tests break only rules that the consumer checks.
     unsafe { AsyncDeviceStream::new(options) }
 }
 
-/// An array of `n` rows, which tell it from others.
-pub fn array(live: &Live, n: usize) -> FFI_ArrowDeviceArray {
+/// An array with `n` rows, which identify it.
+pub fn array(live: &LiveCount, n: usize) -> FFI_ArrowDeviceArray {
     array_on(ArrowDeviceType::CPU, live, n)
 }
 
-pub fn array_on(device_type: ArrowDeviceType, live: &Live, n: usize) -> FFI_ArrowDeviceArray {
+pub fn array_on(device_type: ArrowDeviceType, live: &LiveCount, n: usize) -> FFI_ArrowDeviceArray {
     let values = vec![7i64; n];
     let column = ArrayExport::new(n).buffers(vec![std::ptr::null(), values.as_ptr().cast()]);
     let batch = ArrayExport::batch(n, vec![column.owner(Box::new((live.token(), values)))]).unwrap();
     batch.export(device_type, -1, std::ptr::null_mut()).unwrap()
 }
 
-/// Arrays of `1..=n` rows, and one more thing that is alive: the source itself.
-pub fn arrays(live: &Live, n: usize) -> impl Stream<Item = Result<FFI_ArrowDeviceArray>> + Send + 'static {
+/// A source of arrays with `1..=n` rows; the source itself counts as live.
+pub fn arrays(live: &LiveCount, n: usize) -> impl Stream<Item = Result<FFI_ArrowDeviceArray>> + Send + 'static {
     counted(
         live,
         stream::iter((1..=n).map({
@@ -74,8 +75,11 @@ pub fn arrays(live: &Live, n: usize) -> impl Stream<Item = Result<FFI_ArrowDevic
     )
 }
 
-/// A stream that is alive until it is dropped.
-pub fn counted<S: Stream<Item: Send> + Send + 'static>(live: &Live, source: S) -> impl Stream<Item = S::Item> + Send + 'static {
+/// A stream that counts as live until it drops.
+pub fn counted<S: Stream<Item: Send> + Send + 'static>(
+    live: &LiveCount,
+    source: S,
+) -> impl Stream<Item = S::Item> + Send + 'static {
     let token = live.token();
     source.inspect(move |_| {
         let _ = &token;
@@ -86,12 +90,12 @@ pub fn failure() -> Error {
     Error::OutOfMemory("the device is full".into())
 }
 
-/// The rows of what a stream gave, or the text of its error.
-pub fn told(item: Option<Result<ImportedArray>>) -> Option<Result<usize, String>> {
+/// The number of rows of a stream's item, or its error message.
+pub fn outcome(item: Option<Result<ImportedArray>>) -> Option<Result<usize, String>> {
     item.map(|array| array.map(|array| array.len()).map_err(|error| error.to_string()))
 }
 
-/// Notes that it was woken.
+/// A waker that records a wake.
 pub struct Flag(AtomicBool);
 
 impl Wake for Flag {
@@ -110,7 +114,7 @@ impl Flag {
     }
 }
 
-/// Runs something when woken, as odd executors do.
+/// A waker that runs a closure, like a hostile executor's.
 pub struct OnWake<F>(pub F);
 
 impl<F: Fn() + Send + Sync> Wake for OnWake<F> {
@@ -124,7 +128,7 @@ pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Polls for as long as the future wakes itself; whether it has ended.
+/// Polls as long as the future wakes itself; returns whether it has ended.
 pub fn drive<F: Future<Output = ()> + Unpin>(future: &mut F) -> bool {
     let flag = Flag::new();
     let waker = Waker::from(Arc::clone(&flag));

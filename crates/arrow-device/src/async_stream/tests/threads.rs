@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls at the same time. No test asserts a time; those that wait do so for what must not happen.
+//! Concurrent calls. No test asserts a duration; sleeps only give a wrong call time to happen.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, mpsc};
@@ -10,17 +10,17 @@ use futures::executor::block_on;
 use futures::{StreamExt, stream};
 
 use super::recorder::Recorder;
-use super::scripted::{Handle, Scripted, Task};
+use super::scripted::{HandlerPtr, Scripted, ScriptedTask};
 use super::support::*;
 use crate::async_stream::{AsyncStreamOptions, ProduceOptions, produce_on_thread};
 use crate::ffi::ArrowDeviceType;
 
 const CPU: ArrowDeviceType = ArrowDeviceType::CPU;
 
-/// How often a race is tried.
+/// Repetitions of a race.
 const TRIES: usize = if cfg!(miri) { 3 } else { 300 };
 
-/// Small, different, and the same in every run.
+/// Small pseudo-random numbers, the same in every run.
 fn numbers(seed: usize) -> impl Iterator<Item = usize> {
     let mut state = seed as u64 + 1;
     std::iter::repeat_with(move || {
@@ -35,7 +35,7 @@ fn dawdle(n: usize) {
     }
 }
 
-/// A reader that is inside the producer's method while the producer ends.
+/// A reader within the producer's method while the producer ends.
 fn ends_while_inside(cancels: bool, end: fn(&mut Scripted)) -> bool {
     let (handler, mut stream) = consumer(AsyncStreamOptions::default());
     let mut peer = Scripted::opened(handler);
@@ -43,7 +43,7 @@ fn ends_while_inside(cancels: bool, end: fn(&mut Scripted)) -> bool {
     let (leave, left) = mpsc::channel::<()>();
     let returned = Arc::new(AtomicBool::new(false));
     let ended = Arc::new(AtomicBool::new(false));
-    peer.asked.on_next_call({
+    peer.calls.on_next_call({
         let returned = Arc::clone(&returned);
         move || {
             entered.send(()).unwrap();
@@ -72,7 +72,7 @@ fn ends_while_inside(cancels: bool, end: fn(&mut Scripted)) -> bool {
     let waited = !ended.load(SeqCst);
     leave.send(()).unwrap();
     let (peer, after) = producer.join().unwrap();
-    assert_eq!(waited, after, "either it came after the call had returned, or it did not wait");
+    assert_eq!(waited, after, "the end came after the call had returned, or it did not wait");
     drop(reader.join().unwrap());
     drop(peer);
     waited
@@ -87,7 +87,7 @@ fn r75_release_and_the_end_marker_wait_for_a_call_on_another_thread() {
 }
 
 #[test]
-fn x6_on_error_waits_for_nobody() {
+fn x6_on_error_does_not_wait() {
     for cancels in [false, true] {
         assert!(!ends_while_inside(cancels, |peer| peer.error(libc::EIO, None)));
     }
@@ -95,29 +95,29 @@ fn x6_on_error_waits_for_nobody() {
 
 #[test]
 fn r66_requests_are_made_one_at_a_time() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, mut stream) = consumer(AsyncStreamOptions::default());
     let mut peer = Scripted::new(handler);
     assert!(next(&mut stream).is_pending());
     let (entered, inside) = mpsc::channel();
     let (leave, left) = mpsc::channel::<()>();
-    peer.asked.on_next_call(move || {
+    peer.calls.on_next_call(move || {
         entered.send(()).unwrap();
         left.recv().unwrap();
     });
-    let (asked, handle) = (Arc::clone(&peer.asked), Handle(peer.handler));
+    let (calls, handle) = (Arc::clone(&peer.calls), HandlerPtr(peer.handler));
     let producer = thread::spawn(move || {
         assert_eq!(peer.schema(), 0);
         peer
     });
     inside.recv().unwrap();
-    // It comes too early, but so the reader has room while `on_schema` is inside `request`.
-    assert_eq!(handle.give(Task::good(&live, 1)), 0);
+    // An early batch, which makes room for a request while `on_schema` is within `request`.
+    assert_eq!(handle.give(ScriptedTask::good(&live, 1)), 0);
     assert!(next(&mut stream).is_ready());
-    assert_eq!(asked.take(), "request(2)");
+    assert_eq!(calls.take(), "request(2)");
     leave.send(()).unwrap();
     let peer = producer.join().unwrap();
-    assert_eq!(asked.take(), "request(1)", "by whoever was inside");
+    assert_eq!(calls.take(), "request(1)", "made by the thread within `request`");
     drop((stream, peer));
     assert_eq!(live.count(), 0);
 }
@@ -125,7 +125,7 @@ fn r66_requests_are_made_one_at_a_time() {
 #[test]
 fn r75_no_call_comes_after_release_however_they_race() {
     for seed in 0..TRIES {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (handler, mut stream) = consumer(AsyncStreamOptions::default().with_in_flight(3));
         let mut peer = Scripted::opened(handler);
         let start = Arc::new(Barrier::new(2));
@@ -137,7 +137,7 @@ fn r75_no_call_comes_after_release_however_they_race() {
                     dawdle(wait);
                     peer.batch(&live, n);
                 }
-                // `Scripted` panics, and so aborts, at any call after this.
+                // `Scripted` panics, and so aborts, at any later call.
                 peer.release();
                 peer
             }
@@ -156,8 +156,9 @@ fn r75_no_call_comes_after_release_however_they_race() {
 #[test]
 fn r85_r86_r89_requests_and_cancels_from_many_threads() {
     for seed in 0..TRIES {
-        let live = Live::default();
-        // Requests from inside, too. The recorder checks that callbacks are one at a time and not more than requested.
+        let live = LiveCount::default();
+        // Requests within callbacks too. The recorder checks that callbacks do not overlap or
+        // exceed requests.
         let (handler, recorder) = Recorder::new(|this, call, _| {
             if matches!(call, "schema" | "task") {
                 this.request(1);
@@ -173,7 +174,7 @@ fn r85_r86_r89_requests_and_cancels_from_many_threads() {
         while recorder.waiting() == 0 {
             thread::yield_now();
         }
-        // The tasks that wait keep the producer (R96).
+        // Waiting tasks keep the producer alive (R96).
         thread::scope(|scope| {
             for at in 0..4 {
                 let recorder = &recorder;
@@ -203,7 +204,7 @@ fn r85_r86_r89_requests_and_cancels_from_many_threads() {
 #[test]
 fn r87_an_invalid_request_among_others_ends_with_one_error() {
     for seed in 0..TRIES / 3 {
-        let live = Live::default();
+        let live = LiveCount::default();
         let (handler, recorder) = Recorder::requests(1);
         let source = arrays(&live, 5).chain(stream::pending());
         let thread = produce_on_thread(source, &field(), CPU, handler, ProduceOptions::default()).unwrap();
@@ -233,7 +234,7 @@ fn r87_an_invalid_request_among_others_ends_with_one_error() {
 #[test]
 fn a_pair_with_delays_reads_all_or_leaves_or_cancels() {
     for seed in 0..TRIES {
-        let live = Live::default();
+        let live = LiveCount::default();
         let mut random = numbers(seed);
         let batches = random.next().unwrap() % 20;
         let leave = random.next().unwrap() % 25;
@@ -281,13 +282,13 @@ fn r89_cancels_from_many_threads_reach_the_producer_once() {
                 });
             }
         });
-        assert_eq!(peer.asked.take(), "cancel");
+        assert_eq!(peer.calls.take(), "cancel");
     }
 }
 
 #[test]
 fn r93_tasks_are_extracted_on_any_thread_at_the_same_time() {
-    let live = Live::default();
+    let live = LiveCount::default();
     let (handler, recorder) = Recorder::requests(64);
     let thread = produce_on_thread(arrays(&live, 64), &field(), CPU, handler, ProduceOptions::default()).unwrap();
     thread.join().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The destructor of PyCapsules that hold structs of ours (R98): it may run while an exception is on its way, when no
-//! Python may.
+//! The destructor of PyCapsules with structs of this crate (R98). It may run while an exception
+//! propagates, so it runs no Python code.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -13,26 +13,28 @@ type GetPointer = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_voi
 
 static FUNCTIONS: OnceLock<(GetName, GetPointer)> = OnceLock::new();
 
-/// Room for the largest struct.
+/// CapsuleMemory for the largest struct.
 #[repr(C, align(8))]
-struct Memory([u8; 128]);
+struct CapsuleMemory([u8; 128]);
 
-/// Sets the functions of Python that the destructor calls: `PyCapsule_GetName` and `PyCapsule_GetPointer`.
+/// Sets the Python functions that the destructor calls: `PyCapsule_GetName` and
+/// `PyCapsule_GetPointer`.
 #[unsafe(no_mangle)]
 pub extern "C" fn peer_capsule_functions(get_name: GetName, get_pointer: GetPointer) {
     let _ = FUNCTIONS.set((get_name, get_pointer));
 }
 
-/// Memory for the struct of a capsule, which [`peer_capsule_destroy`] frees.
+/// CapsuleMemory for the struct of a capsule, which [`peer_capsule_destroy`] frees.
 #[unsafe(no_mangle)]
 pub extern "C" fn peer_capsule_memory() -> *mut c_void {
-    Box::into_raw(Box::new(Memory([0; 128]))).cast()
+    Box::into_raw(Box::new(CapsuleMemory([0; 128]))).cast()
 }
 
-/// Releases what nobody has taken from the capsule, and frees its memory.
+/// Releases the struct of a capsule unless it was moved out, and frees its memory.
 ///
 /// # Safety
-/// `capsule` is a capsule of a struct that lies in memory of [`peer_capsule_memory`], with the name of the struct.
+/// `capsule` is a capsule of a struct in memory of [`peer_capsule_memory`], with the name of the
+/// struct.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_capsule_destroy(capsule: *mut c_void) {
     let (get_name, get_pointer) = FUNCTIONS.get().unwrap();
@@ -40,12 +42,12 @@ pub unsafe extern "C" fn peer_capsule_destroy(capsule: *mut c_void) {
     unsafe {
         let name = get_name(capsule);
         let memory = get_pointer(capsule, name);
-        // A struct that is marked as released drops as nothing.
+        // Dropping a released struct does nothing.
         match CStr::from_ptr(name).to_bytes() {
             b"arrow_schema" => drop(FFI_ArrowSchema::from_raw(memory.cast())),
             b"arrow_array" => drop(FFI_ArrowArray::from_raw(memory.cast())),
             _ => drop(FFI_ArrowDeviceArray::from_raw(memory.cast())),
         }
-        drop(Box::from_raw(memory.cast::<Memory>()));
+        drop(Box::from_raw(memory.cast::<CapsuleMemory>()));
     }
 }

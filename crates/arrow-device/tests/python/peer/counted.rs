@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Release callbacks that count, in front of those of any producer.
+//! Counting release callbacks, in front of those of any producer.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -11,29 +11,29 @@ static RELEASES: Mutex<Vec<(i64, usize)>> = Mutex::new(Vec::new());
 
 fn releases() -> MutexGuard<'static, Vec<(i64, usize)>> {
     let mut releases = RELEASES.lock().unwrap();
-    // Once, so that releases do not change what is allocated.
+    // Reserved once, so that releases do not allocate.
     if releases.capacity() == 0 {
         releases.reserve(1 << 14);
     }
     releases
 }
 
-/// Lets the release of an array be counted under this key.
+/// Counts the release of an array under this key.
 ///
 /// # Safety
 /// `array` points to a live array.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_count(array: *mut FFI_ArrowDeviceArray, key: i64) {
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     let array = unsafe { &mut (*array).array };
-    // SAFETY: a bitwise copy, the only one that will be released: the other gets another callback.
+    // SAFETY: a bitwise copy, the only one with the original callback.
     let original = unsafe { std::ptr::read(array) };
     array.private_data = Box::into_raw(Box::new((original, key))).cast();
     array.release = Some(release);
 }
 
 unsafe extern "C" fn release(array: *mut FFI_ArrowArray) {
-    // SAFETY: called with the struct to be released, which `peer_count` has given its private data.
+    // SAFETY: called with the struct to be released, whose private data `peer_count` has set.
     let private = unsafe {
         (*array).release = None;
         Box::from_raw((*array).private_data.cast::<(FFI_ArrowArray, i64)>())
@@ -43,14 +43,14 @@ unsafe extern "C" fn release(array: *mut FFI_ArrowArray) {
     drop(private);
 }
 
-/// The key and the thread of the release number `index`; false if there were not so many.
+/// The key and the thread of release `index`; false if there were fewer.
 ///
 /// # Safety
-/// The outputs can be written.
+/// The outputs are writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_release_at(index: usize, key: *mut i64, thread: *mut usize) -> bool {
     let Some(release) = releases().get(index).copied() else { return false };
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe {
         key.write(release.0);
         thread.write(release.1);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests in Python call: this crate behind functions that take the addresses of C structs.
+//! The library that the Python tests call: this crate behind functions that take the addresses of C
+//! structs.
 //!
-//! Each function returns null, or a text that says what went wrong and goes back to [`peer_free_text`]. Structs that are
-//! given away are moved out of the caller's memory in every case, those that come back are only written on success.
+//! Each function returns null, or an error message to be freed by [`peer_free_message`]. Input
+//! structs are moved out of the caller's memory in every case; output structs are written only on
+//! success.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod capsule;
@@ -24,24 +26,24 @@ use arrow_device::{Error, ImportedArray, Result, cpu, schema};
 
 use samples::sample;
 
-/// Null, or the text of an error or a panic.
-fn text_of(body: impl FnOnce() -> Result<()>) -> *mut c_char {
-    let text = match catch_unwind(AssertUnwindSafe(body)) {
+/// Null, or the message of an error or a panic.
+fn message_of(body: impl FnOnce() -> Result<()>) -> *mut c_char {
+    let message = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return std::ptr::null_mut(),
         Ok(Err(error)) => error.to_string(),
         Err(payload) => format!("panicked: {:?}", payload.downcast_ref::<String>()),
     };
-    CString::new(text.replace('\0', "")).unwrap().into_raw()
+    CString::new(message.replace('\0', "")).unwrap().into_raw()
 }
 
-/// Frees what another function returned.
+/// Frees the message that another function returned.
 ///
 /// # Safety
-/// The text comes from this library, and has not been freed.
+/// The message comes from this library, and has not been freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn peer_free_text(text: *mut c_char) {
-    // SAFETY: as this function's own condition.
-    drop(unsafe { CString::from_raw(text) });
+pub unsafe extern "C" fn peer_free_message(message: *mut c_char) {
+    // SAFETY: the caller upholds the contract.
+    drop(unsafe { CString::from_raw(message) });
 }
 
 /// Bytes that this library has allocated and not freed.
@@ -50,31 +52,31 @@ pub extern "C" fn peer_allocated_bytes() -> i64 {
     memory::allocated_bytes()
 }
 
-/// Takes over an array with its schema.
+/// Imports an array with its schema.
 ///
 /// # Safety
 /// Both point to initialised structs that follow the interface.
 unsafe fn import(array: *mut FFI_ArrowDeviceArray, schema: *mut FFI_ArrowSchema) -> Result<ImportedArray> {
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     let (array, schema) = unsafe { (FFI_ArrowDeviceArray::from_raw(array), FFI_ArrowSchema::from_raw(schema)) };
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     let field = unsafe { schema::import_field(schema)? };
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe { ImportedArray::import(array, &field) }
 }
 
 /// Writes the results of an export.
 ///
 /// # Safety
-/// Both can be written.
-unsafe fn give(
+/// Both are writable.
+unsafe fn write_outputs(
     array: FFI_ArrowDeviceArray,
     field: &Field,
     out: *mut FFI_ArrowDeviceArray,
     out_schema: *mut FFI_ArrowSchema,
 ) -> Result<()> {
     let schema = schema::export_field(field)?;
-    // SAFETY: as this function's own condition.
+    // SAFETY: the caller upholds the contract.
     unsafe {
         out.write(array);
         out_schema.write(schema);
@@ -82,10 +84,10 @@ unsafe fn give(
     Ok(())
 }
 
-/// Makes an arrow-rs array of a foreign one, and gives that away.
+/// Imports an array as an arrow-rs array, and exports it again.
 ///
 /// # Safety
-/// The first two follow the interface, the others can be written; they may be the same.
+/// The first two follow the interface, the others are writable; they may be the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_array(
     array: *mut FFI_ArrowDeviceArray,
@@ -93,18 +95,18 @@ pub unsafe extern "C" fn peer_array(
     out: *mut FFI_ArrowDeviceArray,
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    message_of(|| {
+        // SAFETY: the caller upholds the contract.
         let imported = unsafe { import(array, schema)? };
         let field = Arc::clone(imported.field());
         let rows = cpu::import_array(imported)?;
         rows.to_data().validate_full()?;
-        // SAFETY: as this function's own condition.
-        unsafe { give(cpu::export_array(&rows)?, &field, out, out_schema) }
+        // SAFETY: the caller upholds the contract.
+        unsafe { write_outputs(cpu::export_array(&rows)?, &field, out, out_schema) }
     })
 }
 
-/// As [`peer_array`], by way of a record batch.
+/// As [`peer_array`], through a record batch.
 ///
 /// # Safety
 /// As [`peer_array`].
@@ -115,15 +117,16 @@ pub unsafe extern "C" fn peer_batch(
     out: *mut FFI_ArrowDeviceArray,
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    message_of(|| {
+        // SAFETY: the caller upholds the contract.
         let batch = cpu::import_batch(unsafe { import(array, schema)? })?;
-        // SAFETY: as this function's own condition.
-        unsafe { give(cpu::export_batch(&batch)?, &schema::batch_field(&batch.schema()), out, out_schema) }
+        // SAFETY: the caller upholds the contract.
+        unsafe { write_outputs(cpu::export_batch(&batch)?, &schema::batch_field(&batch.schema()), out, out_schema) }
     })
 }
 
-/// As [`peer_array`], in memory of this library; only the texts of views and the values of dictionaries stay the producer's.
+/// As [`peer_array`], copied into this library's memory; only the variadic buffers of views and the
+/// values of dictionaries stay the producer's.
 ///
 /// # Safety
 /// As [`peer_array`].
@@ -134,8 +137,8 @@ pub unsafe extern "C" fn peer_copy(
     out: *mut FFI_ArrowDeviceArray,
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    message_of(|| {
+        // SAFETY: the caller upholds the contract.
         let imported = unsafe { import(array, schema)? };
         let field = Arc::clone(imported.field());
         let copy = {
@@ -144,12 +147,12 @@ pub unsafe extern "C" fn peer_copy(
             copy.try_extend(0, 0, data.len())?;
             make_array(copy.freeze())
         };
-        // SAFETY: as this function's own condition.
-        unsafe { give(cpu::export_array(&copy)?, &field, out, out_schema) }
+        // SAFETY: the caller upholds the contract.
+        unsafe { write_outputs(cpu::export_array(&copy)?, &field, out, out_schema) }
     })
 }
 
-/// Hands an array on as it came, with nothing but the check.
+/// Passes an array on unchanged, after the import's checks.
 ///
 /// # Safety
 /// As [`peer_array`].
@@ -160,37 +163,37 @@ pub unsafe extern "C" fn peer_hand_on(
     out: *mut FFI_ArrowDeviceArray,
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    message_of(|| {
+        // SAFETY: the caller upholds the contract.
         let imported = unsafe { import(array, schema)? };
         let field = Arc::clone(imported.field());
-        // SAFETY: as this function's own condition.
-        unsafe { give(imported.into_ffi(), &field, out, out_schema) }
+        // SAFETY: the caller upholds the contract.
+        unsafe { write_outputs(imported.into_ffi(), &field, out, out_schema) }
     })
 }
 
-/// A part of the sample of that name.
+/// A slice of the sample with that name.
 ///
 /// # Safety
 /// `name` is a C string.
-unsafe fn part(name: *const c_char, offset: usize, length: usize) -> Result<ArrayRef> {
-    // SAFETY: as this function's own condition.
+unsafe fn sample_slice(name: *const c_char, offset: usize, length: usize) -> Result<ArrayRef> {
+    // SAFETY: the caller upholds the contract.
     let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap();
     let array = sample(name).ok_or_else(|| Error::Other(format!("there is no sample {name}")))?;
     Ok(array.slice(offset, length))
 }
 
-/// The names of all samples, one per line, as the text.
+/// The names of all samples, one per line, as the message.
 #[unsafe(no_mangle)]
 pub extern "C" fn peer_sample_names() -> *mut c_char {
     let names: Vec<_> = samples::samples().into_iter().map(|(name, _)| name).collect();
-    text_of(|| Err(Error::Other(names.join("\n"))))
+    message_of(|| Err(Error::Other(names.join("\n"))))
 }
 
-/// Gives away a part of a sample.
+/// Exports a slice of a sample.
 ///
 /// # Safety
-/// `name` is a C string, the outputs can be written.
+/// `name` is a C string, the outputs are writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_sample(
     name: *const c_char,
@@ -199,15 +202,15 @@ pub unsafe extern "C" fn peer_sample(
     out: *mut FFI_ArrowDeviceArray,
     out_schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
-        let array = unsafe { part(name, offset, length)? };
-        // SAFETY: as this function's own condition.
-        unsafe { give(cpu::export_array(&array)?, &cpu::field_of(&array), out, out_schema) }
+    message_of(|| {
+        // SAFETY: the caller upholds the contract.
+        let array = unsafe { sample_slice(name, offset, length)? };
+        // SAFETY: the caller upholds the contract.
+        unsafe { write_outputs(cpu::export_array(&array)?, &cpu::field_of(&array), out, out_schema) }
     })
 }
 
-/// Compares a foreign array with a part of a sample.
+/// Compares a foreign array with a slice of a sample.
 ///
 /// # Safety
 /// `name` is a C string, the structs follow the interface.
@@ -219,11 +222,11 @@ pub unsafe extern "C" fn peer_expect(
     array: *mut FFI_ArrowDeviceArray,
     schema: *mut FFI_ArrowSchema,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    message_of(|| {
+        // SAFETY: the caller upholds the contract.
         let given = cpu::import_array(unsafe { import(array, schema)? })?;
-        // SAFETY: as this function's own condition.
-        let expected = unsafe { part(name, offset, length)? };
+        // SAFETY: the caller upholds the contract.
+        let expected = unsafe { sample_slice(name, offset, length)? };
         match given.data_type() == expected.data_type() && *given == *expected {
             true => Ok(()),
             false => {
@@ -234,37 +237,38 @@ pub unsafe extern "C" fn peer_expect(
     })
 }
 
-/// Makes a reader of record batches of a foreign stream, and gives that away.
+/// Imports a stream as a reader of record batches, and exports that.
 ///
 /// # Safety
-/// `stream` follows the interface, `out` can be written.
+/// `stream` follows the interface, `out` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_stream(
     stream: *mut FFI_ArrowDeviceArrayStream,
     out: *mut FFI_ArrowDeviceArrayStream,
 ) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    message_of(|| {
+        // SAFETY: the caller upholds the contract.
         let reader = cpu::import_reader(unsafe { ArrowDeviceArrayStreamReader::from_raw(stream)? })?;
         let stream = cpu::export_reader(reader)?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { out.write(stream) };
         Ok(())
     })
 }
 
-/// Reads a foreign stream to its end on a thread of this library, and writes how many arrays and rows there were.
+/// Reads a foreign stream to its end on a thread of this library, and writes the numbers of its
+/// arrays and rows.
 ///
 /// # Safety
-/// `stream` follows the interface, the outputs can be written.
+/// `stream` follows the interface, the outputs are writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_drain(stream: *mut FFI_ArrowDeviceArrayStream, arrays: *mut i64, rows: *mut i64) -> *mut c_char {
-    text_of(|| {
-        // SAFETY: as this function's own condition.
+    message_of(|| {
+        // SAFETY: the caller upholds the contract.
         let reader = unsafe { ArrowDeviceArrayStreamReader::from_raw(stream)? };
         let read = move || reader.map(|array| Ok(array?.len() as i64)).collect::<Result<Vec<_>>>();
         let lengths = std::thread::spawn(read).join().unwrap()?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             arrays.write(lengths.len() as i64);
             rows.write(lengths.iter().sum());
@@ -273,14 +277,15 @@ pub unsafe extern "C" fn peer_drain(stream: *mut FFI_ArrowDeviceArrayStream, arr
     })
 }
 
-/// Gives away a stream of `batches` batches of the samples, all of whose columns begin at row `index % 3`; where
-/// `fails` is not 0, an error instead of the end.
+/// Exports a stream of `batches` batches of the samples, whose columns begin at row `index % 3`.
+///
+/// If `fails` is not 0, it ends with an error.
 ///
 /// # Safety
-/// `out` can be written.
+/// `out` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn peer_sample_stream(batches: usize, fails: i32, out: *mut FFI_ArrowDeviceArrayStream) -> *mut c_char {
-    text_of(|| {
+    message_of(|| {
         let columns = samples::samples().into_iter().map(|(name, array)| (name, array, true));
         // pyarrow has no such types.
         let columns = columns.filter(|(name, _, _)| !["interval_months", "interval_day_time"].contains(name));
@@ -292,7 +297,7 @@ pub unsafe extern "C" fn peer_sample_stream(batches: usize, fails: i32, out: *mu
             items.push(Err(ArrowError::ComputeError("the disk is gone: \u{e9}".into())));
         }
         let stream = cpu::export_reader(RecordBatchIterator::new(items, schema))?;
-        // SAFETY: as this function's own condition.
+        // SAFETY: the caller upholds the contract.
         unsafe { out.write(stream) };
         Ok(())
     })

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays of six elements of every type, by the names that `tests/python/samples.py` gives the same ones.
+//! Arrays of six elements of every type, under the names of the same arrays in
+//! `tests/python/samples.py`.
 
 use std::sync::Arc;
 
@@ -18,9 +19,9 @@ pub(crate) fn sample(name: &str) -> Option<ArrayRef> {
     samples().into_iter().find(|(other, _)| *other == name).map(|(_, array)| array)
 }
 
-/// In the order of their names.
+/// All samples, ordered by name.
 pub(crate) fn samples() -> Vec<Named> {
-    let mut all = [numbers(), times(), decimals(), texts(), lists(), structs(), encoded()].concat();
+    let mut all = [numbers(), times(), decimals(), strings(), lists(), structs(), encoded()].concat();
     all.sort_by_key(|(name, _)| *name);
     all
 }
@@ -82,7 +83,7 @@ fn times() -> Vec<Named> {
         ("timestamp[ns]", cast(&longs, DataType::Timestamp(Nanosecond, None))),
         ("timestamp[s, UTC]", cast(&longs, zoned(Second, "UTC"))),
         ("timestamp[ms, +05:30]", cast(&longs, zoned(Millisecond, "+05:30"))),
-        // The zone goes on last: arrow-rs shifts by it otherwise, and this build has no zones by name.
+        // The zone is set last: arrow-rs shifts by it otherwise, and this build has no named zones.
         ("timestamp[ns, Europe/Zurich]", renamed(&longs, zoned(Nanosecond, "Europe/Zurich"))),
         ("duration[s]", cast(&longs, DataType::Duration(Second))),
         ("duration[ms]", cast(&longs, DataType::Duration(Millisecond))),
@@ -120,7 +121,7 @@ fn words() -> Vec<Option<&'static str>> {
     vec![Some("a"), None, Some(""), Some("more than twelve bytes of text"), Some("ü€𝄞"), Some("exactly 12 b")]
 }
 
-fn texts() -> Vec<Named> {
+fn strings() -> Vec<Named> {
     let bytes: Vec<Option<&[u8]>> =
         vec![Some(b"a"), None, Some(b""), Some(b"more than twelve bytes \x00\xff"), Some(b"\x00"), Some(b"exactly 12 b")];
     let fixed = [Some(b"abc"), None, Some(b"\0\0\0"), Some(b"\xff\xff\xff"), Some(b"def"), Some(b"ghi")];
@@ -140,11 +141,11 @@ fn texts() -> Vec<Named> {
     ]
 }
 
-/// Views into buffers that hold one text each.
+/// Views into buffers with one string each.
 fn several_buffers() -> ArrayRef {
     let mut builder = StringViewBuilder::new().with_fixed_block_size(32);
     for index in 0..6 {
-        builder.append_option((index != 4).then(|| format!("text number {index} is a long one")));
+        builder.append_option((index != 4).then(|| format!("string number {index} is a long one")));
     }
     at(builder.finish())
 }
@@ -159,10 +160,10 @@ fn one_null() -> Option<NullBuffer> {
 
 fn lists() -> Vec<Named> {
     let ints = Int32Array::from(vec![Some(1), None, Some(3), Some(-4), Some(5), Some(6), Some(7)]);
-    let texts = StringArray::from(words());
+    let strings = StringArray::from(words());
     let lengths = || OffsetBuffer::from_lengths([2, 0, 1, 0, 2, 1]);
-    let list = ListArray::new(item(&texts), lengths(), at(texts.clone()), one_null());
-    // Out of order, overlapping, and with elements that no list has.
+    let list = ListArray::new(item(&strings), lengths(), at(strings.clone()), one_null());
+    // Out of order, overlapping, and with unreferenced elements.
     let (offsets, sizes) = (vec![3, 0, 1, 0, 4, 2], vec![2, 0, 1, 2, 0, 2]);
     let wide = |numbers: &[i32]| numbers.iter().map(|number| i64::from(*number)).collect::<ScalarBuffer<i64>>();
     let (large_offsets, large_sizes) = (wide(&offsets), wide(&sizes));
@@ -175,12 +176,15 @@ fn lists() -> Vec<Named> {
         ("list<string>", at(list.clone())),
         ("large_list<string>", {
             let lengths = OffsetBuffer::from_lengths([2, 0, 1, 0, 2, 1]);
-            at(LargeListArray::new(item(&texts), lengths, at(texts.clone()), one_null()))
+            at(LargeListArray::new(item(&strings), lengths, at(strings.clone()), one_null()))
         }),
-        ("list_view<string>", at(ListViewArray::new(item(&texts), offsets.into(), sizes.into(), at(texts.clone()), one_null()))),
+        (
+            "list_view<string>",
+            at(ListViewArray::new(item(&strings), offsets.into(), sizes.into(), at(strings.clone()), one_null())),
+        ),
         (
             "large_list_view<string>",
-            at(LargeListViewArray::new(item(&texts), large_offsets, large_sizes, at(texts.clone()), one_null())),
+            at(LargeListViewArray::new(item(&strings), large_offsets, large_sizes, at(strings.clone()), one_null())),
         ),
         ("fixed_size_list<int32, 2>", at(FixedSizeListArray::new(item(&pairs), 2, at(pairs), one_null()))),
         ("fixed_size_list<int32, 0>", at(nothing)),

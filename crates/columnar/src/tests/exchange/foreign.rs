@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays as others make them: NULLs that nobody counted, columns that nobody asked for, events of others.
+//! Foreign arrays: uncounted NULLs, columns outside the projection, foreign events.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -12,31 +12,32 @@ use device::{Buffer, Grid, ProgramSource};
 
 use super::*;
 
-/// An event of a queue's OpenCL context that completes when it is told to.
-struct Gate(cl3::types::cl_event);
+/// A user event of a queue's OpenCL context.
+struct UserEvent(opencl3::types::cl_event);
 
-impl Drop for Gate {
+impl Drop for UserEvent {
     fn drop(&mut self) {
-        // SAFETY: made in `of`; whatever waits for it holds on to it.
-        unsafe { cl3::event::release_event(self.0) }.unwrap();
+        // SAFETY: created in `new`; every waiting command retains it.
+        unsafe { opencl3::event::release_event(self.0) }.unwrap();
     }
 }
 
-impl Gate {
-    /// `None` where contexts are not OpenCL's.
-    fn of(queue: &Queue) -> Option<Self> {
+impl UserEvent {
+    /// `None` for a driver other than OpenCL.
+    fn new(queue: &Queue) -> Option<Self> {
         if queue.context().info().driver == DriverKind::Cuda {
             println!("skipped: CUDA has no events that the host completes");
             return None;
         }
         let buffer = queue.alloc(8).unwrap();
-        let context = cl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, cl3::memory::CL_MEM_CONTEXT).unwrap();
+        let context =
+            opencl3::memory::get_mem_object_data(buffer.raw().handle as *mut _, opencl3::memory::CL_MEM_CONTEXT).unwrap();
         let context = usize::from_ne_bytes(context.try_into().unwrap()) as *mut _;
-        Some(Self(cl3::event::create_user_event(context).unwrap()))
+        Some(Self(opencl3::event::create_user_event(context).unwrap()))
     }
 
     fn set(&self, status: i32) {
-        cl3::event::set_user_event_status(self.0, status).unwrap();
+        opencl3::event::set_user_event_status(self.0, status).unwrap();
     }
 }
 
@@ -44,10 +45,10 @@ impl Gate {
 #[derive(Clone, Default)]
 struct Released(Arc<AtomicBool>);
 
-/// What a consumer releases.
-struct Lent(Released);
+/// Owner of an exported array, which records its release.
+struct ReleaseRecorder(Released);
 
-impl Drop for Lent {
+impl Drop for ReleaseRecorder {
     fn drop(&mut self) {
         self.0.0.store(true, SeqCst);
     }
@@ -58,7 +59,7 @@ impl Released {
         self.0.load(SeqCst)
     }
 
-    /// The thread that waits for a queue releases a moment after it has said that all is done.
+    /// Waits: the queue's thread releases the array shortly after the queue is finished.
     #[track_caller]
     fn assert_soon(&self) {
         (0..5000).take_while(|_| !self.is_set()).for_each(|_| thread::sleep(Duration::from_millis(1)));
@@ -70,7 +71,7 @@ fn handle(buffer: &Buffer) -> *const c_void {
     buffer.raw().handle as *const c_void
 }
 
-/// The only column of a batch, as somebody would describe it who has not counted its NULLs.
+/// Exports the only column of a batch with an unknown null count.
 fn uncounted(batch: &DeviceBatch) -> ArrayExport {
     let column = &batch.columns()[0];
     let validity = column.validity().map_or(ptr::null(), |(bits, _)| handle(bits));
@@ -79,17 +80,18 @@ fn uncounted(batch: &DeviceBatch) -> ArrayExport {
 }
 
 fn exported(queue: &Queue, root: ArrayExport, event: *mut c_void) -> FFI_ArrowDeviceArray {
-    let (device_type, id) = home(queue.context().info());
+    let (device_type, id) = exported_device(queue.context().info());
     root.export(device_type, id, event).unwrap()
 }
 
-/// A batch behind the event of a gate, and whether it has been released.
-fn behind(gate: &Gate, queue: &Queue, batch: &DeviceBatch) -> (FFI_ArrowDeviceArray, Released) {
+/// Exports a batch with `event`, and a flag that its release sets.
+fn export_with_event(event: &UserEvent, queue: &Queue, batch: &DeviceBatch) -> (FFI_ArrowDeviceArray, Released) {
     let released = Released::default();
-    let cell = Box::new(gate.0 as u64);
-    let event = (&raw const *cell).cast_mut().cast();
+    let cell = Box::new(event.0 as u64);
+    let sync_event = (&raw const *cell).cast_mut().cast();
     let root = ArrayExport::batch(batch.num_rows(), vec![uncounted(batch)]).unwrap();
-    (exported(queue, root.owner(Box::new((cell, Lent(released.clone())))), event), released)
+    let owner = Box::new((cell, ReleaseRecorder(released.clone())));
+    (exported(queue, root.owner(owner), sync_event), released)
 }
 
 fn numbers(queue: &Queue) -> (ArrayRef, DeviceBatch) {
@@ -102,7 +104,7 @@ fn numbers(queue: &Queue) -> (ArrayRef, DeviceBatch) {
 #[test]
 fn uncounted_nulls_are_found() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in [DataType::Boolean, DataType::Int8, DataType::Int64, DataType::Decimal128(20, 2), DataType::Utf8] {
             for nulls in [Nulls::None, Nulls::Some, Nulls::All] {
                 for (offset, len) in [(0, 300), (77, 100), (299, 1)] {
@@ -121,7 +123,7 @@ fn uncounted_nulls_are_found() {
 
 #[test]
 fn rows_that_may_be_null_are_refused() {
-    let queue = shared();
+    let queue = default_queue();
     let bits = queue.filled(128, 0xff).unwrap();
     for (validity, null_count, refused) in
         [(handle(&bits), None, true), (handle(&bits), Some(3), true), (handle(&bits), Some(0), false), (ptr::null(), None, false)]
@@ -145,7 +147,7 @@ fn rows_that_may_be_null_are_refused() {
 
 #[test]
 fn rows_without_columns_are_counted() {
-    let queue = shared();
+    let queue = default_queue();
     let (array, batch) = numbers(&queue);
     let rows_of = |array: FFI_ArrowDeviceArray, schema: &SchemaRef| {
         let back = block_on(exchange::import(&queue, imported(array, schema), schema, &[])).unwrap();
@@ -170,7 +172,7 @@ fn rows_without_columns_are_counted() {
 
 #[test]
 fn other_columns_than_the_schema_has_are_refused_by_name() {
-    let queue = shared();
+    let queue = default_queue();
     let schema = |types: &[DataType]| {
         let fields = types.iter().zip(["a", "b", "c"]).map(|(data_type, name)| Field::new(name, data_type.clone(), true));
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
@@ -199,7 +201,7 @@ fn other_columns_than_the_schema_has_are_refused_by_name() {
         let (text, _) = error(wanted, &[0], false);
         assert!(text.contains("\"b\""), "{text}");
     }
-    // Nobody asked for the other one.
+    // A mismatch outside the projection is no error.
     let array = exchange::export(&queue, &batch).unwrap();
     let back = block_on(exchange::import(&queue, imported(array, &given), &other, &[0])).unwrap();
     assert_eq!(block_on(download(&queue, &back)).unwrap(), host.project(&[0]).unwrap());
@@ -207,19 +209,19 @@ fn other_columns_than_the_schema_has_are_refused_by_name() {
     assert!(text.contains("project index 2 out of bounds"), "{text}");
 }
 
-/// Z5: a thread waits, since queues wait for events of their own context only; the memory is used in place.
+/// Z5: a queue waits only for events of its own context, so a thread waits. There is no copy.
 #[test]
 fn event_of_another_context_is_waited_for() {
-    for queue in [shared(), apart()] {
-        let Some(gate) = Gate::of(&shared()) else { return };
+    for queue in [default_queue(), discrete_queue()] {
+        let Some(event) = UserEvent::new(&default_queue()) else { return };
         let (expected, batch) = numbers(&queue);
-        let (array, released) = behind(&gate, &queue, &batch);
+        let (array, released) = export_with_event(&event, &queue, &batch);
         let mut import = Box::pin(exchange::import(&queue, imported(array, batch.schema()), batch.schema(), &[0]));
         assert!(import.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())).is_pending());
-        gate.set(0);
+        event.set(0);
         let back = block_on(import).unwrap();
         assert_same_memory(&back.columns()[0], &batch.columns()[0], "in place");
-        assert_same(&down(&queue, &back).unwrap(), &expected, "behind an event");
+        assert_same(&down(&queue, &back).unwrap(), &expected, "after an event");
         assert!(!released.is_set());
         drop(back);
         block_on(queue.finish()).unwrap();
@@ -227,22 +229,22 @@ fn event_of_another_context_is_waited_for() {
     }
 }
 
-/// Z6: of any context.
+/// Z6: the failed event may be of any context.
 #[test]
 fn event_that_has_failed_is_an_error_and_the_array_released() {
-    let queue = shared();
-    for other in [shared(), queue.clone()] {
-        let Some(gate) = Gate::of(&other) else { return };
-        gate.set(-5);
+    let queue = default_queue();
+    for other in [default_queue(), queue.clone()] {
+        let Some(event) = UserEvent::new(&other) else { return };
+        event.set(-5);
         let (_, batch) = numbers(&queue);
-        let (array, released) = behind(&gate, &queue, &batch);
+        let (array, released) = export_with_event(&event, &queue, &batch);
         let refused = import(&queue, array, batch.schema());
         assert!(matches!(refused, Err(Error::Device(_))), "{refused:?}");
         released.assert_soon();
     }
 }
 
-/// The kernel that reads the array cannot begin before its event; until the kernel has ended, the array is ours.
+/// A kernel waits for the array's event, and the array is not released before the kernel's end.
 #[test]
 fn arrays_are_released_after_their_last_use_only() {
     const SUM: &str = "kernel void sum(global const int *x, global int *out, int n) {
@@ -250,10 +252,10 @@ fn arrays_are_released_after_their_last_use_only() {
         for (int turn = 0; turn < 100; turn++) for (int i = 0; i < n; i++) sum += x[i] * (turn % 2 * 2 - 1) + turn / 99 * x[i];
         out[0] = sum;
     }";
-    for queue in [shared(), apart()] {
-        let Some(gate) = Gate::of(&queue) else { return };
+    for queue in [default_queue(), discrete_queue()] {
+        let Some(event) = UserEvent::new(&queue) else { return };
         let (_, batch) = numbers(&queue);
-        let (array, released) = behind(&gate, &queue, &batch);
+        let (array, released) = export_with_event(&event, &queue, &batch);
         let schema = Arc::clone(batch.schema());
         let in_use = queue.context().pool().in_use();
         drop(batch);
@@ -261,12 +263,12 @@ fn arrays_are_released_after_their_last_use_only() {
         let program = block_on(queue.compile(ProgramSource::new(SUM, "tests"))).unwrap();
         let out = queue.alloc(4).unwrap();
         let args = [(&back.columns()[0].buffers()[0]).into(), (&out).into(), 1000i32.into()];
-        queue.launch(&program.kernel("sum").unwrap(), Grid { groups: 1, work_group_size: 1 }, &args).unwrap();
+        queue.launch(&program.kernel("sum").unwrap(), Grid { work_groups: 1, work_group_size: 1 }, &args).unwrap();
         let sum = queue.read(&out, 0..4);
         drop(back);
         assert!(!released.is_set(), "released before the kernel that reads it");
         assert!(queue.context().pool().in_use() >= in_use);
-        gate.set(0);
+        event.set(0);
         assert_eq!(block_on(sum).unwrap()[..], 499_500i32.to_ne_bytes());
         released.assert_soon();
     }

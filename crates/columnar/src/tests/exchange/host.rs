@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batches out into host memory, and what a consumer on the host makes of them.
+//! Export to host memory, and import by a consumer on the host.
 
 use std::time::Duration;
 
 use device::testing::Fault;
 
 use super::*;
-use crate::exchange::{export_to_host, host_home};
+use crate::exchange::{export_to_host, exported_host_device};
 
-/// What a consumer on the host gets.
+/// Exports a batch to the host and imports it there.
 fn on_host(queue: &Queue, batch: &DeviceBatch) -> RecordBatch {
     let exported = block_on(export_to_host(queue, batch)).unwrap();
-    assert_eq!((exported.device_type, exported.device_id), host_home(queue.context().info()));
+    assert_eq!((exported.device_type, exported.device_id), exported_host_device(queue.context().info()));
     assert!(exported.sync_event.is_null());
     cpu::import_batch(imported(exported, batch.schema())).unwrap()
 }
@@ -26,7 +26,7 @@ fn check(queue: &Queue, batch: &DeviceBatch, expected: &ArrayRef, case: impl std
 fn every_type_arrives_on_the_host() {
     const MANY: usize = (1 << 17) + 1;
     let mut rng = generator();
-    let queues = [shared(), apart()];
+    let queues = [default_queue(), discrete_queue()];
     for data_type in plain_types().into_iter().chain(dictionary_types()) {
         for (len, nulls) in [
             (0, Nulls::Some),
@@ -37,7 +37,7 @@ fn every_type_arrives_on_the_host() {
             (257, Nulls::All),
             (MANY, Nulls::Some),
         ] {
-            let array = lying(&data_type, len, nulls, &mut rng);
+            let array = random_array(&data_type, len, nulls, &mut rng);
             for queue in &queues {
                 let batch = up(queue, std::slice::from_ref(&array)).unwrap();
                 check(queue, &batch, &array, format!("{data_type}, {len} rows, {nulls:?}"));
@@ -49,12 +49,12 @@ fn every_type_arrives_on_the_host() {
 #[test]
 fn slices_arrive_by_their_offsets() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         for data_type in plain_types().into_iter().chain(dictionary_types()) {
             for (nulls, offset, len) in
                 [(Nulls::None, 77, 100), (Nulls::None, 300, 0), (Nulls::All, 1, 299), (Nulls::None, 299, 1)]
             {
-                let array = lying(&data_type, 300, nulls, &mut rng);
+                let array = random_array(&data_type, 300, nulls, &mut rng);
                 let batch = up(&queue, std::slice::from_ref(&array)).unwrap().slice(offset, len);
                 check(&queue, &batch, &array.slice(offset, len), format!("{data_type} from {offset} on, {len}, {nulls:?}"));
             }
@@ -65,9 +65,9 @@ fn slices_arrive_by_their_offsets() {
 #[test]
 fn columns_arrive_together_and_none_at_all_too() {
     let mut rng = generator();
-    for queue in [shared(), apart()] {
+    for queue in [default_queue(), discrete_queue()] {
         let arrays = plain_types().into_iter().enumerate().map(|(index, data_type)| {
-            let array = lying(&data_type, 1000, Nulls::Some, &mut rng);
+            let array = random_array(&data_type, 1000, Nulls::Some, &mut rng);
             (format!("column {index}"), array, true)
         });
         let host = RecordBatch::try_from_iter_with_nullable(arrays).unwrap();
@@ -79,34 +79,33 @@ fn columns_arrive_together_and_none_at_all_too() {
     }
 }
 
-/// A column that another one makes impossible is not copied in vain.
 #[test]
-fn nothing_is_copied_of_a_batch_that_does_not_lie_as_arrow_does() {
+fn batches_without_arrow_layout_are_refused_before_any_copy() {
     let mut rng = generator();
-    let queue = apart();
+    let queue = discrete_queue();
     let batch = up(&queue, &[array(&DataType::Int64, 300, Nulls::Some, &mut rng)]).unwrap().slice(1, 200);
     let error = block_on(export_to_host(&queue, &batch)).unwrap_err();
-    assert_eq!(error.to_string(), "export of column \"x\" (Int64): it does not lie as Arrow does");
+    assert_eq!(error.to_string(), "export of column \"x\" (Int64): it does not have Arrow's layout");
     assert_eq!(queue.context().counters().bytes_down, 0);
 }
 
-/// Also where nobody ever waits for them.
+/// The future of the export is never polled.
 #[test]
-fn copies_begin_before_anyone_waits() {
+fn copies_start_before_the_wait() {
     let mut rng = generator();
     let plan = FaultPlan::masking(|info| info.unified_memory = false);
     let context = Context::new(config().with_wrap(plan.wrap())).unwrap();
     let queue = context.queue().unwrap();
-    let batch = up(&queue, &[lying(&DataType::Utf8, 300, Nulls::Some, &mut rng)]).unwrap();
+    let batch = up(&queue, &[random_array(&DataType::Utf8, 300, Nulls::Some, &mut rng)]).unwrap();
     let before = plan.calls(Fault::Copy);
     let exported = export_to_host(&queue, &batch);
-    // Validity, offsets, heap.
+    // Copies of validity, offsets and heap.
     assert_eq!(plan.calls(Fault::Copy), before + 3);
     drop((exported, batch, queue, context));
     plan.wait_until_nothing_is_alive(Duration::from_secs(10)).unwrap();
 }
 
-/// R30: a consumer may release anywhere, also after all else is gone.
+/// R30: a consumer may release on any thread, also after the context is dropped.
 #[test]
 fn release_on_another_thread_gives_pinned_memory_back() {
     let plan = FaultPlan::masking(|info| info.unified_memory = false);
@@ -133,8 +132,8 @@ fn release_on_another_thread_gives_pinned_memory_back() {
 }
 
 #[test]
-fn memory_that_the_host_shares_is_not_copied_and_given_back() {
-    let Some(queue) = sharing() else { return };
+fn unified_memory_is_shared_and_freed_by_the_release() {
+    let Some(queue) = unified_queue() else { return };
     let pool = queue.context().pool().clone();
     let column = DeviceColumn::try_new(
         Arc::new(crate::ColumnType::of(&DataType::UInt8, false).unwrap()),

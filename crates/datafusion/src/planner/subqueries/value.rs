@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The value of a scalar subquery, and the operators that ask for it over rows that have it in a column.
+//! The value of a scalar subquery, and its readers over rows that have it as a column.
 
 use std::sync::Arc;
 
@@ -13,59 +13,71 @@ use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
 
-use super::Plan;
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceProjectionExec, JoinSpec, ScalarSubquery, is_device,
+    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceOperator, DeviceProjectionExec, JoinSpec, ScalarSubquery,
+    device_inputs, is_device,
 };
-use crate::planner::dynamic_filters::of_children;
-use crate::planner::support::device_form;
-use crate::texts::{aggregate_has_device_form, has_device_form};
+use crate::expr::{support_of_aggregate, support_of_expr};
+use crate::planner::rewrite::{Plan, map_device_inputs};
+use crate::planner::support::support_of;
 
-/// What a subquery on the device gives.
-pub(super) struct Value {
-    /// As expressions ask for it.
+/// The value of a subquery on the device.
+pub(super) struct SubqueryValue {
+    /// The expression by which operators read it.
     expr: ScalarSubqueryExpr,
     pub(super) subquery: ScalarSubquery,
     rows: Plan,
-    /// Whether there is a row, whatever the subquery finds.
-    always: bool,
+    /// Whether the subquery always gives a row.
+    has_row: bool,
 }
 
-impl Value {
-    pub fn of(subqueries: &ScalarSubqueryExec, link: &ScalarSubqueryLink, plan: &Plan) -> Option<Value> {
+impl SubqueryValue {
+    /// `None` if the subquery runs on the host.
+    pub fn of(subqueries: &ScalarSubqueryExec, link: &ScalarSubqueryLink, plan: &Plan) -> Option<SubqueryValue> {
         let schema = plan.schema();
         let ([field], true) = (schema.fields().as_ref(), is_device(plan)) else { return None };
         let (results, index) = (subqueries.results().clone(), link.index);
         let expr = ScalarSubqueryExpr::new(field.data_type().clone(), field.is_nullable(), index, results.clone());
-        let subquery = ScalarSubquery { results, index, is_told: false };
-        Some(Value { expr, subquery, rows: Arc::clone(plan), always: gives_one_row(plan) })
+        let subquery = ScalarSubquery { results, index, publishes: false };
+        Some(SubqueryValue { expr, subquery, rows: Arc::clone(plan), has_row: gives_one_row(plan) })
     }
 
-    pub fn is_asked_for_by(&self, plan: &Plan) -> Result<bool> {
-        let mut asked = false;
+    pub fn is_read_by(&self, plan: &Plan) -> Result<bool> {
+        let mut is_read = false;
         plan.apply_expressions(&mut |expr| {
-            asked |= expr.exists(|node| Ok(self.is(node)))?;
+            is_read |= expr.exists(|node| Ok(self.is(node)))?;
             Ok(TreeNodeRecursion::Continue)
         })?;
-        Ok(asked)
+        Ok(is_read)
     }
 
-    /// An offloaded subplan's operators over joins that bring the value to filters, projections and aggregations that ask for it. What else
-    /// asks goes on asking.
-    pub fn brought(&self, plan: &Plan) -> Result<Plan> {
-        let plan = of_children(plan, |child| self.brought(child))?;
-        let children = plan.children();
-        let ([input], true) = (children.as_slice(), self.is_asked_for_by(&plan)?) else { return Ok(plan) };
-        let over_values = if let Some(filter) = plan.downcast_ref::<DeviceFilterExec>() {
-            self.filtered(filter, input)?
-        } else if let Some(projection) = plan.downcast_ref::<DeviceProjectionExec>() {
-            self.projected(projection, input)?
-        } else if let Some(aggregate) = plan.downcast_ref::<DeviceAggregateExec>() {
-            self.aggregated(aggregate, input)?
-        } else {
-            None
+    /// An offloaded subplan with a join below each filter, projection and aggregation that reads
+    /// the value. Other readers stay.
+    pub fn joined_for_readers(&self, plan: &Plan) -> Result<Plan> {
+        let plan = map_device_inputs(plan, |input| self.joined_for_readers(input))?;
+        let inputs = device_inputs(&plan);
+        let ([input], true) = (inputs.as_slice(), self.is_read_by(&plan)?) else { return Ok(plan) };
+        let Some(operator) = DeviceOperator::of(&plan) else { return Ok(plan) };
+        let over_value = match operator {
+            DeviceOperator::Filter(filter) => self.filtered(filter, input)?,
+            DeviceOperator::Projection(projection) => self.projected(projection, input)?,
+            DeviceOperator::Aggregate(aggregate) => self.aggregated(aggregate, input)?,
+            DeviceOperator::DynamicFilter(_)
+            | DeviceOperator::Expand(_)
+            | DeviceOperator::Futhark(_)
+            | DeviceOperator::Join(_)
+            | DeviceOperator::Limit(_)
+            | DeviceOperator::Reuse(_)
+            | DeviceOperator::Scan(_)
+            | DeviceOperator::Shared(_)
+            | DeviceOperator::Sort(_)
+            | DeviceOperator::Stream(_)
+            | DeviceOperator::Union(_)
+            | DeviceOperator::Unnest(_)
+            | DeviceOperator::Upload(_)
+            | DeviceOperator::Window(_) => None,
         };
-        Ok(over_values.unwrap_or(plan))
+        Ok(over_value.unwrap_or(plan))
     }
 
     fn filtered(&self, filter: &DeviceFilterExec, input: &Plan) -> Result<Option<Plan>> {
@@ -75,7 +87,7 @@ impl Value {
             .apply_projection(Some(columns))?
             .build()?;
         let host: Plan = Arc::new(host);
-        Ok(if device_form(&host).is_ok() { Some(Arc::new(DeviceFilterExec::try_new(host)?)) } else { None })
+        Ok(if support_of(&host).is_ok() { Some(Arc::new(DeviceFilterExec::try_new(host)?)) } else { None })
     }
 
     fn projected(&self, projection: &DeviceProjectionExec, input: &Plan) -> Result<Option<Plan>> {
@@ -85,7 +97,7 @@ impl Value {
         let outputs = outputs.collect::<Result<Vec<_>>>()?;
         let schema = projection.host.schema();
         let host: Plan = Arc::new(ProjectionExec::try_new_with_schema_metadata(outputs, self.joined(input)?, &schema)?);
-        Ok(if device_form(&host).is_ok() { Some(Arc::new(DeviceProjectionExec::try_new(host)?)) } else { None })
+        Ok(if support_of(&host).is_ok() { Some(Arc::new(DeviceProjectionExec::try_new(host)?)) } else { None })
     }
 
     fn aggregated(&self, aggregate: &DeviceAggregateExec, input: &Plan) -> Result<Option<Plan>> {
@@ -102,27 +114,27 @@ impl Value {
         }
         let input = self.joined(input)?;
         let schema = input.schema();
-        let fits = spec.keys.iter().all(|(key, _)| has_device_form(key, &schema).is_ok())
-            && spec.calls.iter().all(|call| aggregate_has_device_form(call, &schema).is_ok());
+        let fits = spec.keys.iter().all(|(key, _)| support_of_expr(key, &schema).is_ok())
+            && spec.calls.iter().all(|call| support_of_aggregate(call, &schema).is_ok());
         Ok(if fits { Some(Arc::new(DeviceAggregateExec::new(spec, input))) } else { None })
     }
 
-    /// Rows with the value in a column behind theirs.
+    /// The join that appends the value to the columns of `input`.
     fn joined(&self, input: &Plan) -> Result<Plan> {
-        let (own, value) = (input.schema(), self.rows.schema());
+        let (below, value) = (input.schema(), self.rows.schema());
         let value = value
             .fields()
             .iter()
-            .map(|field| Arc::new(field.as_ref().clone().with_nullable(!self.always || field.is_nullable())));
-        let fields = own.fields().iter().cloned().chain(value).collect::<Vec<_>>();
-        let schema = Arc::new(Schema::new_with_metadata(fields, own.metadata().clone()));
+            .map(|field| Arc::new(field.as_ref().clone().with_nullable(!self.has_row || field.is_nullable())));
+        let fields = below.fields().iter().cloned().chain(value).collect::<Vec<_>>();
+        let schema = Arc::new(Schema::new_with_metadata(fields, below.metadata().clone()));
         let mut spec = JoinSpec {
-            join_type: if self.always { JoinType::Inner } else { JoinType::Right },
+            join_type: if self.has_row { JoinType::Inner } else { JoinType::Right },
             on: vec![],
             null_equals_null: false,
             null_aware: false,
             filter: None,
-            projection: Some((1..=own.fields().len()).chain([0]).collect()),
+            projection: Some((1..=below.fields().len()).chain([0]).collect()),
             scalar: Some(self.subquery.clone()),
             equivalences: EquivalenceProperties::new(Arc::clone(&schema)),
             schema,
@@ -133,7 +145,7 @@ impl Value {
         Ok(Arc::new(DeviceJoinExec::new(spec, Arc::clone(&self.rows), Arc::clone(input))))
     }
 
-    /// An expression that finds the value in a column.
+    /// An expression that reads the value from a column.
     fn as_column(&self, expr: &Arc<dyn PhysicalExpr>, index: usize) -> Result<Arc<dyn PhysicalExpr>> {
         let name = self.rows.schema().field(0).name().clone();
         let replaced = Arc::clone(expr).transform_up(|node| match self.is(&node) {
@@ -148,7 +160,7 @@ impl Value {
     }
 }
 
-/// Whether rows are one, whatever is below: an aggregate of all.
+/// Whether a plan gives one row whatever its input: an aggregation without keys.
 fn gives_one_row(plan: &Plan) -> bool {
     match plan.downcast_ref::<DeviceAggregateExec>() {
         Some(aggregate) => aggregate.spec.keys.is_empty(),

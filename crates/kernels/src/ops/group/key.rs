@@ -1,47 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys of a grouped aggregation: how they are evaluated, packed, compared and given back.
+//! Keys of a grouped aggregation: evaluation, packing, comparison, output.
+
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, i256};
-use columnar::{ColumnType, Layout};
+use columnar::{ColumnType, DeviceColumn, Layout};
 
 use crate::codegen::{CType, Params, RowWriter, Value, wide_literal};
 use crate::expr::Expr;
 use crate::ops::Options;
-use crate::ops::output::{Output, carrier};
-use crate::ops::source::Source;
+use crate::ops::launch::output::{Output, OutputBuffers, carrier};
+use crate::ops::launch::primitives::LoadedPrimitives;
+use crate::ops::launch::source::Source;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
 /// One key.
 #[derive(Debug, Clone)]
-pub(super) struct Key {
-    /// The value's C type.
+pub(super) struct GroupKey {
+    /// C type of the values.
     pub ctype: CType,
     pub nullable: bool,
-    /// Of integers, where they are proven.
+    /// Proven bounds of integers.
     pub bounds: Option<(i128, i128)>,
-    /// How the key is kept for each group, where the table does not hold it itself.
+    /// The key store of the key, if the table does not have it.
     pub store: Output,
-    pub form: Form,
+    pub output: KeyOutput,
     /// Whether both zeros of a float are one key.
     folds: bool,
 }
 
-/// How a key comes out.
+/// How a key is given in the result.
 #[derive(Debug, Clone)]
-pub(super) enum Form {
-    /// As it is kept.
+pub(super) enum KeyOutput {
+    /// As it is stored.
     Plain,
-    /// Codes of a dictionary whose bounds are known: a resident table's, the same in every batch but
-    /// for values at its end. The column of the source that has it.
+    /// Codes of a dictionary with known bounds, as of a resident table: the same in every batch,
+    /// except for values at its end. The column of the source.
     Codes(usize),
     /// Strings of a dictionary column, which get a dictionary again.
     Dictionary(Output),
 }
 
-impl Key {
-    /// Plans a key over an input, `alone` or beside others; the expression that kernels evaluate for it. The zeros of a `distinct`
-    /// value are two, and those in a dictionary.
+impl GroupKey {
+    /// Plans a key over an input, `alone` or beside others. Returns also the expression that
+    /// kernels evaluate.
+    ///
+    /// -0.0 and 0.0 are two keys if they are a `distinct` value or in a dictionary.
     pub fn plan(
         source: &mut Source,
         index: usize,
@@ -50,7 +55,7 @@ impl Key {
         distinct: bool,
         alone: bool,
         options: &Options,
-    ) -> Result<(Key, Expr)> {
+    ) -> Result<(GroupKey, Expr)> {
         let plain = source.plain(expr).filter(|(_, ty)| ty.data_type == *field.data_type());
         let dictionary =
             plain.map(|(column, ty)| (column, ty.clone())).filter(|(_, ty)| matches!(ty.layout, Layout::Dictionary { .. }));
@@ -61,12 +66,12 @@ impl Key {
             let value = evaluate(source, &codes, options)?;
             let ty = ColumnType { nullable: ty.nullable || source.may_be_absent(*column), ..ty.clone() };
             let store = Output::new(ty.clone(), value.ctype, &index.to_string());
-            let key = Key {
+            let key = GroupKey {
                 ctype: value.ctype,
                 nullable: ty.nullable,
                 bounds: ty.bounds,
                 store,
-                form: Form::Codes(*column),
+                output: KeyOutput::Codes(*column),
                 folds: false,
             };
             return Ok((key, codes));
@@ -74,35 +79,65 @@ impl Key {
         let value = evaluate(source, expr, options)?;
         let nullable = value.valid.is_some();
         let name = index.to_string();
-        let (store, form) = match (&dictionary, field.data_type()) {
-            // Codes of less than 32 bits cannot number the groups: their strings stay plain. So do those beside other keys, which
-            // groups repeat: another code is another value.
+        let (store, output) = match (&dictionary, field.data_type()) {
+            // Codes of less than 32 bits cannot number the groups, so their strings stay plain. So
+            // do strings beside other keys: groups repeat them, but another code must be another
+            // value.
             (Some((_, ty)), DataType::Dictionary(code, inner))
                 if alone && value.ctype == CType::Str && code.primitive_width() >= Some(4) =>
             {
-                // What a dictionary holds is never NULL; validity goes with the codes.
+                // The values of a dictionary are never NULL; the codes have the validity.
                 let store = Output::of(&value, inner, &name)?;
                 let codes = CType::native(code).ok_or_else(|| Error::Internal(format!("codes of type {code}")))?;
                 let layout = Layout::Dictionary { codes: carrier(codes)?, values: Box::new(store.ty.layout.clone()) };
                 let ty = ColumnType { data_type: ty.data_type.clone(), nullable, layout, bounds: None };
-                (store, Form::Dictionary(Output::new(ty, codes, &format!("codes{index}"))))
+                (store, KeyOutput::Dictionary(Output::new(ty, codes, &format!("codes{index}"))))
             }
-            (_, data_type) => (Output::of(&value, data_type, &name)?, Form::Plain),
+            (_, data_type) => (Output::of(&value, data_type, &name)?, KeyOutput::Plain),
         };
         let bounds = value.bounds.filter(|_| value.ctype != CType::Bool);
         let folds = !distinct && !matches!(field.data_type(), DataType::Dictionary(_, _));
-        Ok((Key { ctype: value.ctype, nullable, bounds, store, form, folds }, expr.clone()))
+        Ok((GroupKey { ctype: value.ctype, nullable, bounds, store, output, folds }, expr.clone()))
     }
 
     /// Type and layout of the finished column.
     pub fn ty(&self) -> &ColumnType {
-        match &self.form {
-            Form::Dictionary(codes) => &codes.ty,
-            _ => &self.store.ty,
+        match &self.output {
+            KeyOutput::Dictionary(codes) => &codes.ty,
+            KeyOutput::Plain | KeyOutput::Codes(_) => &self.store.ty,
         }
     }
 
-    /// Number of values that the key can have, NULL among them, where that is few.
+    /// The finished column of `rows` groups, of buffers that the result kernels wrote and those of
+    /// the key store.
+    pub fn finish(
+        &self,
+        primitives: &LoadedPrimitives<'_>,
+        rows: usize,
+        (written, stored): (Option<OutputBuffers>, Option<OutputBuffers>),
+        dictionary: Option<Arc<DeviceColumn>>,
+    ) -> Result<DeviceColumn> {
+        let values = |buffers: &OutputBuffers| buffers.values.clone().into_iter().collect();
+        match (&self.output, written, stored) {
+            (KeyOutput::Codes(_), Some(buffers), _) | (KeyOutput::Codes(_), None, Some(buffers)) => {
+                primitives.column(&self.store.ty, rows, values(&buffers), buffers.valid.as_ref(), dictionary)
+            }
+            (KeyOutput::Dictionary(codes), Some(buffers), Some(stored)) => {
+                check_codes(codes.ctype, rows)?;
+                let ty = Arc::new(ColumnType { nullable: false, ..(*self.store.ty).clone() });
+                let strings = self.store.finish(primitives, rows, OutputBuffers { valid: None, ..stored }, Some(ty))?;
+                let dictionary = Some(Arc::new(strings));
+                primitives.column(&codes.ty, rows, values(&buffers), buffers.valid.as_ref(), dictionary)
+            }
+            (KeyOutput::Plain | KeyOutput::Dictionary(_), Some(buffers), _)
+            | (KeyOutput::Plain | KeyOutput::Dictionary(_), None, Some(buffers)) => {
+                self.store.finish(primitives, rows, buffers, None)
+            }
+            (_, None, None) => Err(Error::Internal("a result without buffers".into())),
+        }
+    }
+
+    /// Number of values that the key can have, with NULL; `None` if unknown.
     pub fn span(&self) -> Option<u64> {
         let range = match self.ctype {
             CType::Bool => Some((0, 1)),
@@ -114,7 +149,7 @@ impl Key {
         u64::try_from(span).ok()
     }
 
-    /// Bits that hold any value, without NULL; `None` where they may be more than 64.
+    /// Bits that hold any value except NULL; `None` if they may be more than 64.
     pub fn bits(&self) -> Option<u32> {
         match (self.ctype, self.bounds) {
             (CType::Str, _) => None,
@@ -129,7 +164,7 @@ impl Key {
         }
     }
 
-    /// Evaluates the key for the writer's row, in the key's C type.
+    /// Evaluates the key for the writer's row, in the C type of the key.
     pub fn eval(&self, writer: &mut RowWriter<'_>, expr: &Expr) -> Result<Value> {
         let mut value = writer.eval(expr)?;
         if value.ctype != self.ctype {
@@ -137,7 +172,7 @@ impl Key {
             value.ctype = self.ctype;
             value = writer.store(value);
         }
-        // Both zeros are one group, whose key is the positive one.
+        // Both zeros are one group, with the positive zero as its key.
         match value.ctype {
             _ if !self.folds => {}
             CType::F64 => value.code = writer.local(CType::F64, &format!("f64_fold({})", value.code)),
@@ -165,7 +200,7 @@ impl Key {
         }
     }
 
-    /// C: the value of what [`pack`](Self::pack) gave.
+    /// C: the value of a [packed](Self::pack) number.
     pub fn unpack(&self, packed: &str) -> String {
         match (self.ctype, self.bounds) {
             (CType::F64, _) => format!("BITS_F64({packed})"),
@@ -187,7 +222,7 @@ impl Key {
         }
     }
 
-    /// Appends `hash`, mixed with the value.
+    /// Appends statements that mix the value into `hash`.
     pub fn hash(&self, writer: &mut RowWriter<'_>, hash: &str, value: &Value) {
         let code = &value.code;
         let mixed = match self.ctype {
@@ -208,27 +243,11 @@ impl Key {
         });
     }
 
-    /// C: whether two values, one perhaps NULL, are one group's.
-    pub fn equal(&self, left: &Value, right: &Value) -> String {
-        let (a, b) = (&left.code, &right.code);
-        let equal = match self.ctype {
-            CType::Str => format!("str_eq({a}, {b})"),
-            CType::I128 | CType::I256 => format!("{}_eq({a}, {b})", self.ctype.name()),
-            CType::F64 => format!("F64_BITS({a}) == F64_BITS({b})"),
-            CType::F32 => format!("F32_BITS({a}) == F32_BITS({b})"),
-            _ => format!("{a} == {b}"),
-        };
-        match (&left.valid, &right.valid) {
-            (None, None) => format!("({equal})"),
-            _ => format!("({0} == {1} && (!{0} || {equal}))", left.valid_code(), right.valid_code()),
-        }
-    }
-
-    /// The value that is kept for group `group`, as C.
+    /// The stored value of group `group`, as C.
     pub fn stored(&self, params: &mut Params, group: &str) -> Value {
         let [values, valid, heap] = self.store.names();
         let valid = match self.store.is_null() {
-            // Nothing is kept of what is always NULL.
+            // A type that is always NULL is not stored.
             true => Some("0".to_string()),
             false => self.nullable.then(|| format!("{}[{group}]", params.named(valid, "const G u8 *RESTRICT"))),
         };
@@ -248,10 +267,20 @@ impl Key {
         Value { data_type: self.store.ty.data_type.clone(), ctype: self.ctype, code, valid, bounds: self.bounds }
     }
 
-    /// Marks the sections of the prelude that the statements need.
+    /// Adds the sections of the prelude that the statements need.
     pub fn need(&self, params: &mut Params) {
         params.need_type(self.ctype);
         params.need(Section::Hash);
+    }
+}
+
+/// Fails if codes of a C type cannot number so many groups.
+fn check_codes(ctype: CType, groups: usize) -> Result<()> {
+    match ctype.range() {
+        Some((_, most)) if groups as i128 - 1 > most => {
+            Err(Error::Unsupported(format!("{groups} groups do not fit a dictionary with keys of type {}", ctype.name())))
+        }
+        _ => Ok(()),
     }
 }
 

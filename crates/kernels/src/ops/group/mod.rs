@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregation by keys.
 //!
-//! Three ways to a row's group number, chosen from the keys' types before anything runs:
-//! - *dense*: the keys' bounds are known and their product is small; the number is computed, and one
-//!   kernel does everything;
-//! - *inline*: the keys pack into 64 bits, which a hash table holds (see [`table`]);
-//! - *wide*: anything else; the table holds references, and the keys of the groups lie in a key store.
+//! The types of the keys decide how a row finds the number of its group, before anything runs:
 //!
-//! States lie in one array, the words of a group together. On CPUs each item has a private copy of the
-//! array, always for the same share of a batch, so nothing is atomic and float sums repeat; on GPUs
-//! there is one array of atomics, and for few dense groups a replica in each group's shared memory.
+//! - *dense*: the keys have known bounds whose product is small. The number is computed, and one
+//!   kernel does everything.
+//! - *inline*: the keys pack into 64 bits, which a hash table stores (see [`table`]).
+//! - *wide*: other keys. The table stores references, and a key store has the keys of the groups.
 //!
-//! DISTINCT goes to an inner aggregation by the keys and the argument, whose groups are fed to the
-//! outer one at the end as an input of their own.
+//! The states are one array, with the state slots of a group together. On CPUs each work-item has a
+//! private copy of the array, so that nothing is atomic. It always has the same share of a batch,
+//! so that float sums repeat. On GPUs there is one array of atomics; few dense groups have a
+//! replica in the shared memory of each work-group.
+//!
+//! DISTINCT is an inner aggregation by the keys and the argument. Its groups are fed to the outer
+//! one at the end, as an input of its own.
 
-mod best;
-mod draft;
+mod kernels;
 mod key;
 mod plan;
 mod table;
+mod var_width_min_max;
 
 use std::sync::Arc;
 
@@ -28,101 +30,129 @@ use device::{Arg, Buffer, Grid, Queue};
 
 use super::Options;
 use super::accumulate::Accumulators;
-use super::compact::Survivors;
-use super::dictionary;
-use super::join::JoinedRows;
-use super::output::Buffers;
-use super::primitives::{LoadedPrimitives, Primitives};
-use super::program::{Loaded, Program, check_row, spread, spread_work, word, work_group_size};
-use super::project::Projection;
+use super::join::FusedJoinCounts;
+use super::launch::compact::Survivors;
+use super::launch::output::OutputBuffers;
+use super::launch::primitives::{Lengths, Primitives};
+use super::launch::program::{Program, check_failed_row, read_u64, work_group_size};
+use super::launch::projection::{ProjectedRows, Projection};
+use super::launch::source::Source;
+use super::launch::{Launch, NamedArgs, dictionary};
 use super::select::Select;
-use super::source::Source;
 use crate::codegen::{CType, Profile};
 use crate::{Error, Result};
-use best::{Best, BestStore};
-use key::{Form, Key};
-use table::{Table, control};
+use key::{GroupKey, KeyOutput};
+use table::{HashTable, control};
+use var_width_min_max::{VarWidthMinMax, VarWidthStore};
 
 /// Aggregation by keys; without keys, of a whole input to one row.
 #[derive(Debug, Clone)]
 pub struct GroupBy {
-    /// Computes keys and arguments where they must be columns.
-    before: Option<Box<Select>>,
+    /// Computes keys and arguments that must be columns.
+    materialized: Option<Box<Select>>,
     schema: SchemaRef,
     types: Vec<ColumnType>,
     options: Options,
     primitives: Primitives,
     program: Program,
-    mode: Mode,
-    keys: Vec<Key>,
+    mode: GroupMode,
+    keys: Vec<GroupKey>,
     accumulators: Accumulators,
-    bests: Vec<Best>,
-    /// Whether items have private copies of the states.
+    /// MIN and MAX of values that exceed a state slot.
+    extremes: Vec<VarWidthMinMax>,
+    /// Whether work-items have private copies of the states.
     private: bool,
     feeds: Vec<Feed>,
-    /// Inner aggregations, each for the feed after its position.
+    /// Inner aggregations: number `i` gives the input of feed `i + 1`.
     distincts: Vec<GroupBy>,
     results: Projection,
-    kernels: Kernels,
+    kernels: KernelIndices,
 }
 
-/// The way to a group number.
+/// How a row finds the number of its group.
 #[derive(Debug, Clone)]
-enum Mode {
+enum GroupMode {
     Dense { groups: usize },
     Inline { null_slot: bool },
     Wide,
 }
 
-/// An input: the aggregation's own, or distinct values.
+impl GroupMode {
+    /// Whether group numbers are computed, without a hash table.
+    fn is_dense(&self) -> bool {
+        match self {
+            GroupMode::Dense { .. } => true,
+            GroupMode::Inline { .. } | GroupMode::Wide => false,
+        }
+    }
+
+    /// Whether the keys of groups are in a key store.
+    fn stores_keys(&self) -> bool {
+        match self {
+            GroupMode::Wide => true,
+            GroupMode::Dense { .. } | GroupMode::Inline { .. } => false,
+        }
+    }
+}
+
+/// An input: that of the aggregation, or distinct values.
 #[derive(Debug, Clone)]
 struct Feed {
     source: Source,
     keys: Vec<crate::expr::Expr>,
+    /// The look-up kernel, of hashed modes.
     find: Option<usize>,
-    /// For each key, the kernels that keep its values, and its bytes if it is a string.
-    keep: Vec<(usize, Option<usize>)>,
+    /// For each key of the wide mode, the kernels that store its values, and its bytes if it is a
+    /// string.
+    store_keys: Vec<(usize, Option<usize>)>,
     updates: Vec<usize>,
 }
 
-/// Kernels that no feed has of its own, by position in the program.
+/// Positions of the kernels that all feeds share.
 #[derive(Debug, Clone, Default)]
-struct Kernels {
-    /// Makes room for states.
+struct KernelIndices {
+    /// Copies states to a larger array.
     grow: usize,
-    /// Fills a larger table.
+    /// Inserts the groups into a larger table.
     insert: usize,
-    /// Points wide slots to kept keys.
-    seal: usize,
-    /// Marks the dense groups that have rows.
+    /// Points slots of the wide mode to stored keys.
+    commit: usize,
+    /// Masks the dense groups that have rows.
     occupied: usize,
 }
 
-/// What has been aggregated so far.
+/// The state of an aggregation between batches.
 #[derive(Debug, Default)]
 pub struct GroupByState {
     groups: usize,
     null_group: u64,
-    table: Option<Table>,
-    keys: Option<KeyStore>,
+    /// The groups of hashed modes, after the first batch.
+    hashed: Option<HashedGroups>,
+    /// The states, after the first batch.
     states: Option<States>,
-    bests: Vec<BestStore>,
     dictionaries: Vec<Option<Arc<DeviceColumn>>>,
     distincts: Vec<GroupByState>,
-    /// What the source's joins count.
+    /// Counters of the source's joins.
     tallies: Option<Buffer>,
+}
+
+/// The groups of the modes inline and wide.
+#[derive(Debug)]
+struct HashedGroups {
+    table: HashTable,
+    keys: KeyStore,
 }
 
 /// The keys of the groups.
 #[derive(Debug)]
 struct KeyStore {
-    /// Inline keys; hashes of wide ones.
+    /// Inline keys; hashes of wide keys.
     words: Buffer,
     /// Row and slot of the groups that the current batch added.
     origins: Buffer,
-    places: Buffer,
+    new_slots: Buffer,
     capacity: usize,
-    columns: Vec<Buffers>,
+    columns: Vec<OutputBuffers>,
     columns_capacity: usize,
     heap_bytes: Vec<usize>,
 }
@@ -133,6 +163,17 @@ struct States {
     words: Buffer,
     capacity: usize,
     copies: usize,
+    extremes: Vec<VarWidthStore>,
+}
+
+/// The result of looking up the rows of a batch.
+enum LookUp {
+    Done {
+        groups: usize,
+        null_group: u64,
+    },
+    /// The table is too small.
+    Full,
 }
 
 impl GroupBy {
@@ -146,32 +187,32 @@ impl GroupBy {
         &self.types
     }
 
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let mut texts: Vec<_> = self.before.iter().flat_map(|before| before.kernel_text()).collect();
-        texts.extend(self.program.kernel_text());
-        texts.extend(self.distincts.iter().flat_map(GroupBy::kernel_text));
-        texts
+    /// Names and sources of the kernels.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        let mut sources: Vec<_> = self.materialized.iter().flat_map(|select| select.kernel_source()).collect();
+        sources.extend(self.program.kernel_source());
+        sources.extend(self.distincts.iter().flat_map(GroupBy::kernel_source));
+        sources
     }
 
-    /// The programs as they are compiled.
+    /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let mut programs: Vec<_> = self.before.iter().flat_map(|before| before.programs()).collect();
-        programs.extend([self.primitives.text().into(), self.program.text().into()]);
+        let mut programs: Vec<_> = self.materialized.iter().flat_map(|select| select.programs()).collect();
+        programs.extend([self.primitives.source().into(), self.program.source().into()]);
         programs.extend(self.distincts.iter().flat_map(GroupBy::programs));
         programs
     }
 
-    /// The way to group numbers, for people: `dense`, `inline` or `wide`.
+    /// How rows find their groups, for EXPLAIN: `dense`, `inline` or `wide`.
     pub fn mode(&self) -> &'static str {
         match self.mode {
-            Mode::Dense { .. } => "dense",
-            Mode::Inline { .. } => "inline",
-            Mode::Wide => "wide",
+            GroupMode::Dense { .. } => "dense",
+            GroupMode::Inline { .. } => "inline",
+            GroupMode::Wide => "wide",
         }
     }
 
-    /// Nothing aggregated yet.
+    /// The state before the first batch.
     pub fn start(&self) -> GroupByState {
         GroupByState {
             null_group: u64::MAX,
@@ -184,14 +225,14 @@ impl GroupBy {
     /// Aggregates a batch.
     ///
     /// # Errors
-    /// `Row` with the lowest failing row. The state is useless afterwards.
+    /// `Row` with the lowest failing row. The state must not be used afterwards.
     pub async fn push(&self, queue: &Queue, state: &mut GroupByState, batch: &DeviceBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let computed = match &self.before {
+        let computed = match &self.materialized {
             None => None,
-            Some(before) => Some(before.run(queue, batch).await?),
+            Some(select) => Some(select.run(queue, batch).await?),
         };
         let batch = computed.as_ref().unwrap_or(batch);
         for (inner, state) in self.distincts.iter().zip(&mut state.distincts) {
@@ -200,16 +241,19 @@ impl GroupBy {
         self.push_feed(queue, state, 0, batch).await
     }
 
-    /// What the joins of an aggregation [over joins](Self::over_joins) have counted so far.
+    /// The row counts of the joins of an aggregation [over joins](Self::over_joins).
     ///
     /// # Errors
-    /// Those of the device.
-    pub fn joined_rows(&self, queue: &Queue, state: &GroupByState) -> impl Future<Output = Result<JoinedRows>> + Send + use<> {
-        JoinedRows::read(queue, self.feeds[0].source.tallies(), state.tallies.as_ref())
+    /// Errors of the device.
+    pub fn joined_rows(
+        &self,
+        queue: &Queue,
+        state: &GroupByState,
+    ) -> impl Future<Output = Result<FusedJoinCounts>> + Send + use<> {
+        FusedJoinCounts::read(queue, self.feeds[0].source.tallies(), state.tallies.as_ref())
     }
 
-    /// The groups, in no particular order. No batch where there are no groups; one row, if there are no
-    /// keys.
+    /// The groups, in no particular order. No batch without groups; one row without keys.
     pub async fn finish(&self, queue: &Queue, mut state: GroupByState) -> Result<Vec<DeviceBatch>> {
         let inner = std::mem::take(&mut state.distincts);
         for (index, (distinct, inner)) in self.distincts.iter().zip(inner).enumerate() {
@@ -217,81 +261,74 @@ impl GroupBy {
                 self.push_feed(queue, &mut state, index + 1, &batch).await?;
             }
         }
-        let loaded = self.program.load(queue).await?;
-        let primitives = self.primitives.load(queue).await?;
-        if let Mode::Dense { groups } = self.mode
+        let launch = self.launch(queue).await?;
+        if let GroupMode::Dense { groups } = self.mode
             && (self.keys.is_empty() || state.states.is_some())
         {
             state.groups = groups;
-            self.room(queue, &loaded, &mut state, groups)?;
+            self.reserve_states(&launch, &mut state, groups)?;
         }
         let Some(states) = &state.states else { return Ok(vec![]) };
-        let nothing = DeviceBatch::try_new(Arc::new(arrow::datatypes::Schema::empty()), vec![], 0)?;
-        let mut extra = self.state_args(&state, states);
-        if let Some(keys) = &state.keys {
-            extra.extend(self.key_args(keys));
+        let mut extra = self.state_args(states);
+        if let Some(hashed) = &state.hashed {
+            extra.extend(self.key_args(&hashed.keys));
         }
         extra.push(("null_group", Arg::U64(state.null_group)));
         let survivors = match self.mode {
-            Mode::Dense { groups } if !self.keys.is_empty() => Some(
-                Survivors::find(queue, &self.options, &primitives, groups, &extra, |grid, named, error| {
-                    loaded.launch_on(queue, self.kernels.occupied, grid, &nothing, Some(error), named)
-                })
-                .await?,
-            ),
-            _ => None,
+            GroupMode::Dense { groups } if !self.keys.is_empty() => {
+                Some(Survivors::find(&launch, self.kernels.occupied, &[], groups, &extra).await?)
+            }
+            GroupMode::Dense { .. } | GroupMode::Inline { .. } | GroupMode::Wide => None,
         };
-        let rows = survivors.as_ref().map_or(state.groups, |survivors| survivors.count);
-        if rows == 0 {
+        let (count, rows) = match &survivors {
+            Some(survivors) => (survivors.count, ProjectedRows::surviving(&[], survivors)),
+            None => (state.groups, ProjectedRows::all(&[], state.groups)),
+        };
+        if count == 0 {
             return Ok(vec![]);
         }
-        let written = self
-            .results
-            .run(queue, &self.options, &self.program, &loaded, &primitives, &nothing, survivors.as_ref(), rows, &extra)
-            .await
-            .map_err(|error| match error {
-                // All that can fail here is an AVG; the row is a group's number.
-                Error::Row { .. } => Error::AverageOverflow,
-                other => other,
-            })?;
+        let written = self.results.run(&launch, rows.with_args(&extra)).await.map_err(|error| match error {
+            // Only an AVG can fail here; the row is the number of a group.
+            Error::Row { .. } => Error::AverageOverflow,
+            other => other,
+        })?;
         drop(extra);
-        let mut kept = state.keys.map(|keys| keys.columns).unwrap_or_default().into_iter();
+        let columns = self.result_columns(&launch, state, written, count)?;
+        Ok(vec![DeviceBatch::try_new(self.schema.clone(), columns, count)?])
+    }
+
+    /// The columns of the result, of written buffers and stored keys.
+    fn result_columns(
+        &self,
+        launch: &Launch<'_>,
+        state: GroupByState,
+        written: Vec<Option<OutputBuffers>>,
+        rows: usize,
+    ) -> Result<Vec<DeviceColumn>> {
+        let stored = state.hashed.map(|hashed| hashed.keys.columns).unwrap_or_default();
+        let mut stored = stored.into_iter();
+        let is_wide = self.mode.stores_keys();
         let mut columns = Vec::with_capacity(self.types.len());
         for (index, buffers) in written.into_iter().enumerate() {
-            let key = self.keys.get(index);
-            let store = if matches!(self.mode, Mode::Wide) && key.is_some() { kept.next() } else { None };
-            columns.push(match (key, store, buffers) {
-                (Some(key), store, Some(buffers)) => match (&key.form, store) {
-                    (Form::Codes(_), _) => {
-                        let dictionary = state.dictionaries[index].clone();
-                        let values = buffers.values.into_iter().collect();
-                        primitives.column(queue, &key.store.ty, rows, values, buffers.valid.as_ref(), dictionary)?
-                    }
-                    (Form::Dictionary(codes), Some(store)) => {
-                        limit(codes.ctype, rows)?;
-                        let ty = Arc::new(ColumnType { nullable: false, ..(*key.store.ty).clone() });
-                        let values = key.store.finish(queue, &primitives, rows, Buffers { valid: None, ..store }, Some(ty))?;
-                        let codes_buffer = buffers.values.into_iter().collect();
-                        primitives.column(queue, &codes.ty, rows, codes_buffer, buffers.valid.as_ref(), Some(Arc::new(values)))?
-                    }
-                    _ => key.store.finish(queue, &primitives, rows, buffers, None)?,
-                },
-                (Some(key), Some(store), None) if matches!(key.form, Form::Codes(_)) => {
+            columns.push(match (self.keys.get(index), buffers) {
+                (Some(key), buffers) => {
+                    let stored = if is_wide { stored.next() } else { None };
                     let dictionary = state.dictionaries[index].clone();
-                    let values = store.values.into_iter().collect();
-                    primitives.column(queue, &key.store.ty, rows, values, store.valid.as_ref(), dictionary)?
+                    key.finish(&launch.primitives, rows, (buffers, stored), dictionary)?
                 }
-                (Some(key), Some(store), None) => key.store.finish(queue, &primitives, rows, store, None)?,
-                (None, _, Some(buffers)) => {
-                    let output = self.results.outputs[index]
-                        .as_ref()
-                        .ok_or_else(|| Error::Internal("an aggregate without a column".into()))?;
-                    output.finish(queue, &primitives, rows, buffers, None)?
+                (None, Some(buffers)) => {
+                    let output = self.results.outputs[index].as_ref();
+                    let output = output.ok_or_else(|| Error::Internal("an aggregate without a column".into()))?;
+                    output.finish(&launch.primitives, rows, buffers, None)?
                 }
-                _ => return Err(Error::Internal("a result without buffers".into())),
+                (None, None) => return Err(Error::Internal("a result without buffers".into())),
             });
         }
-        Ok(vec![DeviceBatch::try_new(self.schema.clone(), columns, rows)?])
+        Ok(columns)
+    }
+
+    async fn launch<'a>(&'a self, queue: &'a Queue) -> Result<Launch<'a>> {
+        Launch::load(queue, &self.options, &self.program, &self.primitives).await
     }
 
     async fn push_feed(&self, queue: &Queue, state: &mut GroupByState, feed: usize, batch: &DeviceBatch) -> Result<()> {
@@ -303,173 +340,192 @@ impl GroupBy {
             return Err(Error::Unsupported("grouping batches of 2^31 rows or more is not supported on the device".into()));
         }
         let plan = &self.feeds[feed];
-        let loaded = self.program.load(queue).await?;
-        let primitives = self.primitives.load(queue).await?;
-        let columns = self.agreed(queue, &primitives, state, feed, plan.source.columns(batch)?).await?;
+        let launch = self.launch(queue).await?;
+        let columns = self.unify_dictionaries(&launch, state, feed, plan.source.columns(batch)?).await?;
         let bound = plan.source.bind_columns(&columns)?;
         let ids = match self.mode {
-            Mode::Dense { groups } => {
+            GroupMode::Dense { groups } => {
                 state.groups = groups;
                 None
             }
-            _ => Some(self.find(queue, &loaded, &primitives, state, plan, &bound, n).await?),
+            GroupMode::Inline { .. } | GroupMode::Wide => Some(self.find(&launch, state, plan, &bound, n).await?),
         };
-        self.room(queue, &loaded, state, state.groups)?;
+        self.reserve_states(&launch, state, state.groups)?;
         if plan.source.tallies() > 0 && state.tallies.is_none() {
             state.tallies = Some(queue.zeroed(plan.source.tallies() * 8)?);
         }
-        self.update(queue, &loaded, state, plan, &bound, n, ids.as_ref()).await?;
+        self.update(&launch, state, plan, &bound, n, ids.as_ref()).await?;
         if feed == 0 {
-            self.keep_winners(queue, &loaded, &primitives, state, &bound).await?;
+            self.store_winners(&launch, state, &bound).await?;
         }
         Ok(())
     }
 
-    /// Looks up the batch's rows: an id for each. New groups are numbered, and their keys kept.
-    #[allow(clippy::too_many_arguments)]
+    /// Looks up the rows of a batch: a group id for each. Numbers new groups and stores their keys.
     async fn find(
         &self,
-        queue: &Queue,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
+        launch: &Launch<'_>,
         state: &mut GroupByState,
         feed: &Feed,
         bound: &[DeviceColumn],
         n: usize,
     ) -> Result<Buffer> {
-        let find = feed.find.ok_or_else(|| Error::Internal("an input without a look-up".into()))?;
+        let queue = launch.queue;
         let ids = queue.alloc(n * 4)?;
+        let (mut table, mut keys) = match state.hashed.take() {
+            Some(HashedGroups { table, keys }) => (table, Some(keys)),
+            None => (HashTable::new(queue, self.options.initial_groups)?, None),
+        };
         loop {
-            let table = match state.table.take() {
-                Some(table) => table,
-                None => Table::new(queue, self.options.initial_groups)?,
-            };
-            self.room_for_keys(queue, state, table.limit())?;
-            let mut words = [0u64; control::WORDS];
-            words[control::ERROR] = u64::MAX;
-            words[control::GROUPS] = state.groups as u64;
-            words[control::NULL_GROUP] = state.null_group;
-            let control_bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let control = queue.alloc(control_bytes.len())?;
-            queue.write(&control, 0, &control_bytes)?;
-            let keys = state.keys.as_ref().ok_or_else(|| Error::Internal("a table without keys".into()))?;
-            let mut named = vec![("n", Arg::U64(n as u64)), ("ids", Arg::Buffer(&ids)), ("control", Arg::Buffer(&control))];
-            named.extend(table.args());
-            named.extend(self.key_args(keys));
-            loaded.launch_on(queue, find, spread(queue, &self.options, n), bound, Some(&control), named)?;
-            let answer = queue.read(&control, 0..control_bytes.len()).await?;
-            // Items stop at a full table, some before the lowest row that fails.
-            if word(&answer, control::FULL)? == 0 {
-                check_row(word(&answer, control::ERROR)?)?;
-                let groups = word(&answer, control::GROUPS)? as usize;
-                state.null_group = word(&answer, control::NULL_GROUP)?;
-                state.table = Some(table);
-                let first = std::mem::replace(&mut state.groups, groups);
-                if matches!(self.mode, Mode::Wide) && groups > first {
-                    self.keep_keys(queue, loaded, primitives, state, feed, bound, first).await?;
+            let store = self.reserve_keys(queue, keys.take(), table.capacity(), state.groups)?;
+            let mut hashed = HashedGroups { table, keys: store };
+            match self.look_up(launch, state, feed, bound, (&ids, n), &hashed).await? {
+                LookUp::Done { groups, null_group } => {
+                    state.null_group = null_group;
+                    let first = std::mem::replace(&mut state.groups, groups);
+                    if self.mode.stores_keys() && groups > first {
+                        self.store_keys(launch, &mut hashed, feed, bound, (first, groups)).await?;
+                    }
+                    state.hashed = Some(hashed);
+                    return Ok(ids);
                 }
-                return Ok(ids);
+                LookUp::Full => {
+                    let HashedGroups { table: full, keys: store } = hashed;
+                    // A larger table. The last one must suffice: it has room for every row of the
+                    // batch.
+                    let enough = state.groups + n;
+                    let groups = (full.capacity() * 8).min(enough.max(full.capacity() * 2));
+                    drop(full);
+                    table = self.table_of_groups(launch, state, &store, groups)?;
+                    keys = Some(store);
+                }
             }
-            // Too small: a larger table, up to one that must suffice.
-            let enough = state.groups + n;
-            let groups = (table.limit() * 8).min(enough.max(table.limit() * 2));
-            drop(table);
-            let table = Table::new(queue, groups)?;
-            if state.groups > 0 {
-                let keys = state.keys.as_ref().ok_or_else(|| Error::Internal("groups without keys".into()))?;
-                let mut named = vec![("n", Arg::U64(state.groups as u64)), ("null_group", Arg::U64(state.null_group))];
-                named.extend(table.args());
-                named.extend(self.key_args(keys));
-                loaded.launch(queue, self.kernels.insert, spread(queue, &self.options, state.groups), named)?;
-            }
-            state.table = Some(table);
         }
     }
 
-    /// Copies the keys of the groups from `first` on to the key store, and points their slots to it.
-    #[allow(clippy::too_many_arguments)]
-    async fn keep_keys(
+    /// Runs the look-up kernel.
+    async fn look_up(
         &self,
-        queue: &Queue,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
-        state: &mut GroupByState,
+        launch: &Launch<'_>,
+        state: &GroupByState,
         feed: &Feed,
         bound: &[DeviceColumn],
-        first: usize,
-    ) -> Result<()> {
-        let (Some(store), Some(table)) = (&mut state.keys, &state.table) else {
-            return Err(Error::Internal("groups without a table".into()));
-        };
-        let new = state.groups - first;
-        if store.columns_capacity < state.groups {
-            let capacity = state.groups.next_power_of_two().max(self.options.initial_groups);
-            for (key, buffers) in self.keys.iter().zip(&mut store.columns) {
-                let mut grown = key.store.alloc(queue, capacity)?;
-                grown.heap = buffers.heap.take();
-                for (old, new) in [(&buffers.values, &grown.values), (&buffers.valid, &grown.valid)] {
-                    if let (Some(old), Some(new)) = (old, new) {
-                        queue.copy(old, 0, new, 0, old.len().min(new.len()))?;
-                    }
-                }
-                *buffers = grown;
-            }
-            store.columns_capacity = capacity;
+        (ids, n): (&Buffer, usize),
+        hashed: &HashedGroups,
+    ) -> Result<LookUp> {
+        let queue = launch.queue;
+        let find = feed.find.ok_or_else(|| Error::Internal("an input without a look-up".into()))?;
+        let mut words = [0u64; control::WORDS];
+        words[control::ERROR] = u64::MAX;
+        words[control::GROUPS] = state.groups as u64;
+        words[control::NULL_GROUP] = state.null_group;
+        let control_bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let control = queue.alloc(control_bytes.len())?;
+        queue.write(&control, 0, &control_bytes)?;
+        let mut named: NamedArgs<'_> =
+            vec![("n", Arg::U64(n as u64)), ("ids", Arg::Buffer(ids)), ("control", Arg::Buffer(&control))];
+        named.extend(hashed.table.args());
+        named.extend(self.key_args(&hashed.keys));
+        launch.run_on(find, launch.grid(n), bound, Some(&control), named)?;
+        let answer = queue.read(&control, 0..control_bytes.len()).await?;
+        // Work-items stop once the table is full, some of them before the lowest failing row.
+        if read_u64(&answer, control::FULL)? != 0 {
+            return Ok(LookUp::Full);
         }
-        let grid = spread(queue, &self.options, new);
+        check_failed_row(read_u64(&answer, control::ERROR)?)?;
+        let groups = read_u64(&answer, control::GROUPS)? as usize;
+        Ok(LookUp::Done { groups, null_group: read_u64(&answer, control::NULL_GROUP)? })
+    }
+
+    /// A table with room for `capacity` groups, and with the groups so far.
+    fn table_of_groups(&self, launch: &Launch<'_>, state: &GroupByState, keys: &KeyStore, capacity: usize) -> Result<HashTable> {
+        let table = HashTable::new(launch.queue, capacity)?;
+        if state.groups > 0 {
+            let mut named: NamedArgs<'_> = vec![("n", Arg::U64(state.groups as u64)), ("null_group", Arg::U64(state.null_group))];
+            named.extend(table.args());
+            named.extend(self.key_args(keys));
+            launch.run(self.kernels.insert, launch.grid(state.groups), named)?;
+        }
+        Ok(table)
+    }
+
+    /// Copies the keys of the groups from `first` to `end` to the key store, and points their slots
+    /// to it.
+    async fn store_keys(
+        &self,
+        launch: &Launch<'_>,
+        hashed: &mut HashedGroups,
+        feed: &Feed,
+        bound: &[DeviceColumn],
+        (first, end): (usize, usize),
+    ) -> Result<()> {
+        let HashedGroups { table, keys: store } = hashed;
+        let (queue, new) = (launch.queue, end - first);
+        self.reserve_key_columns(queue, store, end)?;
+        let grid = launch.grid(new);
         let range = [("n", Arg::U64(new as u64)), ("first", Arg::U64(first as u64))];
         let error = queue.filled(8, 0xff)?;
         let totals = queue.alloc(self.keys.len().max(1) * 8)?;
         let mut strings = false;
-        for ((key, buffers), (kernel, bytes)) in self.keys.iter().zip(&store.columns).zip(&feed.keep) {
-            let mut named = range.to_vec();
+        for ((key, buffers), (kernel, bytes)) in self.keys.iter().zip(&store.columns).zip(&feed.store_keys) {
+            let mut named: NamedArgs<'_> = range.to_vec();
             named.push(("origins", Arg::Buffer(&store.origins)));
             named.extend(key.store.args(buffers));
-            loaded.launch_on(queue, *kernel, grid, bound, Some(&error), named)?;
+            launch.run_on(*kernel, grid, bound, Some(&error), named)?;
             strings |= bytes.is_some();
         }
         if strings {
-            for (index, (buffers, (_, bytes))) in store.columns.iter().zip(&feed.keep).enumerate() {
-                if let (Some(_), Some(offsets)) = (bytes, &buffers.values) {
-                    primitives.offsets(queue, offsets, first, new, store.heap_bytes[index] as u64, &totals, index as u32)?;
+            for (index, (buffers, (_, bytes))) in store.columns.iter().zip(&feed.store_keys).enumerate() {
+                if let (Some(_), Some(values)) = (bytes, &buffers.values) {
+                    let lengths = Lengths { values, from: first, n: new, base: store.heap_bytes[index] as u64 };
+                    launch.primitives.offsets(lengths, &totals, index as u32)?;
                 }
             }
             let answer = queue.read(&totals, 0..self.keys.len() * 8).await?;
-            for (index, (key, (_, bytes))) in self.keys.iter().zip(&feed.keep).enumerate() {
+            for (index, (key, (_, bytes))) in self.keys.iter().zip(&feed.store_keys).enumerate() {
                 let Some(kernel) = bytes else { continue };
                 let buffers = &mut store.columns[index];
                 let used = store.heap_bytes[index];
-                let needed = used + word(&answer, index)? as usize;
-                let heap = match buffers.heap.take() {
-                    Some(heap) if heap.len() >= needed => heap,
-                    old => {
-                        let heap = queue.alloc(needed.next_power_of_two())?;
-                        if let Some(old) = old.filter(|_| used > 0) {
-                            queue.copy(&old, 0, &heap, 0, used)?;
-                        }
-                        heap
-                    }
-                };
-                let mut named = range.to_vec();
+                let needed = used + read_u64(&answer, index)? as usize;
+                let heap = grown_heap(queue, buffers.heap.take(), used, needed)?;
+                let mut named: NamedArgs<'_> = range.to_vec();
                 named.extend([("origins", Arg::Buffer(&store.origins)), ("heap", Arg::Buffer(&heap))]);
                 named.extend(key.store.args(buffers));
-                loaded.launch_on(queue, *kernel, grid, bound, Some(&error), named)?;
+                launch.run_on(*kernel, grid, bound, Some(&error), named)?;
                 buffers.heap = Some(heap);
                 store.heap_bytes[index] = needed;
             }
         }
-        let mut named = range.to_vec();
+        let mut named: NamedArgs<'_> = range.to_vec();
         named.extend(table.args());
-        named.extend([("places", Arg::Buffer(&store.places)), ("hashes", Arg::Buffer(&store.words))]);
-        loaded.launch(queue, self.kernels.seal, grid, named)
+        named.extend([("new_slots", Arg::Buffer(&store.new_slots)), ("hashes", Arg::Buffer(&store.words))]);
+        launch.run(self.kernels.commit, grid, named)
+    }
+
+    /// Reserves columns of the key store for `groups` groups.
+    fn reserve_key_columns(&self, queue: &Queue, store: &mut KeyStore, groups: usize) -> Result<()> {
+        if store.columns_capacity >= groups {
+            return Ok(());
+        }
+        let capacity = groups.next_power_of_two().max(self.options.initial_groups);
+        for (key, buffers) in self.keys.iter().zip(&mut store.columns) {
+            let mut grown = key.store.alloc(queue, capacity)?;
+            grown.heap = buffers.heap.take();
+            for (old, new) in [(&buffers.values, &grown.values), (&buffers.valid, &grown.valid)] {
+                if let (Some(old), Some(new)) = (old, new) {
+                    queue.copy(old, 0, new, 0, old.len().min(new.len()))?;
+                }
+            }
+            *buffers = grown;
+        }
+        store.columns_capacity = capacity;
+        Ok(())
     }
 
     /// Updates the states.
-    #[allow(clippy::too_many_arguments)]
     async fn update(
         &self,
-        queue: &Queue,
-        loaded: &Loaded<'_>,
+        launch: &Launch<'_>,
         state: &GroupByState,
         feed: &Feed,
         bound: &[DeviceColumn],
@@ -478,129 +534,122 @@ impl GroupBy {
     ) -> Result<()> {
         let Some(states) = &state.states else { return Err(Error::Internal("groups without states".into())) };
         let grid = match self.private {
-            true => Grid { groups: states.copies as u32, work_group_size: work_group_size(&self.options) },
-            false => spread_work(queue, &self.options, n, feed.source.meets()),
+            true => Grid { work_groups: states.copies as u32, work_group_size: work_group_size(&self.options) },
+            false => launch.grid_for_candidates(n, feed.source.max_candidates()),
         };
-        let fails = feed.updates.iter().any(|kernel| self.program.can_fail(*kernel));
-        let error = if fails { Some(queue.filled(8, 0xff)?) } else { None };
+        let error = launch.error_buffer(feed.updates.iter().copied())?;
         for kernel in &feed.updates {
-            let mut named: Vec<(&str, Arg<'_>)> = vec![("n", Arg::U64(n as u64))];
+            let mut named: NamedArgs<'_> = vec![("n", Arg::U64(n as u64))];
             named.extend(ids.map(|ids| ("ids", Arg::Buffer(ids))));
-            if let Some(table) = &state.table {
-                named.extend(table.args());
+            if let Some(hashed) = &state.hashed {
+                named.extend(hashed.table.args());
             }
-            named.extend(self.state_args(state, states));
+            named.extend(self.state_args(states));
             named.extend(feed.source.args(state.tallies.as_ref()));
-            loaded.launch_on(queue, *kernel, grid, bound, error.as_ref(), named)?;
+            launch.run_on(*kernel, grid, bound, error.as_ref(), named)?;
         }
         if let Some(error) = &error {
-            check_row(word(&queue.read(error, 0..8).await?, 0)?)?;
+            check_failed_row(read_u64(&launch.queue.read(error, 0..8).await?, 0)?)?;
         }
         Ok(())
     }
 
-    /// Moves the winners among the batch's rows to the store.
-    async fn keep_winners(
-        &self,
-        queue: &Queue,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
-        state: &mut GroupByState,
-        bound: &[DeviceColumn],
-    ) -> Result<()> {
-        let n = state.groups;
-        let grid = spread(queue, &self.options, n);
-        for (best, store) in self.bests.iter().zip(&mut state.bests) {
+    /// Copies the winning values of a batch to the stores of MIN and MAX.
+    async fn store_winners(&self, launch: &Launch<'_>, state: &mut GroupByState, bound: &[DeviceColumn]) -> Result<()> {
+        let (queue, n) = (launch.queue, state.groups);
+        let Some(states) = &mut state.states else { return Ok(()) };
+        let grid = launch.grid(n);
+        for (extreme, store) in self.extremes.iter().zip(&mut states.extremes) {
             let error = queue.filled(8, 0xff)?;
-            let mut named = vec![("n", Arg::U64(n as u64))];
-            if best.ctype != CType::Str {
-                named.extend(best.args(store));
-                loaded.launch_on(queue, best.bytes, grid, bound, Some(&error), named)?;
+            let mut named: NamedArgs<'_> = vec![("n", Arg::U64(n as u64))];
+            if extreme.ctype != CType::Str {
+                named.extend(extreme.args(store));
+                launch.run_on(extreme.bytes, grid, bound, Some(&error), named)?;
                 continue;
             }
             let offsets = queue.alloc((n + 1) * 8)?;
             queue.fill(&offsets, 0, 8, 0)?;
-            named.extend(best.args(store));
+            named.extend(extreme.args(store));
             named.push(("new_offsets", Arg::Buffer(&offsets)));
-            loaded.launch_on(queue, best.lengths, grid, bound, Some(&error), named.clone())?;
+            launch.run_on(extreme.lengths, grid, bound, Some(&error), named.clone())?;
             let total = queue.alloc(8)?;
-            primitives.offsets(queue, &offsets, 0, n, 0, &total, 0)?;
-            let heap = queue.alloc(word(&queue.read(&total, 0..8).await?, 0)? as usize)?;
+            launch.primitives.offsets(Lengths::of(&offsets, n), &total, 0)?;
+            let heap = queue.alloc(read_u64(&queue.read(&total, 0..8).await?, 0)? as usize)?;
             named.push(("heap", Arg::Buffer(&heap)));
-            loaded.launch_on(queue, best.bytes, grid, bound, Some(&error), named)?;
+            launch.run_on(extreme.bytes, grid, bound, Some(&error), named)?;
             (store.offsets, store.values) = (offsets, heap);
         }
         Ok(())
     }
 
-    /// Makes room for the states of `groups` groups.
-    fn room(&self, queue: &Queue, loaded: &Loaded<'_>, state: &mut GroupByState, groups: usize) -> Result<()> {
+    /// Reserves states for `groups` groups.
+    fn reserve_states(&self, launch: &Launch<'_>, state: &mut GroupByState, groups: usize) -> Result<()> {
         if state.states.as_ref().is_some_and(|states| states.capacity >= groups) {
             return Ok(());
         }
-        let words = self.accumulators.words;
-        let (old, old_capacity, old_copies) = match state.states.take() {
-            Some(states) => (states.words, states.capacity, states.copies),
-            None => (queue.alloc(8)?, 0, 1),
+        let queue = launch.queue;
+        let slots = self.accumulators.slots;
+        let (old, old_capacity, old_copies, extremes) = match state.states.take() {
+            Some(states) => (states.words, states.capacity, states.copies, Some(states.extremes)),
+            None => (queue.alloc(8)?, 0, 1, None),
         };
         let capacity = match self.mode {
-            Mode::Dense { groups } => groups,
-            _ => groups.next_power_of_two().max(self.options.initial_groups),
+            GroupMode::Dense { groups } => groups,
+            GroupMode::Inline { .. } | GroupMode::Wide => groups.next_power_of_two().max(self.options.initial_groups),
         };
-        let most = if words == 0 { usize::MAX } else { self.options.private_bytes / (capacity * words * 8).max(1) };
+        let most = if slots == 0 { usize::MAX } else { self.options.private_bytes / (capacity * slots * 8).max(1) };
         let wanted = match self.options.max_work_groups {
             0 => queue.context().info().compute_units.max(1),
             chosen => chosen,
         };
         let copies = if self.private { (wanted as usize).min(most).max(1) } else { 1 };
-        let fresh = queue.alloc((copies * capacity * words * 8).max(8))?;
-        if words > 0 {
+        let words = queue.alloc((copies * capacity * slots * 8).max(8))?;
+        if slots > 0 {
             let named = vec![
                 ("old", Arg::Buffer(&old)),
                 ("old_capacity", Arg::U64(old_capacity as u64)),
                 ("old_copies", Arg::U64(old_copies as u64)),
-                ("states", Arg::Buffer(&fresh)),
+                ("states", Arg::Buffer(&words)),
                 ("n", Arg::U64(capacity as u64)),
                 ("copies", Arg::U64(copies as u64)),
             ];
-            loaded.launch(queue, self.kernels.grow, spread(queue, &self.options, capacity), named)?;
+            launch.run(self.kernels.grow, launch.grid(capacity), named)?;
         }
-        if state.bests.is_empty() {
-            state.bests = self.bests.iter().map(|best| BestStore::new(queue, best, capacity)).collect::<Result<_>>()?;
-        } else {
-            for (best, store) in self.bests.iter().zip(&mut state.bests) {
-                store.grow(queue, best, old_capacity, capacity)?;
+        let extremes = match extremes {
+            None => self.extremes.iter().map(|extreme| VarWidthStore::new(queue, extreme, capacity)).collect::<Result<_>>()?,
+            Some(mut extremes) => {
+                for (extreme, store) in self.extremes.iter().zip(&mut extremes) {
+                    store.grow(queue, extreme, old_capacity, capacity)?;
+                }
+                extremes
             }
-        }
-        state.states = Some(States { words: fresh, capacity, copies });
+        };
+        state.states = Some(States { words, capacity, copies, extremes });
         Ok(())
     }
 
-    /// Makes room for the keys of `limit` groups.
-    fn room_for_keys(&self, queue: &Queue, state: &mut GroupByState, limit: usize) -> Result<()> {
-        let wide = matches!(self.mode, Mode::Wide);
-        let old = state.keys.take();
-        if let Some(keys) = old.as_ref()
-            && keys.capacity >= limit
-        {
-            state.keys = old;
-            return Ok(());
-        }
-        let words = queue.alloc(limit * 8)?;
-        let small = if wide { limit * 4 } else { 0 };
-        let (origins, places) = (queue.alloc(small)?, queue.alloc(small)?);
+    /// A key store for `capacity` groups, with the keys of `groups` groups of the store before.
+    fn reserve_keys(&self, queue: &Queue, old: Option<KeyStore>, capacity: usize, groups: usize) -> Result<KeyStore> {
+        let old = match old {
+            Some(keys) if keys.capacity >= capacity => return Ok(keys),
+            old => old,
+        };
+        let wide = self.mode.stores_keys();
+        let words = queue.alloc(capacity * 8)?;
+        let small = if wide { capacity * 4 } else { 0 };
+        let (origins, new_slots) = (queue.alloc(small)?, queue.alloc(small)?);
         let mut keys = KeyStore {
             words,
             origins,
-            places,
-            capacity: limit,
+            new_slots,
+            capacity,
             columns: vec![],
             columns_capacity: 0,
             heap_bytes: vec![0; self.keys.len()],
         };
         match old {
             Some(old) => {
-                queue.copy(&old.words, 0, &keys.words, 0, state.groups * 8)?;
+                queue.copy(&old.words, 0, &keys.words, 0, groups * 8)?;
                 keys.columns = old.columns;
                 keys.columns_capacity = old.columns_capacity;
                 keys.heap_bytes = old.heap_bytes;
@@ -614,17 +663,16 @@ impl GroupBy {
             }
             None => {}
         }
-        state.keys = Some(keys);
-        Ok(())
+        Ok(keys)
     }
 
-    /// The arguments that look-ups take of the keys.
-    fn key_args<'a>(&'a self, keys: &'a KeyStore) -> Vec<(&'a str, Arg<'a>)> {
+    /// The arguments of look-ups for the keys.
+    fn key_args<'a>(&'a self, keys: &'a KeyStore) -> NamedArgs<'a> {
         let mut args = vec![
             ("keys", Arg::Buffer(&keys.words)),
             ("hashes", Arg::Buffer(&keys.words)),
             ("origins", Arg::Buffer(&keys.origins)),
-            ("places", Arg::Buffer(&keys.places)),
+            ("new_slots", Arg::Buffer(&keys.new_slots)),
         ];
         for (key, buffers) in self.keys.iter().zip(&keys.columns) {
             args.extend(key.store.args(buffers));
@@ -632,52 +680,59 @@ impl GroupBy {
         args
     }
 
-    fn state_args<'a>(&'a self, state: &'a GroupByState, states: &'a States) -> Vec<(&'a str, Arg<'a>)> {
+    fn state_args<'a>(&'a self, states: &'a States) -> NamedArgs<'a> {
         let mut args = vec![
             ("states", Arg::Buffer(&states.words)),
             ("capacity", Arg::U64(states.capacity as u64)),
             ("copies", Arg::U64(states.copies as u64)),
         ];
-        for (best, store) in self.bests.iter().zip(&state.bests) {
-            args.extend(best.args(store));
+        for (extreme, store) in self.extremes.iter().zip(&states.extremes) {
+            args.extend(extreme.args(store));
         }
         args
     }
 
-    /// The columns with codes that agree with those of the batches before them.
-    async fn agreed(
+    /// The columns with dictionary codes that agree with those of earlier batches.
+    async fn unify_dictionaries(
         &self,
-        queue: &Queue,
-        primitives: &LoadedPrimitives<'_>,
+        launch: &Launch<'_>,
         state: &mut GroupByState,
         feed: usize,
         mut columns: Vec<DeviceColumn>,
     ) -> Result<Vec<DeviceColumn>> {
         for (index, key) in self.keys.iter().enumerate() {
-            let Form::Codes(column) = key.form else { continue };
-            // Distinct values have the keys first.
+            let KeyOutput::Codes(column) = key.output else { continue };
+            // The columns of distinct values begin with the keys.
             let at = if feed == 0 { column } else { index };
             let column = columns.get_mut(at).ok_or_else(|| Error::Internal(format!("a batch without column {at}")))?;
             let most = key.bounds.map_or(0, |(_, most)| most as usize + 1);
-            if let Some(agreed) = dictionary::agree(queue, primitives, &mut state.dictionaries[index], column, most).await? {
-                *column = agreed;
+            let known = &mut state.dictionaries[index];
+            if let Some(unified) = dictionary::unify(launch.queue, &launch.primitives, known, column, most).await? {
+                *column = unified;
             }
         }
         Ok(columns)
     }
 }
 
-/// Whether codes of a C type can number so many values.
-fn limit(ctype: CType, rows: usize) -> Result<()> {
-    match ctype.range() {
-        Some((_, most)) if rows as i128 - 1 > most => {
-            Err(Error::Unsupported(format!("{rows} groups do not fit a dictionary with keys of type {}", ctype.name())))
+/// A heap of at least `needed` bytes, with the `used` bytes of the old one.
+fn grown_heap(queue: &Queue, old: Option<Buffer>, used: usize, needed: usize) -> Result<Buffer> {
+    match old {
+        Some(heap) if heap.len() >= needed => Ok(heap),
+        old => {
+            let heap = queue.alloc(needed.next_power_of_two())?;
+            if let Some(old) = old.filter(|_| used > 0) {
+                queue.copy(&old, 0, &heap, 0, used)?;
+            }
+            Ok(heap)
         }
-        _ => Ok(()),
     }
 }
 
-/// Whether states are private to items, in this profile.
+/// Whether work-items have private copies of the states.
 fn private(options: &Options) -> bool {
-    options.profile == Profile::Cpu
+    match options.profile {
+        Profile::Cpu => true,
+        Profile::Gpu => false,
+    }
 }

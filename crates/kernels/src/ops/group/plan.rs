@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From keys and aggregates to the kernels of a [`GroupBy`].
+//! Plans a [`GroupBy`]: from keys and aggregates to kernels.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::ColumnType;
 
-use super::best::Best;
-use super::draft::Draft;
-use super::key::{Form, Key};
-use super::{GroupBy, Kernels, Mode, private};
+use super::kernels::GroupKernels;
+use super::key::{GroupKey, KeyOutput};
+use super::var_width_min_max::VarWidthMinMax;
+use super::{GroupBy, GroupMode, KernelIndices, private};
 use crate::codegen::{CType, Params, Profile};
 use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
 use crate::function::Function;
-use crate::ops::accumulate::{Accumulators, Kind, Use};
-use crate::ops::join::Joined;
-use crate::ops::output::Output;
-use crate::ops::primitives::Primitives;
-use crate::ops::program::Program;
-use crate::ops::project::{Projection, Rows};
+use crate::ops::accumulate::{Accumulators, StateUse};
+use crate::ops::join::FusedJoins;
+use crate::ops::launch::output::Output;
+use crate::ops::launch::primitives::Primitives;
+use crate::ops::launch::program::Program;
+use crate::ops::launch::projection::{Projection, Rows};
+use crate::ops::launch::source::Source;
 use crate::ops::select::Select;
-use crate::ops::source::Source;
 use crate::ops::{Input, Options};
 use crate::{Error, Result};
 
-/// Keys that leave room for a filter's arguments.
-const FEW_KEYS: usize = 4;
+/// Most keys that leave room for the arguments of a filter.
+const MAX_KEYS_BESIDE_FILTER: usize = 4;
 
 impl GroupBy {
     /// Aggregates the rows that pass the input's filter by `keys`; without keys, all of them.
     ///
     /// # Errors
-    /// `Unsupported` where an expression, key or aggregate is not supported on the device.
+    /// `Unsupported` if an expression, key or aggregate is not supported on the device.
     pub fn try_new(
         input: Input,
         keys: Vec<(Expr, Field)>,
@@ -41,7 +41,7 @@ impl GroupBy {
         Self::planned(input, keys, aggregates, false, options)
     }
 
-    /// The aggregation; `distinct`: the last key is the value of a DISTINCT.
+    /// With `distinct` the last key is the value of a DISTINCT.
     fn planned(
         input: Input,
         keys: Vec<(Expr, Field)>,
@@ -50,40 +50,40 @@ impl GroupBy {
         options: Options,
     ) -> Result<GroupBy> {
         let mut source = Source::try_new(input.clone())?;
-        let planned = plan_keys(&mut source, &keys, distinct, &options)?;
-        let mode = choose(&planned.0, &options);
+        let (group_keys, expressions) = plan_keys(&mut source, &keys, distinct, &options)?;
+        let mode = choose_mode(&group_keys, &options);
         let aggregates: Vec<(Aggregate, Field)> =
             aggregates.into_iter().map(|(aggregate, field)| (aggregate.plain(), field)).collect();
         let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
-        let wide_keys = matches!(mode, Mode::Wide) && keys.iter().any(|(expr, _)| computed(expr));
-        let best_arguments = aggregates.iter().any(|(aggregate, _)| {
-            use AggregateFunction::{AnyValue, Max, Min};
+        let wide_keys = mode.stores_keys() && keys.iter().any(|(expr, _)| computed(expr));
+        let extreme_arguments = aggregates.iter().any(|(aggregate, _)| {
             let mut computed = aggregate.arguments.iter().filter(|argument| computed(argument));
-            matches!(aggregate.function, Min | Max | AnyValue)
+            aggregate.function.row().family.selects_value()
                 && computed.any(|argument| {
                     let mut params = Params::new();
                     let value = source.writer(options.profile, &mut params).eval(argument);
                     matches!(value, Ok(value) if value.ctype == CType::Str || value.ctype.is_wide())
                 })
         });
-        // Two kernels look at each row, one of them with a branch for each: they had better see the survivors alone. Nor is
-        // there room for the arguments of many keys and of a filter.
-        let filtered = !matches!(mode, Mode::Dense { .. })
+        // Two kernels read each row, so a filter runs once before them. Nor is there room for the
+        // arguments of many keys and of a filter.
+        let filtered = !mode.is_dense()
             && input.filter.is_some()
-            && (options.profile == Profile::Cpu || keys.len() > FEW_KEYS);
-        if wide_keys || best_arguments || filtered {
-            return materialised(input, keys, aggregates, distinct, options);
+            && (options.profile == Profile::Cpu || keys.len() > MAX_KEYS_BESIDE_FILTER);
+        if wide_keys || extreme_arguments || filtered {
+            return materialize(input, keys, aggregates, distinct, options);
         }
-        build(source, input, keys, planned, mode, aggregates, options)
+        build(Planned { source, input, keys, group_keys, expressions, mode, aggregates }, options)
     }
 
-    /// Aggregates what joins give, `keys` and `aggregates` being over their output: each row goes through the joins where it is
-    /// aggregated, and is never written. `None` where it had better be, since several kernels would look at each row.
+    /// Aggregates the output of joins, fused with them: joined rows are not written. `keys` and
+    /// `aggregates` are over the joins' output. `None` if several kernels would search each row, so
+    /// that writing the joined rows is better.
     ///
     /// # Errors
-    /// `Unsupported` where an expression, key or aggregate is not supported on the device.
+    /// `Unsupported` if an expression, key or aggregate is not supported on the device.
     pub fn over_joins(
-        joined: &Joined,
+        joined: &FusedJoins,
         keys: &[(Expr, Field)],
         aggregates: &[(Aggregate, Field)],
         options: Options,
@@ -92,47 +92,52 @@ impl GroupBy {
         let keys = keys.iter().map(|(expr, field)| Ok((joined.over(expr)?, field.clone()))).collect::<Result<Vec<_>>>()?;
         let aggregates = aggregates.iter().map(|(aggregate, field)| Ok((joined.aggregate(aggregate)?.plain(), field.clone())));
         let aggregates = aggregates.collect::<Result<Vec<_>>>()?;
-        let planned = plan_keys(&mut source, &keys, false, &options)?;
-        let mode = choose(&planned.0, &options);
+        let (group_keys, expressions) = plan_keys(&mut source, &keys, false, &options)?;
+        let mode = choose_mode(&group_keys, &options);
         let grouped = aggregates.iter().any(|(aggregate, _)| aggregate.groups_values());
-        if grouped || !matches!(mode, Mode::Dense { .. }) {
+        if grouped || !mode.is_dense() {
             return Ok(None);
         }
         let input = Input { schema: source.schema.clone(), types: source.types.clone(), filter: None };
-        let group = build(source, input, keys, planned, mode, aggregates, options)?;
-        let one = group.bests.is_empty() && group.feeds.iter().all(|feed| feed.updates.len() == 1);
+        let group = build(Planned { source, input, keys, group_keys, expressions, mode, aggregates }, options)?;
+        let one = group.extremes.is_empty() && group.feeds.iter().all(|feed| feed.updates.len() == 1);
         Ok(one.then_some(group))
     }
 }
 
-/// Plans keys; `distinct`: the last one is the value of a DISTINCT.
-fn plan_keys(source: &mut Source, keys: &[(Expr, Field)], distinct: bool, options: &Options) -> Result<(Vec<Key>, Vec<Expr>)> {
+/// Plans keys. With `distinct` the last one is the value of a DISTINCT.
+fn plan_keys(
+    source: &mut Source,
+    keys: &[(Expr, Field)],
+    distinct: bool,
+    options: &Options,
+) -> Result<(Vec<GroupKey>, Vec<Expr>)> {
     let planned = keys.iter().enumerate().map(|(index, (expr, field))| {
         let distinct = distinct && index + 1 == keys.len();
-        Key::plan(source, index, expr, field, distinct, keys.len() == 1, options)
+        GroupKey::plan(source, index, expr, field, distinct, keys.len() == 1, options)
     });
     Ok(planned.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
-/// The way to a group number.
-fn choose(keys: &[Key], options: &Options) -> Mode {
+/// Chooses how rows find their groups.
+fn choose_mode(keys: &[GroupKey], options: &Options) -> GroupMode {
     let groups = keys.iter().try_fold(1u64, |groups, key| groups.checked_mul(key.span()?));
     if let Some(groups) = groups
         && groups <= options.dense_groups as u64
     {
-        return Mode::Dense { groups: groups as usize };
+        return GroupMode::Dense { groups: groups as usize };
     }
-    let Some(bits) = keys.iter().try_fold(0u32, |bits, key| Some(bits + key.bits()?)) else { return Mode::Wide };
+    let Some(bits) = keys.iter().try_fold(0u32, |bits, key| Some(bits + key.bits()?)) else { return GroupMode::Wide };
     let nulls = keys.iter().filter(|key| key.nullable).count() as u32;
     match keys {
-        [key] => Mode::Inline { null_slot: key.nullable },
-        _ if bits + nulls <= 64 => Mode::Inline { null_slot: false },
-        _ => Mode::Wide,
+        [key] => GroupMode::Inline { null_slot: key.nullable },
+        _ if bits + nulls <= 64 => GroupMode::Inline { null_slot: false },
+        _ => GroupMode::Wide,
     }
 }
 
-/// An aggregation over a [`Select`] that computes keys and arguments, so that they are columns.
-fn materialised(
+/// An aggregation over a [`Select`] that materializes keys and arguments as columns.
+fn materialize(
     input: Input,
     keys: Vec<(Expr, Field)>,
     aggregates: Vec<(Aggregate, Field)>,
@@ -159,7 +164,7 @@ fn materialised(
                 let data_type = argument.data_type(&schema)?;
                 let value = match &filter {
                     None => argument.clone(),
-                    // NULL where the filter leaves the row out: aggregates pass over it.
+                    // NULL for rows that the filter removes: aggregates skip it.
                     Some(filter) => {
                         let data_type = value_type(&data_type).clone();
                         Expr::Case { branches: vec![(filter.clone(), argument.clone())], otherwise: None, data_type }
@@ -171,38 +176,49 @@ fn materialised(
         }
         over.push((aggregate, field));
     }
-    let before = Select::try_new(input, outputs, options.clone())?;
-    let input = Input { schema: before.schema().clone(), types: before.output_types().to_vec(), filter: None };
+    let select = Select::try_new(input, outputs, options.clone())?;
+    let input = Input { schema: select.schema().clone(), types: select.output_types().to_vec(), filter: None };
     let mut source = Source::try_new(input.clone())?;
-    let planned = plan_keys(&mut source, &keys, distinct, &options)?;
-    let mode = choose(&planned.0, &options);
-    let mut group = build(source, input, keys, planned, mode, over, options)?;
+    let (group_keys, expressions) = plan_keys(&mut source, &keys, distinct, &options)?;
+    let mode = choose_mode(&group_keys, &options);
+    let group = build(Planned { source, input, keys, group_keys, expressions, mode, aggregates: over }, options)?;
     // Inner aggregations read the same columns.
-    group.before = Some(Box::new(before));
-    Ok(group)
+    Ok(GroupBy { materialized: Some(Box::new(select)), ..group })
 }
 
-fn build(
+/// What an aggregation is built of.
+struct Planned {
     source: Source,
     input: Input,
+    /// The keys as they were given.
     keys: Vec<(Expr, Field)>,
-    (planned, expressions): (Vec<Key>, Vec<Expr>),
-    mode: Mode,
+    group_keys: Vec<GroupKey>,
+    /// What kernels evaluate for the keys.
+    expressions: Vec<Expr>,
+    mode: GroupMode,
     aggregates: Vec<(Aggregate, Field)>,
-    options: Options,
-) -> Result<GroupBy> {
-    let private = private(&options);
-    let usage = Use { atomic: !private, grouped: !planned.is_empty() && !matches!(mode, Mode::Dense { .. }) };
-    let mut accumulators = Accumulators { keyed: !planned.is_empty(), ..Accumulators::default() };
-    let occupied = match (&mode, planned.is_empty()) {
-        (Mode::Dense { .. }, false) => accumulators.count_rows(0),
-        _ => 0,
-    };
-    let mut distincts = Vec::new();
-    let mut inners: Vec<(Expr, Option<Expr>, bool, Source)> = Vec::new();
-    for (aggregate, _) in &aggregates {
+}
+
+/// An inner aggregation of distinct values, and its result as a source.
+struct DistinctFeed {
+    value: Expr,
+    filter: Option<Expr>,
+    is_sketch: bool,
+    groups: GroupBy,
+    source: Source,
+}
+
+/// The states of the aggregates, and the inner aggregations that feed some of them.
+fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(Accumulators, usize, Vec<DistinctFeed>)> {
+    let Planned { source, keys, group_keys, mode, aggregates, .. } = planned;
+    let is_dense = mode.is_dense();
+    let usage = StateUse { atomic: !private, grouped: !group_keys.is_empty() && !is_dense };
+    let mut accumulators = Accumulators { keyed: !group_keys.is_empty(), ..Accumulators::default() };
+    let occupied = if is_dense && !group_keys.is_empty() { accumulators.count_rows(0) } else { 0 };
+    let mut distincts: Vec<DistinctFeed> = Vec::new();
+    for (aggregate, _) in aggregates {
         if !aggregate.groups_values() {
-            accumulators.plan(aggregate, &source, 0, usage)?;
+            accumulators.plan(aggregate, source, 0, usage)?;
             continue;
         }
         let [argument] = aggregate.arguments.as_slice() else {
@@ -211,114 +227,129 @@ fn build(
                 aggregate.function
             )));
         };
-        let sketched = aggregate.function == AggregateFunction::ApproxDistinct;
-        let same = (argument, &aggregate.filter, sketched);
-        let feed = match inners.iter().position(|(argument, filter, sketched, _)| (argument, filter, *sketched) == same) {
+        let is_sketch = aggregate.function == AggregateFunction::ApproxDistinct;
+        let same =
+            |known: &DistinctFeed| (&known.value, &known.filter, known.is_sketch) == (argument, &aggregate.filter, is_sketch);
+        let index = match distincts.iter().position(same) {
             Some(known) => known,
             None => {
-                let inner = inner_groups(&input, &keys, aggregate, argument, &options)?;
-                let over = Input { schema: inner.schema().clone(), types: inner.output_types().to_vec(), filter: None };
-                inners.push((argument.clone(), aggregate.filter.clone(), sketched, Source::try_new(over)?));
-                distincts.push(inner);
-                inners.len() - 1
+                let groups = inner_groups(&planned.input, keys, aggregate, argument, options)?;
+                let over = Input { schema: groups.schema().clone(), types: groups.output_types().to_vec(), filter: None };
+                let (value, filter) = (argument.clone(), aggregate.filter.clone());
+                distincts.push(DistinctFeed { value, filter, is_sketch, groups, source: Source::try_new(over)? });
+                distincts.len() - 1
             }
         };
-        // A sketch is of the ranks, which lie behind the registers.
-        let value = Expr::Column(keys.len() + usize::from(sketched));
+        // A sketch aggregates the ranks, whose column follows that of the registers.
+        let value = Expr::Column(keys.len() + usize::from(is_sketch));
         let over = Aggregate { arguments: vec![value], filter: None, distinct: false, ..aggregate.clone() };
-        accumulators.plan(&over, &inners[feed].3, feed + 1, Use { grouped: false, ..usage })?;
+        accumulators.plan(&over, &distincts[index].source, index + 1, StateUse { grouped: false, ..usage })?;
     }
-    let bests = accumulators
-        .list
-        .iter()
-        .enumerate()
-        .filter(|(_, state)| matches!(state.kind, Kind::BestMin | Kind::BestMax))
-        .map(|(index, state)| {
-            let mut params = Params::new();
-            let argument = state.argument()?;
-            Ok(Best::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let mut draft = Draft { options: options.clone(), mode, keys: planned, accumulators, bests, private };
+    Ok((accumulators, occupied, distincts))
+}
 
-    let mut kernels = vec![draft.grow_kernel(), draft.insert_kernel(), draft.seal_kernel(), draft.occupied_kernel(occupied)];
-    let numbers = Kernels { grow: 0, insert: 1, seal: 2, occupied: 3 };
-    let mut feeds = vec![draft.feed(0, source, expressions, &mut kernels)?];
-    for (index, (.., mut source)) in inners.into_iter().enumerate() {
+/// The stores of MIN and MAX of values that exceed a state slot.
+fn plan_extremes(accumulators: &Accumulators, source: &Source, options: &Options) -> Result<Vec<VarWidthMinMax>> {
+    let extremes = accumulators.states.iter().enumerate();
+    let extremes = extremes.filter(|(_, state)| state.kind.refers_to_row()).map(|(index, state)| {
+        let mut params = Params::new();
+        let argument = state.argument()?;
+        Ok(VarWidthMinMax::new(index, source.writer(options.profile, &mut params).eval(argument)?.ctype))
+    });
+    extremes.collect()
+}
+
+fn build(planned: Planned, options: Options) -> Result<GroupBy> {
+    let private = private(&options);
+    let (accumulators, occupied, distincts) = plan_states(&planned, private, &options)?;
+    let Planned { source, keys, group_keys, expressions, mode, aggregates, .. } = planned;
+    let extremes = plan_extremes(&accumulators, &source, &options)?;
+    let mut group = GroupKernels { options: options.clone(), mode, keys: group_keys, accumulators, extremes, private };
+
+    let mut kernels = vec![group.grow_kernel(), group.insert_kernel(), group.commit_kernel(), group.occupied_kernel(occupied)];
+    let indices = KernelIndices { grow: 0, insert: 1, commit: 2, occupied: 3 };
+    let mut feeds = vec![group.feed(0, source, expressions, &mut kernels)?];
+    let mut inner = Vec::with_capacity(distincts.len());
+    for (index, DistinctFeed { groups, mut source, .. }) in distincts.into_iter().enumerate() {
         let fields = keys.iter().enumerate().map(|(key, (_, field))| (Expr::Column(key), field.clone())).collect::<Vec<_>>();
         let (_, expressions) = plan_keys(&mut source, &fields, false, &options)?;
-        feeds.push(draft.feed(index + 1, source, expressions, &mut kernels)?);
+        feeds.push(group.feed(index + 1, source, expressions, &mut kernels)?);
+        inner.push(groups);
     }
-    let mut bests = std::mem::take(&mut draft.bests);
-    for best in &mut bests {
-        draft.winner_kernels(best, &feeds[0].source, &mut kernels)?;
+    let mut extremes = std::mem::take(&mut group.extremes);
+    for extreme in &mut extremes {
+        group.winner_kernels(extreme, &feeds[0].source, &mut kernels)?;
     }
-    draft.bests = bests;
+    group.extremes = extremes;
 
     let fields: Vec<Field> =
-        keys.iter().chain(&[]).map(|(_, field)| field.clone()).chain(aggregates.iter().map(|(_, field)| field.clone())).collect();
-    let mut outputs = Vec::with_capacity(fields.len());
-    for key in &draft.keys {
-        outputs.push(match (&draft.mode, &key.form) {
-            (Mode::Wide, Form::Dictionary(codes)) => Some(codes.clone()),
-            (Mode::Wide, _) => None,
-            _ => Some(key.store.clone()),
-        });
-    }
-    for (index, (_, field)) in aggregates.iter().enumerate() {
-        let at = draft.keys.len() + index;
-        let mut params = Params::new();
-        let mut writer = draft.writer(&mut params);
-        let value = draft.value(&mut writer, at)?;
-        outputs.push(Some(Output::of(&value, field.data_type(), &format!("r{index}"))?));
-    }
-    let types: Vec<ColumnType> = draft
+        keys.iter().map(|(_, field)| field).chain(aggregates.iter().map(|(_, field)| field)).cloned().collect();
+    let outputs = outputs(&group, &aggregates)?;
+    let types: Vec<ColumnType> = group
         .keys
         .iter()
         .map(|key| key.ty().clone())
-        .chain(outputs[draft.keys.len()..].iter().flatten().map(|output| (*output.ty).clone()))
+        .chain(outputs[group.keys.len()..].iter().flatten().map(|output| (*output.ty).clone()))
         .collect();
-    let compacted = matches!(draft.mode, Mode::Dense { .. }) && !draft.keys.is_empty();
-    let results = Projection::try_new("group", &draft, outputs, compacted, &options, &mut kernels)?;
+    let compacted = group.mode.is_dense() && !group.keys.is_empty();
+    let results = Projection::try_new("group", &group, outputs, compacted, &options, &mut kernels)?;
     Ok(GroupBy {
-        before: None,
+        materialized: None,
         schema: Arc::new(Schema::new(fields)),
         types,
-        primitives: Primitives::try_new(&options)?,
-        program: Program::try_new("GroupBy", &options, kernels)?,
+        primitives: Primitives::new(&options),
+        program: Program::new("GroupBy", &options, kernels),
         options,
-        mode: draft.mode,
-        keys: draft.keys,
-        accumulators: draft.accumulators,
-        bests: draft.bests,
+        mode: group.mode,
+        keys: group.keys,
+        accumulators: group.accumulators,
+        extremes: group.extremes,
         private,
         feeds,
-        distincts,
+        distincts: inner,
         results,
-        kernels: numbers,
+        kernels: indices,
     })
 }
 
-/// The inner aggregation of an aggregate that looks at each value once: a group for each set of keys and value; of a sketch, for
-/// each set of keys and register, with the register's rank. Rows whose value is NULL are left out.
+/// The columns that the result kernels write: keys that are not stored, then aggregates.
+fn outputs(group: &GroupKernels, aggregates: &[(Aggregate, Field)]) -> Result<Vec<Option<Output>>> {
+    let mut outputs = Vec::with_capacity(group.keys.len() + aggregates.len());
+    for key in &group.keys {
+        outputs.push(match (&group.mode, &key.output) {
+            (GroupMode::Wide, KeyOutput::Dictionary(codes)) => Some(codes.clone()),
+            (GroupMode::Wide, KeyOutput::Plain | KeyOutput::Codes(_)) => None,
+            (GroupMode::Dense { .. } | GroupMode::Inline { .. }, _) => Some(key.store.clone()),
+        });
+    }
+    for (index, (_, field)) in aggregates.iter().enumerate() {
+        let mut params = Params::new();
+        let value = group.value(&mut group.writer(&mut params), group.keys.len() + index)?;
+        outputs.push(Some(Output::of(&value, field.data_type(), &format!("r{index}"))?));
+    }
+    Ok(outputs)
+}
+
+/// The inner aggregation for an aggregate of distinct values: a group for each combination of keys
+/// and value. For a sketch, a group for each combination of keys and register, with the rank of the
+/// register. Rows with a NULL value are left out.
 fn inner_groups(input: &Input, keys: &[(Expr, Field)], of: &Aggregate, value: &Expr, options: &Options) -> Result<GroupBy> {
     let known = Expr::Not(Box::new(Expr::IsNull(Box::new(value.clone()))));
     let conditions = input.filter.iter().chain(&of.filter).cloned().chain([known]).collect();
     let inner = Input { filter: Some(Expr::And(conditions)), ..input.clone() };
     let of_hash = |function, data_type| Expr::Call { function, arguments: vec![value.clone()], data_type };
-    let (value, aggregates) = match of.function {
-        AggregateFunction::ApproxDistinct => {
-            let rank = Aggregate {
-                function: AggregateFunction::Max,
-                arguments: vec![of_hash(Function::SketchRank, DataType::UInt8)],
-                filter: None,
-                distinct: false,
-                data_type: DataType::UInt8,
-            };
-            let register = of_hash(Function::SketchRegister, DataType::UInt16);
-            (register, vec![(rank, Field::new("rank", DataType::UInt8, true))])
-        }
-        _ => (value.clone(), vec![]),
+    let (value, aggregates) = if of.function == AggregateFunction::ApproxDistinct {
+        let rank = Aggregate {
+            function: AggregateFunction::Max,
+            arguments: vec![of_hash(Function::SketchRank, DataType::UInt8)],
+            filter: None,
+            distinct: false,
+            data_type: DataType::UInt8,
+        };
+        let register = of_hash(Function::SketchRegister, DataType::UInt16);
+        (register, vec![(rank, Field::new("rank", DataType::UInt8, true))])
+    } else {
+        (value.clone(), vec![])
     };
     let mut inner_keys: Vec<(Expr, Field)> = keys
         .iter()

@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hash table of a grouped aggregation: open addressing, linear probing, slots of two words.
+//! The hash table of a grouped aggregation: open addressing, linear probing, slots of two u64.
 //!
-//! A slot's first word is claimed by compare-and-swap and never changes while rows are looked up; the
-//! claimer then takes the next group number and puts it into the second word. Another row that finds
-//! the slot before that does not wait: it notes the slot instead of the group, and the update resolves
-//! it. Keys that pack into 64 bits are the first word themselves (`inline`); for others it is a tag of
-//! 32 hash bits and a reference (`wide`), to a row of the batch or, once a batch is committed, to the
-//! group, whose key is compared through the batch's columns or the key store.
+//! - A row claims the first word of a slot by compare-and-swap. The word does not change while rows
+//!   are looked up.
+//! - The claiming row takes the next group number and stores it in the second word.
+//! - Another row that finds the slot before that does not wait: its id is the slot instead of the
+//!   group, which the update resolves.
+//! - `inline`: the first word is the key, packed into 64 bits.
+//! - `wide`: the first word is a tag of 32 hash bits and a reference to a row of the batch. Once a
+//!   batch is committed it refers to the group. Keys are compared through the columns of the batch
+//!   or the key store.
 //!
-//! Looking up touches no aggregate, so that a table that turns out too small is replaced by a larger
-//! one, filled with the groups of earlier batches, and the batch looked up again.
+//! Look-ups do not change states. If a table turns out too small, a larger one is filled with the
+//! groups of earlier batches, and the batch is looked up again.
 
 use device::{Arg, Buffer, Queue};
 
 use crate::Result;
 use crate::codegen::Profile;
-use crate::ops::program::run_of_rows;
+use crate::ops::launch::program::contiguous_rows;
 
 /// Probes after which a table counts as full.
-pub(super) const PROBES: u32 = 512;
-/// Marks an id that is a slot's number.
+pub(super) const MAX_PROBES: u32 = 512;
+/// Flag of an id that is the number of a slot.
 pub(super) const UNRESOLVED: &str = "0x80000000u";
-/// The id of rows that take part in no group.
+/// The id of rows without a group.
 pub(super) const NO_GROUP: &str = "0xffffffffu";
 
-/// Words of the control buffer, each in a cache line of its own.
+/// Positions in the control buffer, an array of u64. Each value has a cache line of its own.
 pub(super) mod control {
     /// Lowest failing row.
     pub const ERROR: usize = 0;
@@ -32,20 +35,22 @@ pub(super) mod control {
     pub const GROUPS: usize = 8;
     /// Whether the table is too small.
     pub const FULL: usize = 16;
-    /// Group of the NULL key, where it has a slot of its own.
+    /// Group of the NULL key, if that has a slot of its own.
     pub const NULL_GROUP: usize = 24;
-    /// Words in all.
+    /// Length of the buffer.
     pub const WORDS: usize = 32;
 }
 
-/// Rows whose slots the cpu profile fetches while it looks the rows before them up: cache misses overlap.
+/// Rows of a block. The cpu profile prefetches the slots of a block while it looks up the block
+/// before.
 const BLOCK: usize = 128;
-/// From so many slots on, 16 bytes each, and so many groups, a core's own caches miss often enough that fetching ahead pays.
-const FETCHED_SLOTS: usize = 1 << 16;
-pub(super) const FETCHED_GROUPS: usize = 1 << 15;
+/// Slots of 16 bytes from which on the caches of a core miss often enough for prefetching to pay,
+/// and groups.
+const PREFETCHED_SLOTS: usize = 1 << 16;
+pub(super) const PREFETCHED_GROUPS: usize = 1 << 15;
 
-/// Text that sets `id` and `found` where the slot `h` holds the row's inline key, without a branch.
-pub(super) fn glance_inline() -> String {
+/// C that sets `id` and `found` if the slot `h` has the inline key of the row. Without branches.
+pub(super) fn first_slot_inline() -> String {
     format!(
         "      u64 at = h == NO_ROW ? 0 : h, g = ((const G u64 *)slots)[2 * at + 1];
       i32 found = ((const G u64 *)slots)[2 * at] == (h > mask ? 0 : key);
@@ -55,28 +60,29 @@ pub(super) fn glance_inline() -> String {
     )
 }
 
-/// The same for wide keys, which are compared one by one.
-pub(super) fn glance_wide() -> String {
+/// The same for wide keys: none is found, since comparing them takes branches.
+pub(super) fn first_slot_wide() -> String {
     format!("      i32 found = h == NO_ROW;\n      u32 id = {NO_GROUP};\n")
 }
 
-/// Text that finds the slot `h` where probing for `key` begins; `is_null` where NULL has one of its own.
+/// C that sets `h` to the slot at which probing for `key` begins. Reads `is_null` if NULL has a
+/// slot of its own.
 pub(super) fn slot_inline(null_slot: bool) -> String {
     let null = if null_slot { "if (is_null) { key = 0; h = mask + 2; }\n" } else { "" };
     format!("h = hash64(key) & mask;\nif (key == NO_ROW) h = mask + 1;\n{null}")
 }
 
-/// Text by which the row that claimed slot `h` becomes group `g`.
+/// C that makes the row that claimed slot `h` the group `g`.
 pub(super) fn number_inline(null_slot: bool) -> String {
-    let note = if null_slot { format!("if (h == mask + 2) control[{}] = g; ", control::NULL_GROUP) } else { String::new() };
-    format!("{note}keys[g] = key; slots[2 * h + 1] = g;")
+    let null = if null_slot { format!("if (h == mask + 2) control[{}] = g; ", control::NULL_GROUP) } else { String::new() };
+    format!("{null}keys[g] = key; slots[2 * h + 1] = g;")
 }
 
 /// The same for wide keys.
-pub(super) const NUMBER_WIDE: &str = "origins[g] = (u32)row; places[g] = (u32)h; hashes[g] = key; slots[2 * h + 1] = g;";
+pub(super) const NUMBER_WIDE: &str = "origins[g] = (u32)row; new_slots[g] = (u32)h; hashes[g] = key; slots[2 * h + 1] = g;";
 
-/// Text that follows a claim: numbers the group at once, or, in the cpu profile, with the block's other
-/// claims, since a counter that all share is slow.
+/// C after a claim: the gpu profile numbers the group at once. The cpu profile numbers all claims
+/// of a block together, since a shared counter is slow.
 pub(super) fn claimed(profile: Profile, number: &str) -> String {
     match profile {
         Profile::Cpu => format!("claims[claim_count++] = i; all_slots[here + i] = h; id = (u32)h | {UNRESOLVED};"),
@@ -86,11 +92,11 @@ pub(super) fn claimed(profile: Profile, number: &str) -> String {
     }
 }
 
-/// Text that probes for `key` from slot `h` on, whose first word is `seen`, setting `id`.
+/// C that probes for `key` from slot `h` on, whose first word is `seen`, and sets `id`.
 pub(super) fn probe_inline(claimed: &str) -> String {
     format!(
         "u64 stored = h > mask ? 0 : key;
-for (u32 step = 0; step < {PROBES}u; ++step) {{
+for (u32 step = 0; step < {MAX_PROBES}u; ++step) {{
   if (seen == NO_ROW) {{
     if (control[{full}]) break;
     seen = A_CAS64(&slots[2 * h], NO_ROW, stored);
@@ -109,13 +115,15 @@ if (id == {NO_GROUP}) control[{full}] = 1;",
     )
 }
 
-/// Text that probes for the key with `key` as hash from slot `h` on, whose first word is `seen`, setting
-/// `id`. `other_row` compares with the row `other` and `other_group` with the kept key of the group
-/// `other`, both setting `equal`.
+/// C that probes for the keys with the hash `key` from slot `h` on, whose first word is `seen`, and
+/// sets `id`.
+///
+/// `other_row` compares with the row `other` and `other_group` with the stored key of the group
+/// `other`. Both set `equal`.
 pub(super) fn probe_wide(other_row: &str, other_group: &str, claimed: &str) -> String {
     format!(
         "u32 tag = (u32)(key >> 32);
-for (u32 step = 0; step < {PROBES}u; ++step) {{
+for (u32 step = 0; step < {MAX_PROBES}u; ++step) {{
   if (seen == NO_ROW) {{
     if (control[{full}]) break;
     seen = A_CAS64(&slots[2 * h], NO_ROW, (u64)tag << 32 | row);
@@ -143,10 +151,13 @@ if (id == {NO_GROUP}) control[{full}] = 1;",
     )
 }
 
-/// The cpu profile's look-up over blocks of rows: `slot` finds `key` and `h` of `row` (`h` stays all
-/// ones where the row takes part in no group), `glance` settles most rows, `probe` sets `id` for the others,
-/// and `number` numbers a claim.
-pub(super) fn find_blocks(slot: &str, glance: &str, probe: &str, number: &str) -> String {
+/// The look-up of the cpu profile, over blocks of rows.
+///
+/// - `slot` sets `key` and `h` of `row`; `h` stays all ones if the row has no group.
+/// - `first_slot` finds most rows.
+/// - `probe` sets `id` of the others.
+/// - `number` numbers a claim.
+pub(super) fn find_blocks(slot: &str, first_slot: &str, probe: &str, number: &str) -> String {
     format!(
         "{run}  u64 first = begin, all_keys[{twice}], all_slots[{twice}];
   u32 missed[{BLOCK}], claims[{BLOCK}];
@@ -161,11 +172,11 @@ pub(super) fn find_blocks(slot: &str, glance: &str, probe: &str, number: &str) -
 {slot}      all_keys[there + i] = key;
       all_slots[there + i] = h;
     }}
-    if (mask >= {FETCHED_SLOTS}) for (u32 i = 0; i < coming; ++i) PREFETCH(&slots[all_slots[there + i] == NO_ROW ? 0 : 2 * all_slots[there + i]]);
+    if (mask >= {PREFETCHED_SLOTS}) for (u32 i = 0; i < coming; ++i) PREFETCH(&slots[all_slots[there + i] == NO_ROW ? 0 : 2 * all_slots[there + i]]);
     u32 missed_count = 0, claim_count = 0;
     for (u32 i = 0; i < width; ++i) {{
       u64 key = all_keys[here + i], h = all_slots[here + i];
-{glance}      ids[first + i] = id;
+{first_slot}      ids[first + i] = id;
       missed[missed_count] = i;
       missed_count += !found;
     }}
@@ -189,14 +200,14 @@ pub(super) fn find_blocks(slot: &str, glance: &str, probe: &str, number: &str) -
     here = there;
   }}
 ",
-        run = run_of_rows("n"),
+        run = contiguous_rows("n"),
         twice = 2 * BLOCK,
         full = control::FULL,
         groups = control::GROUPS,
     )
 }
 
-/// Text that puts group `g` of an earlier batch into a new table of inline keys.
+/// C that inserts group `g` of an earlier batch into a new table of inline keys.
 pub(super) const INSERT_INLINE: &str = "    u64 key = keys[g], stored = key, h = hash64(key) & mask;
     if (g == null_group) { stored = 0; h = mask + 2; }
     else if (key == NO_ROW) { stored = 0; h = mask + 1; }
@@ -210,27 +221,27 @@ pub(super) const INSERT_WIDE: &str = "    u64 hash = hashes[g], h = hash & mask,
     slots[2 * h + 1] = g;
 ";
 
-/// The table on the device.
+/// The hash table on the device.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct HashTable {
     pub slots: Buffer,
-    /// Slots without the two special ones, less one.
+    /// Number of slots without the two special ones, less one.
     pub mask: u64,
 }
 
-impl Table {
+impl HashTable {
     /// An empty table with room for `groups` groups at half load.
-    pub fn new(queue: &Queue, groups: usize) -> Result<Table> {
+    pub fn new(queue: &Queue, groups: usize) -> Result<HashTable> {
         let slots = (groups.max(1) * 2).next_power_of_two();
-        Ok(Table { slots: queue.filled((slots + 2) * 16, 0xff)?, mask: slots as u64 - 1 })
+        Ok(HashTable { slots: queue.filled((slots + 2) * 16, 0xff)?, mask: slots as u64 - 1 })
     }
 
-    /// Groups for which there is room.
-    pub fn limit(&self) -> usize {
+    /// The number of groups that the table has room for.
+    pub fn capacity(&self) -> usize {
         (self.mask as usize).div_ceil(2)
     }
 
     pub fn args<'a>(&'a self) -> [(&'a str, Arg<'a>); 3] {
-        [("slots", Arg::Buffer(&self.slots)), ("mask", Arg::U64(self.mask)), ("limit", Arg::U64(self.limit() as u64))]
+        [("slots", Arg::Buffer(&self.slots)), ("mask", Arg::U64(self.mask)), ("limit", Arg::U64(self.capacity() as u64))]
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several joins one after another: as few kernels as their tables allow.
+//! Several joins one after another, in as few kernels as their tables allow.
 //!
-//! A [`Probe`] goes through joins until one of them multiplies rows. The pairs are written then, with the columns that are
-//! still needed, and the next probe goes on from there.
+//! A [`Probe`] goes through joins up to one that multiplies rows. It writes the pairs, with the
+//! columns that are still needed, and the next probe continues with them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,66 +13,69 @@ use device::Queue;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
-use super::joined::Joined;
-use super::lookup::{Lookup, conjuncts, position};
-use super::pace::meets_many;
-use super::probe::{Pairs, Probe, ProbeState, Probed, expands};
-use super::{Join, JoinKind, JoinTable, joined_schema};
+use super::fused::FusedJoins;
+use super::lookup::{Lookup, conjuncts, joins_before};
+use super::probe::{MatchPairs, Probe, ProbeState, Probed, lists_pairs};
+use super::throttle::has_many_candidates;
+use super::{Join, JoinTable, joined_schema};
 use crate::expr::Expr;
 use crate::ops::{Input, Options, Select};
 use crate::{Error, Result};
 
-/// Probes rows through a list of joins, filters and projects what they give.
+/// Probes rows through a list of joins, filters and projects the result.
 #[derive(Debug, Clone)]
 pub struct JoinChain {
-    /// What removes rows before those that are left are searched for in pieces.
+    /// A filter of the probe side, if the remaining rows are searched in slices.
     first: Option<Select>,
     steps: Vec<Probe>,
-    /// What is left to do with the rows of the last step.
+    /// Filter and projection of the rows of the last step.
     last: Option<Select>,
     schema: SchemaRef,
     types: Vec<ColumnType>,
 }
 
-/// What the steps of a [`JoinChain`] remember between batches, and what is left to do.
+/// The state of a [`JoinChain`] between batches.
 #[derive(Debug)]
 pub struct ChainState {
     steps: Arc<[ProbeState]>,
-    /// What comes next is last.
-    pending: Vec<Work>,
+    /// Pending work, a stack.
+    pending: Vec<PendingWork>,
 }
 
-/// Rows of the probe side that have been through the first step.
+/// The result of the first step for a slice of the probe side.
 #[derive(Debug)]
-pub struct Begun(Work);
+pub struct FirstStep(PendingWork);
 
-/// Something that a step, by its number, is to go on with.
+/// The input of a step, by its number.
 #[derive(Debug)]
-enum Work {
-    /// A batch that has just come.
+enum PendingWork {
+    /// A batch of the probe side.
     Pushed(DeviceBatch),
     Batch(usize, DeviceBatch),
-    Pairs(usize, Pairs),
+    Pairs(usize, MatchPairs),
 }
 
-impl Work {
-    /// What is left to do with what a step has found.
-    fn after(step: usize, found: Probed) -> Work {
+impl PendingWork {
+    /// The work after a step.
+    fn after(step: usize, found: Probed) -> PendingWork {
         match found {
-            Probed::Rows(batch) => Work::Batch(step + 1, batch),
-            Probed::Pairs(pairs) => Work::Pairs(step, pairs),
+            Probed::Rows(batch) => PendingWork::Batch(step + 1, batch),
+            Probed::Pairs(pairs) => PendingWork::Pairs(step, pairs),
         }
     }
 }
 
 impl JoinChain {
-    /// Joins the rows of `input` with each of `joins` in turn, keeps what passes the input's filter and computes `outputs`,
-    /// both over the columns of all sides one after another. Joins that keep build rows ([`JoinKind::Left`],
-    /// [`JoinKind::Full`]) must be alone, with a filter of the probe side's columns only. Without `tables` the kernels
-    /// can be read, not run.
+    /// Joins the rows of `input` with each of `joins` in turn, keeps the rows that pass the input's
+    /// filter and computes `outputs`.
+    ///
+    /// - Filter and outputs are over the columns of all sides, one after another.
+    /// - A join that [keeps unmatched build rows](super::JoinKind::keeps_unmatched_build_rows) must
+    ///   be alone, with a filter of the probe side's columns only.
+    /// - Without `tables` kernels can be generated, but not run.
     ///
     /// # Errors
-    /// `Unsupported` where an expression is not supported on the device.
+    /// `Unsupported` if an expression is not supported on the device.
     pub fn try_new(
         input: Input,
         joins: &[Join],
@@ -83,18 +86,19 @@ impl JoinChain {
         Self::planned(input, joins, tables, outputs, &options, false).map(|(chain, _)| chain)
     }
 
-    /// The chain up to the joins at its end that give a row one match at most, and these, which are left to a sink. `None` where
-    /// there are no such joins, and the chain is a whole one.
+    /// The chain without the joins at its end that give a row at most one match, and these joins,
+    /// to be fused with an aggregation. `None` if there are no such joins; then the chain has all
+    /// joins.
     ///
     /// # Errors
     /// As [`try_new`](Self::try_new).
-    pub fn before_sink(
+    pub fn before_aggregation(
         input: Input,
         joins: &[Join],
         tables: Option<&[Arc<JoinTable>]>,
         outputs: Vec<(Expr, Field)>,
         options: &Options,
-    ) -> Result<(JoinChain, Option<Joined>)> {
+    ) -> Result<(JoinChain, Option<FusedJoins>)> {
         Self::planned(input, joins, tables, outputs, options, true)
     }
 
@@ -104,16 +108,17 @@ impl JoinChain {
         tables: Option<&[Arc<JoinTable>]>,
         outputs: Vec<(Expr, Field)>,
         options: &Options,
-        sink: bool,
-    ) -> Result<(JoinChain, Option<Joined>)> {
-        let (first, input) = filtered_first(input, joins, tables, options)?;
+        fuse: bool,
+    ) -> Result<(JoinChain, Option<FusedJoins>)> {
+        let (first, input) = split_probe_filter(input, joins, tables, options)?;
         let types = input.types.clone();
         let mut chain = JoinChain { first, steps: vec![], last: None, schema: input.schema.clone(), types };
-        let joined = chain.append(input, joins.to_vec(), tables, outputs, options, sink)?;
-        Ok((chain, joined))
+        let fused = chain.append(input, joins.to_vec(), tables, outputs, options, fuse)?;
+        Ok((chain, fused))
     }
 
-    /// Appends the steps; with a `sink`, not those at the end that it can take itself.
+    /// Appends the steps. With `fuse`, returns the joins at the end that an aggregation can be
+    /// fused with.
     fn append(
         &mut self,
         input: Input,
@@ -121,8 +126,8 @@ impl JoinChain {
         tables: Option<&[Arc<JoinTable>]>,
         outputs: Vec<(Expr, Field)>,
         options: &Options,
-        sink: bool,
-    ) -> Result<Option<Joined>> {
+        fuse: bool,
+    ) -> Result<Option<FusedJoins>> {
         if joins.is_empty() {
             let select = Select::try_new(input, outputs, options.clone())?;
             (self.schema, self.types) = (select.schema().clone(), select.output_types().to_vec());
@@ -130,28 +135,15 @@ impl JoinChain {
             return Ok(None);
         }
         let multiplies =
-            |index: usize, join: &Join| join.kind.pairs() && !join.is_unique(tables.and_then(|tables| tables.get(index)));
+            |index: usize, join: &Join| join.kind.gives_pairs() && !join.is_unique(tables.and_then(|tables| tables.get(index)));
         let first = joins.iter().enumerate().position(|(index, join)| multiplies(index, join));
         let count = first.map_or(joins.len(), |index| index + 1);
         let rest = joins.split_off(count);
-        let (now, mut later): (Vec<_>, Vec<_>) = conjuncts(input.filter.clone())
-            .into_iter()
-            .partition(|filter| position(filter, &input.types, &[joins.as_slice(), rest.as_slice()].concat()) <= count);
-        let (now, after): (Vec<_>, Vec<_>) = match first {
-            None => (now, vec![]),
-            Some(_) => now.into_iter().partition(|filter| position(filter, &input.types, &joins) < count),
-        };
-        match joins.last_mut().filter(|last| last.kind == JoinKind::Inner) {
-            Some(last) => {
-                let conditions: Vec<_> = last.residual.take().into_iter().chain(after).collect();
-                last.residual = all_of(conditions);
-            }
-            None => later.extend(after),
-        }
+        let (now, later) = split_filter(&input, &mut joins, &rest, first.is_some());
         let input = Input { filter: all_of(now), ..input };
         let own_tables = tables.map(|tables| &tables[..count]);
-        if rest.is_empty() && later.is_empty() && sink && !expands(&joins, own_tables) {
-            return Joined::try_new(input, joins, own_tables, outputs, options.clone()).map(Some);
+        if rest.is_empty() && later.is_empty() && fuse && !lists_pairs(&joins, own_tables) {
+            return FusedJoins::try_new(input, joins, own_tables, outputs, options.clone()).map(Some);
         }
         if rest.is_empty() && later.is_empty() {
             let probe = Probe::try_new(input, &joins, own_tables, outputs, options.clone())?;
@@ -159,39 +151,16 @@ impl JoinChain {
             self.steps.push(probe);
             return Ok(None);
         }
-        let schema = joined_schema(&input.schema, &joins);
-        let end = schema.fields().len();
-        let mut needed = Vec::new();
-        for expr in later.iter().chain(outputs.iter().map(|(expr, _)| expr)) {
-            expr.columns(&mut needed);
-        }
-        for join in &rest {
-            join.keys.iter().for_each(|(probe, _)| probe.columns(&mut needed));
-            join.residual.iter().for_each(|residual| residual.columns(&mut needed));
-        }
-        let kept: Vec<usize> = needed.into_iter().filter(|column| *column < end).collect::<BTreeSet<_>>().into_iter().collect();
-        let fields = kept.iter().map(|column| (Expr::Column(*column), schema.field(*column).clone().with_nullable(true)));
-        let probe = Probe::try_new(input, &joins, own_tables, fields.collect(), options.clone())?;
-        let moved = |column: usize| match kept.binary_search(&column) {
-            Ok(place) => Ok(Expr::Column(place)),
-            Err(_) if column >= end => Ok(Expr::Column(column - end + kept.len())),
-            Err(_) => Err(Error::Internal(format!("column {column} was left behind"))),
-        };
-        let over = |expr: &Expr| expr.over(&moved);
-        let rest = rest.into_iter().map(|join| {
-            Ok(Join {
-                keys: join.keys.iter().map(|(left, right)| Ok((over(left)?, right.clone()))).collect::<Result<_>>()?,
-                residual: join.residual.as_ref().map(over).transpose()?,
-                ..join
-            })
-        });
-        let rest = rest.collect::<Result<Vec<_>>>()?;
-        let filter = all_of(later.iter().map(over).collect::<Result<_>>()?);
-        let outputs = outputs.iter().map(|(expr, field)| Ok((over(expr)?, field.clone()))).collect::<Result<_>>()?;
+        let end = joined_schema(&input.schema, &joins).fields().len();
+        let kept = KeptColumns::of(end, &rest, later.iter().chain(outputs.iter().map(|(expr, _)| expr)));
+        let probe = kept.probe(input, &joins, own_tables, options)?;
+        let rest = rest.into_iter().map(|join| kept.join(join)).collect::<Result<Vec<_>>>()?;
+        let filter = all_of(later.iter().map(|expr| kept.over(expr)).collect::<Result<_>>()?);
+        let outputs = outputs.iter().map(|(expr, field)| Ok((kept.over(expr)?, field.clone()))).collect::<Result<_>>()?;
         let input = Input { schema: probe.schema().clone(), types: probe.output_types().to_vec(), filter };
         self.steps.push(probe);
         (self.schema, self.types) = (input.schema.clone(), input.types.clone());
-        self.append(input, rest, tables.map(|tables| &tables[count..]), outputs, options, sink)
+        self.append(input, rest, tables.map(|tables| &tables[count..]), outputs, options, fuse)
     }
 
     /// Names and types of the result.
@@ -204,13 +173,13 @@ impl JoinChain {
         &self.types
     }
 
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let steps = self.first.iter().flat_map(Select::kernel_text).chain(self.steps.iter().flat_map(Probe::kernel_text));
-        steps.chain(self.last.iter().flat_map(Select::kernel_text)).collect()
+    /// Names and sources of the kernels.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        let steps = self.first.iter().flat_map(Select::kernel_source).chain(self.steps.iter().flat_map(Probe::kernel_source));
+        steps.chain(self.last.iter().flat_map(Select::kernel_source)).collect()
     }
 
-    /// The programs as they are compiled.
+    /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
         let steps = self.first.iter().flat_map(Select::programs).chain(self.steps.iter().flat_map(Probe::programs));
         steps.chain(self.last.iter().flat_map(Select::programs)).collect()
@@ -221,96 +190,98 @@ impl JoinChain {
         self.steps.len() + usize::from(self.last.is_some())
     }
 
-    /// Nothing probed yet.
+    /// The state before the first batch.
     pub fn start(&self) -> ChainState {
         ChainState { steps: self.steps.iter().map(Probe::start).collect(), pending: vec![] }
     }
 
-    /// Whether no row of the probe side can give any: nothing needs to be probed.
+    /// Whether no probe row can give a result, so that none needs to be probed.
     pub fn is_empty(&self) -> bool {
         self.steps.iter().any(Probe::is_empty)
     }
 
-    /// Takes a batch of the probe side; what it gives comes out of [`next`](Self::next).
+    /// Adds a batch of the probe side; [`next`](Self::next) gives the results.
     pub fn push(&self, state: &mut ChainState, batch: &DeviceBatch) {
-        state.pending.push(Work::Pushed(batch.clone()));
+        state.pending.push(PendingWork::Pushed(batch.clone()));
     }
 
-    /// The rows of a batch of the probe side that are to be searched for.
+    /// The rows of a batch of the probe side that pass the filter before the joins.
     ///
     /// # Errors
-    /// `JoinedRow` where an expression failed.
+    /// `JoinedRow` if an expression failed.
     pub async fn filtered(&self, queue: &Queue, batch: &DeviceBatch) -> Result<DeviceBatch> {
         match &self.first {
-            Some(select) => select.run(queue, batch).await.map_err(of_joined_rows),
+            Some(select) => select.run(queue, batch).await.map_err(joined_row_error),
             None => Ok(batch.clone()),
         }
     }
 
-    /// [`filtered`](Self::filtered) rows of the probe side in pieces for the [`beginning`](Self::beginning).
-    pub fn pieces(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
-        let pieces = self.steps.first().map(|step| step.pieces(queue, batch));
-        let whole = pieces.is_none().then(|| batch.clone());
-        pieces.into_iter().flatten().chain(whole)
+    /// Slices of [`filtered`](Self::filtered) rows of the probe side for the
+    /// [`first_step`](Self::first_step).
+    pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
+        let slices = self.steps.first().map(|step| step.slices(queue, batch));
+        let whole = slices.is_none().then(|| batch.clone());
+        slices.into_iter().flatten().chain(whole)
     }
 
-    /// What takes [`pieces`](Self::pieces) of the probe side through the first step, several at the same time: while the host waits for the number
-    /// of what one has found, the device searches for another. Fails with `JoinedRow` where an expression failed.
-    pub fn beginning(
+    /// A function that takes [`slices`](Self::slices) of the probe side through the first step.
+    /// Several may run concurrently: while the host waits for the number of results of one slice,
+    /// the device searches another. Fails with `JoinedRow` if an expression failed.
+    pub fn first_step(
         self: &Arc<Self>,
         queue: &Queue,
         state: &ChainState,
-    ) -> impl Fn(DeviceBatch) -> BoxFuture<'static, Result<Begun>> + Send + use<> {
+    ) -> impl Fn(DeviceBatch) -> BoxFuture<'static, Result<FirstStep>> + Send + use<> {
         let (chain, queue, states) = (Arc::clone(self), queue.clone(), Arc::clone(&state.steps));
-        move |piece| {
+        move |slice| {
             let (chain, queue, states) = (Arc::clone(&chain), queue.clone(), Arc::clone(&states));
-            let begun = async move {
+            let first_step = async move {
                 match (chain.steps.first(), states.first()) {
-                    (Some(step), Some(state)) if piece.num_rows() > 0 => {
-                        let found = step.probe(&queue, state, &piece).await.map_err(of_joined_rows)?;
-                        Ok(Begun(Work::after(0, found)))
+                    (Some(step), Some(state)) if slice.num_rows() > 0 => {
+                        let found = step.probe(&queue, state, &slice).await.map_err(joined_row_error)?;
+                        Ok(FirstStep(PendingWork::after(0, found)))
                     }
-                    _ => Ok(Begun(Work::Batch(0, piece))),
+                    _ => Ok(FirstStep(PendingWork::Batch(0, slice))),
                 }
             };
-            begun.boxed()
+            first_step.boxed()
         }
     }
 
-    /// Goes on with what has begun, as [`push`](Self::push) does with a batch.
-    pub fn resume(&self, state: &mut ChainState, begun: Begun) {
-        state.pending.push(begun.0);
+    /// Adds the result of a first step, as [`push`](Self::push) adds a batch.
+    pub fn resume(&self, state: &mut ChainState, first_step: FirstStep) {
+        state.pending.push(first_step.0);
     }
 
-    /// The next rows of what was pushed; `None` once there are no more. However many rows a join makes of one, few of them are
-    /// in memory at once.
+    /// The next rows of the result; `None` if no work is left. A bounded number of rows is in
+    /// memory at once, however many a join makes of one row.
     ///
     /// # Errors
-    /// `JoinedRow` where an expression failed.
+    /// `JoinedRow` if an expression failed.
     pub async fn next(&self, queue: &Queue, state: &mut ChainState) -> Result<Option<DeviceBatch>> {
         while let Some(work) = state.pending.pop() {
             let found = match work {
-                Work::Pushed(batch) => Work::Batch(0, self.filtered(queue, &batch).await?),
-                Work::Batch(_, batch) if batch.num_rows() == 0 => continue,
-                Work::Batch(index, batch) if index == self.steps.len() => match &self.last {
-                    Some(select) => match select.run(queue, &batch).await.map_err(of_joined_rows)? {
+                PendingWork::Pushed(batch) => PendingWork::Batch(0, self.filtered(queue, &batch).await?),
+                PendingWork::Batch(_, batch) if batch.num_rows() == 0 => continue,
+                PendingWork::Batch(index, batch) if index == self.steps.len() => match &self.last {
+                    Some(select) => match select.run(queue, &batch).await.map_err(joined_row_error)? {
                         batch if batch.num_rows() > 0 => return Ok(Some(batch)),
                         _ => continue,
                     },
                     None => return Ok(Some(batch)),
                 },
-                Work::Batch(index, batch) => {
+                PendingWork::Batch(index, batch) => {
                     let step = &self.steps[index];
-                    let mut pieces = step.pieces(queue, &batch);
-                    let first = pieces.next().unwrap_or(batch);
-                    state.pending.extend(pieces.rev().map(|piece| Work::Batch(index, piece)));
-                    Work::after(index, step.probe(queue, &state.steps[index], &first).await.map_err(of_joined_rows)?)
+                    let mut slices = step.slices(queue, &batch);
+                    let first = slices.next().unwrap_or(batch);
+                    state.pending.extend(slices.rev().map(|slice| PendingWork::Batch(index, slice)));
+                    PendingWork::after(index, step.probe(queue, &state.steps[index], &first).await.map_err(joined_row_error)?)
                 }
-                Work::Pairs(index, mut pairs) => {
+                PendingWork::Pairs(index, mut pairs) => {
                     let next = self.steps[index].next_pairs(queue, &state.steps[index], &mut pairs).await;
-                    let Some(batch) = next.map_err(of_joined_rows)? else { continue };
-                    state.pending.push(Work::Pairs(index, pairs));
-                    Work::Batch(index + 1, batch)
+                    let Some(batch) = next.map_err(joined_row_error)? else { continue };
+                    state.pending.push(PendingWork::Pairs(index, pairs));
+                    PendingWork::Batch(index + 1, batch)
                 }
             };
             state.pending.push(found);
@@ -318,31 +289,31 @@ impl JoinChain {
         Ok(None)
     }
 
-    /// Rows that each dynamic filter has removed so far, in the order of the joins.
+    /// The number of rows that each dynamic filter removed so far, in the order of the joins.
     pub fn removed(&self, queue: &Queue, state: &ChainState) -> impl Future<Output = Result<Vec<u64>>> + Send + use<> {
         let of_steps: Vec<_> =
             self.steps.iter().zip(state.steps.iter()).map(|(step, state)| step.removed(queue, state)).collect();
         async move { Ok(try_join_all(of_steps).await?.concat()) }
     }
 
-    /// What remains once every batch was probed and all that it gave was taken: rows of a build side that nothing matched.
+    /// The build rows without a match, once all batches were probed and their results taken.
     ///
     /// # Errors
     /// `Row` with the lowest number among them of which an expression failed.
     pub async fn finish(&self, queue: &Queue, state: &ChainState) -> Result<Option<DeviceBatch>> {
-        self.left_over(queue, state, None).await
+        self.unmatched_build_rows(queue, state, None).await
     }
 
-    /// The row with a number among those that remain.
+    /// The row with a number among the build rows without a match.
     ///
     /// # Errors
-    /// `Row` where an expression of it fails.
-    pub async fn left_over_row(&self, queue: &Queue, state: &ChainState, row: u64) -> Result<Option<DeviceBatch>> {
-        self.left_over(queue, state, Some(row)).await
+    /// `Row` if an expression of it fails.
+    pub async fn unmatched_build_row(&self, queue: &Queue, state: &ChainState, row: u64) -> Result<Option<DeviceBatch>> {
+        self.unmatched_build_rows(queue, state, Some(row)).await
     }
 
-    async fn left_over(&self, queue: &Queue, state: &ChainState, only: Option<u64>) -> Result<Option<DeviceBatch>> {
-        // Joins that keep build rows are alone.
+    async fn unmatched_build_rows(&self, queue: &Queue, state: &ChainState, only: Option<u64>) -> Result<Option<DeviceBatch>> {
+        // A join that keeps unmatched build rows is the only step.
         match self.steps.last().zip(state.steps.last()) {
             Some((step, of_step)) => step.finish(queue, of_step, only).await,
             None => Ok(None),
@@ -350,17 +321,18 @@ impl JoinChain {
     }
 }
 
-/// What removes rows by filters of their own columns before the joins, where each of these rows would have its share in the
-/// number of pieces; what is left of the input.
-fn filtered_first(
+/// Splits off the filters over columns of the probe side, if each row has many candidates.
+/// Otherwise removed rows would make slices smaller. Returns the filter, if any, and the remaining
+/// input.
+fn split_probe_filter(
     input: Input,
     joins: &[Join],
     tables: Option<&[Arc<JoinTable>]>,
     options: &Options,
 ) -> Result<(Option<Select>, Input)> {
-    let own = |filter: &Expr| position(filter, &input.types, joins) == 0;
+    let own = |filter: &Expr| joins_before(filter, &input.types, joins) == 0;
     let (own, rest): (Vec<_>, Vec<_>) = conjuncts(input.filter.clone()).into_iter().partition(own);
-    if own.is_empty() || !meets_many(Lookup::try_new(&input, joins, tables, options.profile)?.meets()) {
+    if own.is_empty() || !has_many_candidates(Lookup::try_new(&input, joins, tables, options.profile)?.max_candidates()) {
         return Ok((None, input));
     }
     let fields = input.schema.fields().iter().enumerate();
@@ -370,8 +342,8 @@ fn filtered_first(
     Ok((Some(select), input))
 }
 
-/// The error of a row of several sides: one that the caller does not have.
-fn of_joined_rows(error: Error) -> Error {
+/// The error of a joined row: the caller does not have the row of an intermediate batch.
+fn joined_row_error(error: Error) -> Error {
     match error {
         Error::Row { .. } => Error::JoinedRow,
         error => error,
@@ -383,5 +355,79 @@ fn all_of(mut conditions: Vec<Expr>) -> Option<Expr> {
         0 => None,
         1 => conditions.pop(),
         _ => Some(Expr::And(conditions)),
+    }
+}
+
+/// Splits the filter of an input into the conjuncts that a probe of `joins` evaluates, and those
+/// after it.
+///
+/// With `multiplies`, the last join multiplies rows. Conjuncts over its columns become its residual
+/// if its kind allows that.
+fn split_filter(input: &Input, joins: &mut [Join], rest: &[Join], multiplies: bool) -> (Vec<Expr>, Vec<Expr>) {
+    let all = [&*joins, rest].concat();
+    let (now, mut later): (Vec<_>, Vec<_>) =
+        conjuncts(input.filter.clone()).into_iter().partition(|filter| joins_before(filter, &input.types, &all) <= joins.len());
+    let (now, after): (Vec<_>, Vec<_>) = match multiplies {
+        false => (now, vec![]),
+        true => now.into_iter().partition(|filter| joins_before(filter, &input.types, joins) < joins.len()),
+    };
+    match joins.last_mut().filter(|last| last.kind.takes_filter_as_residual()) {
+        Some(last) => {
+            let conditions: Vec<_> = last.residual.take().into_iter().chain(after).collect();
+            last.residual = all_of(conditions);
+        }
+        None => later.extend(after),
+    }
+    (now, later)
+}
+
+/// The columns that a probe writes for the steps after it.
+struct KeptColumns {
+    /// Positions among the columns before the rest of the joins, ascending.
+    columns: Vec<usize>,
+    /// Number of these columns.
+    end: usize,
+}
+
+impl KeptColumns {
+    /// The columns below `end` that the rest of the joins and `exprs` read.
+    fn of<'a>(end: usize, rest: &[Join], exprs: impl Iterator<Item = &'a Expr>) -> KeptColumns {
+        let mut needed = Vec::new();
+        for expr in exprs {
+            expr.columns(&mut needed);
+        }
+        for join in rest {
+            join.keys.iter().for_each(|(probe, _)| probe.columns(&mut needed));
+            join.residual.iter().for_each(|residual| residual.columns(&mut needed));
+        }
+        let columns = needed.into_iter().filter(|column| *column < end).collect::<BTreeSet<_>>().into_iter().collect();
+        KeptColumns { columns, end }
+    }
+
+    /// The probe that writes the columns.
+    fn probe(&self, input: Input, joins: &[Join], tables: Option<&[Arc<JoinTable>]>, options: &Options) -> Result<Probe> {
+        let schema = joined_schema(&input.schema, joins);
+        let outputs =
+            self.columns.iter().map(|column| (Expr::Column(*column), schema.field(*column).clone().with_nullable(true)));
+        Probe::try_new(input, joins, tables, outputs.collect(), options.clone())
+    }
+
+    /// An expression over the columns that the probe writes, and those of the joins after it.
+    fn over(&self, expr: &Expr) -> Result<Expr> {
+        expr.over(&|column| match self.columns.binary_search(&column) {
+            Ok(position) => Ok(Expr::Column(position)),
+            Err(_) if column >= self.end => Ok(Expr::Column(column - self.end + self.columns.len())),
+            Err(_) => Err(Error::Internal(format!("column {column} was left behind"))),
+        })
+    }
+
+    /// A join over these columns.
+    fn join(&self, join: Join) -> Result<Join> {
+        let keys = join.keys.iter().map(|(left, right)| Ok((self.over(left)?, right.clone())));
+        Ok(Join {
+            keys: keys.collect::<Result<_>>()?,
+            residual: join.residual.as_ref().map(|residual| self.over(residual)).transpose()?,
+            ..join
+        })
     }
 }

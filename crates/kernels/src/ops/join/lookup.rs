@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of a row through joins that give it one match at most each, as C within the row's code.
+//! Joins with at most one match for each row, as C within the code of the row.
 
 use std::sync::Arc;
 
@@ -7,88 +7,90 @@ use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::Arg;
 
-use super::search::{NONE, Names, Search};
-use super::table::{Form, JoinTable, Shape};
+use super::search::{NONE, Search, SearchedRow, TableArgNames};
+use super::table::{JoinTable, TableKind, TableLayout};
 use super::{Join, JoinKind, joined_types};
-use crate::codegen::{CType, Place, Profile, RowWriter};
+use crate::codegen::{CType, Profile, RowRef, RowWriter};
 use crate::expr::Expr;
 use crate::ops::Input;
 use crate::{Error, Result};
 
-/// Joins that a row goes through one after another, with the filters between them.
+/// Joins that a row goes through one after another, and the filters between them.
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct Lookup {
     pub(super) searches: Vec<Search>,
     pub(super) tables: Vec<Arc<JoinTable>>,
-    names: Vec<Names>,
+    arg_names: Vec<TableArgNames>,
+    /// Filters, each with the number of joins before it.
     filters: Vec<(usize, Expr)>,
-    places: Vec<Option<Place>>,
+    row_refs: Vec<Option<RowRef>>,
 }
 
-/// What a row goes through.
+/// A step of a row through the joins.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Step {
-    /// A filter by its position, before the search `number`.
+pub(super) enum LookupStep {
+    /// The filter with the position `filter`, before the search `number`.
     Filter { filter: usize, number: usize },
-    /// The bits of a search's table.
-    Ask { number: usize },
-    /// A search, whose dynamic filter counts in that tally.
+    /// A probe of the Bloom filter of a search.
+    ProbeBloom { number: usize },
+    /// A search. A dynamic filter counts removed rows in the tally.
     Search { number: usize, tally: usize },
 }
 
 impl Lookup {
-    /// The way of the rows of `input` through `joins`. The input's filter is over the columns of all sides, one after another.
-    /// Without `tables` it can be written, not run.
+    /// The steps of the rows of `input` through `joins`. The filter of the input is over the
+    /// columns of all sides, one after another. Without `tables` kernels can be generated, but not
+    /// run.
     ///
     /// # Errors
-    /// `Unsupported` where an expression is not supported on the device.
+    /// `Unsupported` if an expression is not supported on the device.
     pub fn try_new(input: &Input, joins: &[Join], tables: Option<&[Arc<JoinTable>]>, profile: Profile) -> Result<Lookup> {
         let types = joined_types(&input.types, joins);
         let mut searches = Vec::with_capacity(joins.len());
-        let mut places: Vec<Option<Place>> = vec![None; input.types.len()];
+        let mut row_refs: Vec<Option<RowRef>> = vec![None; input.types.len()];
         for (number, join) in joins.iter().enumerate() {
             let table = tables.and_then(|tables| tables.get(number));
-            let form = match table {
-                Some(table) if join.tallied => table.filter_form(),
-                Some(table) => table.form(),
-                None => guess(join, &types),
+            let layout = match table {
+                Some(table) if join.counts_removed() => table.filter_layout(),
+                Some(table) => table.layout(),
+                None => assumed_layout(join, &types),
             };
-            let mut search = Search::try_new(join, number, places.len(), &types, form, profile)?;
-            let asks = join.kind.drops_unmatched() && !join.tallied;
-            search.asks_first = asks && table.is_some_and(|table| table.asks_bits_first());
-            let place = search.place();
-            places.extend(join.types.iter().map(|_| Some(place.clone())));
-            if join.kind == JoinKind::RightMark {
-                places.push(Some(Place { is_mark: true, ..place }));
+            let mut search = Search::try_new(join, number, row_refs.len(), &types, layout, profile)?;
+            let may_probe_bloom = join.kind.drops_unmatched_probe_rows() && !join.counts_removed();
+            search.probe_bloom_first = may_probe_bloom && table.is_some_and(|table| table.probes_bloom_first());
+            let row_ref = search.row_ref();
+            row_refs.extend(join.types.iter().map(|_| Some(row_ref.clone())));
+            if join.kind.marks_probe_rows() {
+                row_refs.push(Some(RowRef { is_mark: true, ..row_ref }));
             }
             searches.push(search);
         }
         let filters = conjuncts(input.filter.clone());
         Ok(Lookup {
-            filters: filters.into_iter().map(|filter| (position(&filter, &input.types, joins), filter)).collect(),
-            names: searches.iter().map(Search::names).collect(),
+            filters: filters.into_iter().map(|filter| (joins_before(&filter, &input.types, joins), filter)).collect(),
+            arg_names: searches.iter().map(Search::arg_names).collect(),
             tables: tables.map(<[_]>::to_vec).unwrap_or_default(),
             searches,
-            places,
+            row_refs,
         })
     }
 
-    /// Where the columns of all sides are read once the searches are over.
-    pub fn places(&self) -> &[Option<Place>] {
-        &self.places
+    /// The rows at which the columns of all sides are read after the searches.
+    pub fn row_refs(&self) -> &[Option<RowRef>] {
+        &self.row_refs
     }
 
-    /// Whether no row can stay, and none needs to be read.
+    /// Whether no row can stay, so that none needs to be read.
     pub fn is_empty(&self) -> bool {
-        let needs = |search: &Search| search.kind.drops_unmatched() && !search.reads_all();
-        self.searches.iter().zip(&self.tables).any(|(search, table)| needs(search) && table.gives_nothing(search.kind))
+        let needs_match = |search: &Search| search.kind.drops_unmatched_probe_rows() && !search.reads_all();
+        self.searches.iter().zip(&self.tables).any(|(search, table)| needs_match(search) && table.gives_nothing(search.kind))
     }
 
-    /// The most rows that a row's search looks at; 1 where it looks at none one by one.
-    pub fn meets(&self) -> usize {
-        // Without a condition the number of matches is known, and the first is as good as any.
-        let met = self.searches.iter().zip(&self.tables).filter(|(search, _)| search.is_conditional());
-        met.map(|(_, table)| table.longest_list()).max().unwrap_or(1)
+    /// The most build rows that a row is compared with; 1 if no search compares.
+    pub fn max_candidates(&self) -> usize {
+        // Without a condition the number of matches is known, and any match is as good as another.
+        let conditional = self.searches.iter().zip(&self.tables).filter(|(search, _)| search.is_conditional());
+        conditional.map(|(_, table)| table.max_rows_per_key()).max().unwrap_or(1)
     }
 
     /// Number of joins.
@@ -96,92 +98,97 @@ impl Lookup {
         self.searches.len()
     }
 
-    /// Number of dynamic filters: each counts the rows that it removes in `tally0` and so on.
+    /// Number of dynamic filters. Each counts the rows that it removes, in `tally0` and so on.
     pub fn tallies(&self) -> usize {
         self.searches.iter().filter(|search| search.tallied).count()
     }
 
-    /// Appends filters and the first `count` searches for the row that the variable `row` names: `kept` tells whether it stays.
-    /// `noted` is called behind each search whose match is of use later.
+    /// Appends the filters and the first `count` searches for the row that the variable `row`
+    /// numbers. The C variable `kept` tells whether it stays. `record` is called after each search
+    /// whose match is read later.
     pub fn write(
         &self,
         writer: &mut RowWriter<'_>,
         types: &[ColumnType],
         count: usize,
-        mut noted: impl FnMut(&mut RowWriter<'_>, usize),
+        mut record: impl FnMut(&mut RowWriter<'_>, usize),
     ) -> Result<()> {
         writer.push("i32 kept = 1;");
         for step in self.steps(count) {
             self.step(writer, types, step)?;
-            if let Step::Search { number, .. } = step
-                && self.searches[number].is_noted()
+            if let LookupStep::Search { number, .. } = step
+                && self.searches[number].kind.reads_match()
             {
-                noted(writer, number);
+                record(writer, number);
             }
         }
         Ok(())
     }
 
-    /// What a row goes through up to the search `count`, which is not among it.
-    pub(super) fn steps(&self, count: usize) -> Vec<Step> {
+    /// The steps before the search `count`.
+    pub(super) fn steps(&self, count: usize) -> Vec<LookupStep> {
         let (mut steps, mut tally) = (Vec::new(), 0);
         for number in 0..=count {
             let filters = self.filters.iter().enumerate().filter(|(_, (position, _))| *position == number);
-            steps.extend(filters.map(|(filter, _)| Step::Filter { filter, number }));
-            if self.searches.get(number).is_some_and(|search| search.asks_first) {
-                steps.push(Step::Ask { number });
+            steps.extend(filters.map(|(filter, _)| LookupStep::Filter { filter, number }));
+            if self.searches.get(number).is_some_and(|search| search.probe_bloom_first) {
+                steps.push(LookupStep::ProbeBloom { number });
             }
             if number < count {
-                steps.push(Step::Search { number, tally });
+                steps.push(LookupStep::Search { number, tally });
                 tally += usize::from(self.searches[number].tallied);
             }
         }
         steps
     }
 
-    /// Appends a step for the current row, of which `kept` tells whether it has come so far.
-    pub(super) fn step(&self, writer: &mut RowWriter<'_>, types: &[ColumnType], step: Step) -> Result<()> {
+    /// Appends a step for the current row, if `kept` is 1.
+    pub(super) fn step(&self, writer: &mut RowWriter<'_>, types: &[ColumnType], step: LookupStep) -> Result<()> {
         let (number, tally) = match step {
-            Step::Filter { filter, .. } => {
+            LookupStep::Filter { filter, .. } => {
                 return writer.guarded("kept", |writer| {
                     let condition = writer.eval(&self.filters[filter].1)?.is_true();
                     writer.push(&format!("kept = {condition};"));
                     Ok(())
                 });
             }
-            Step::Ask { number } => {
-                return writer.guarded("kept", |writer| self.searches[number].ask_bits(writer, "kept"));
+            LookupStep::ProbeBloom { number } => {
+                return writer.guarded("kept", |writer| self.searches[number].probe_bloom(writer, "kept"));
             }
-            Step::Search { number, tally } => (number, tally),
+            LookupStep::Search { number, tally } => (number, tally),
         };
         let search = &self.searches[number];
         writer.push(&format!("u32 m{number} = {NONE};"));
         writer.guarded("kept", |writer| {
-            search.matches(writer, (types, &self.places), "row", &mut |writer, candidate| {
+            let current = SearchedRow { types, row_refs: &self.row_refs, row: "row" };
+            search.matches(writer, current, &mut |writer, candidate| {
                 writer.push(&format!("m{number} = {candidate};\n{}", search.stop()));
                 Ok(())
             })
         })?;
-        writer.push(&search.found(&format!("m{number}")));
+        writer.push(&search.declare_match(&format!("m{number}")));
         if search.tallied {
             writer.push(&format!("tally{tally} += kept & !f{number};"));
         }
         match search.kind {
             JoinKind::Inner | JoinKind::RightSemi => writer.push(&format!("kept &= f{number};")),
             JoinKind::RightAnti => writer.push(&format!("kept &= !f{number};")),
-            _ => {}
+            JoinKind::Right | JoinKind::RightMark => {}
+            // These kinds are not looked up: a probe writes their pairs, or a visited bitmap notes
+            // their matches.
+            JoinKind::Left | JoinKind::Full | JoinKind::LeftSemi | JoinKind::LeftAnti | JoinKind::LeftMark => {}
         }
         Ok(())
     }
 
-    /// The columns of all sides of a batch, each of its side's length.
+    /// The columns of all sides of a batch, each with the length of its side.
     pub fn columns(&self, batch: &DeviceBatch) -> Result<Vec<DeviceColumn>> {
         let mut columns = batch.columns().to_vec();
         for (search, table) in self.searches.iter().zip(&self.tables) {
-            // A dynamic filter's table has columns that are no business of the chain.
+            // The table of a dynamic filter has columns that are not part of the chain.
             columns.extend(table.batch().columns().iter().take(search.columns.len()).cloned());
-            if search.kind == JoinKind::RightMark {
-                // Nobody reads it: its value is that of the search.
+            if search.kind.marks_probe_rows() {
+                // A placeholder: kernels read the mark from the search.
                 let ty = ColumnType { data_type: DataType::Null, nullable: true, layout: Layout::Null, bounds: None };
                 columns.push(DeviceColumn::try_new(Arc::new(ty), 0, vec![], None, None, None)?);
             }
@@ -189,13 +196,13 @@ impl Lookup {
         Ok(columns)
     }
 
-    /// The arguments by which kernels know the tables.
+    /// The kernel arguments for the tables.
     pub fn args(&self) -> Vec<(&str, Arg<'_>)> {
-        let each = self.searches.iter().zip(&self.names).zip(&self.tables);
+        let each = self.searches.iter().zip(&self.arg_names).zip(&self.tables);
         each.flat_map(|((search, names), table)| search.args(names, table)).collect()
     }
 
-    /// Refuses to run without tables.
+    /// Fails without tables.
     pub fn check_tables(&self) -> Result<()> {
         match self.tables.len() == self.searches.len() {
             true => Ok(()),
@@ -204,21 +211,21 @@ impl Lookup {
     }
 }
 
-/// What tables most often are.
-pub(super) fn guess(join: &Join, types: &[ColumnType]) -> Form {
-    let text = |expr: &Expr| match expr {
+/// The layout that the table of a join is likely to have.
+pub(super) fn assumed_layout(join: &Join, types: &[ColumnType]) -> TableLayout {
+    let is_string = |expr: &Expr| match expr {
         Expr::Column(index) => types.get(*index).is_some_and(|ty| CType::native(&ty.data_type) == Some(CType::Str)),
         _ => false,
     };
-    let shape = match join.keys.as_slice() {
-        [] => Shape::All,
-        keys if keys.iter().any(|(probe, _)| text(probe)) => Shape::Wide,
-        _ => Shape::Number { dense: true },
+    let kind = match join.keys.as_slice() {
+        [] => TableKind::AllRows,
+        keys if keys.iter().any(|(probe, _)| is_string(probe)) => TableKind::Hashed,
+        _ => TableKind::Packed { perfect_hash: true },
     };
-    Form { shape, unique: join.is_unique(None), bits: false }
+    TableLayout { kind, unique: join.is_unique(None), bloom_only: false }
 }
 
-/// The conditions all of which a filter asks for.
+/// The operands of a conjunction.
 pub(super) fn conjuncts(filter: Option<Expr>) -> Vec<Expr> {
     match filter {
         Some(Expr::And(operands)) => operands.into_iter().flat_map(|operand| conjuncts(Some(operand))).collect(),
@@ -226,8 +233,8 @@ pub(super) fn conjuncts(filter: Option<Expr>) -> Vec<Expr> {
     }
 }
 
-/// The number of joins after which an expression's columns are there.
-pub(super) fn position(expr: &Expr, probe: &[ColumnType], joins: &[Join]) -> usize {
+/// The number of joins that provide the columns of an expression.
+pub(super) fn joins_before(expr: &Expr, probe: &[ColumnType], joins: &[Join]) -> usize {
     let mut columns = Vec::new();
     expr.columns(&mut columns);
     let Some(last) = columns.into_iter().max() else { return 0 };

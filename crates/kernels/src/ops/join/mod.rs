@@ -1,46 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Joins. The left side is *built* to a [`JoinTable`], the right side *probes* it, batch by batch.
 //!
-//! Keys become *digits*, unsigned words that keep equality. Where the digits' ranges, which a kernel finds,
-//! multiply to less than 2^64, a row's key is one number: it indexes an array directly where there are few
-//! numbers for each row, else it lies in a hash table of words. Other keys (strings, wide spans) are
-//! hashed, and a slot holds a tag and a row to compare with. Either way a key leads to a *slot*, and a slot
-//! to one row where the build side's keys turn out to be unique, else to a range of rows.
+//! A key leads to a *slot*. A slot leads to one row if the keys of the build side are unique, else
+//! to a range of rows.
 //!
-//! Row numbers are all that a probe finds: columns of the build side are read where they lie, through
-//! [`Place`](crate::codegen::Place)s, by the kernel that writes the result. A `Probe` goes through any number of joins that give
-//! a row one match at most, in one kernel; a join that multiplies rows ends it ([`JoinChain`] strings several
-//! together). Joins that keep rows of the build side note which ones were matched, in `Probe` (left and
-//! full joins) or [`Mark`] (left semi, anti and mark joins).
+//! - Keys become *key fields*, u64 that are equal where the values are. A kernel finds the range of
+//!   each field.
+//! - If the ranges multiply to less than 2^64, the fields of a row make one *packed key*.
+//! - A packed key is its own slot (a perfect hash) if there are few possible keys for each row,
+//!   else it is hashed.
+//! - Other keys (strings, wide ranges) are hashed, and a slot has a tag and a row to compare with.
+//!
+//! A probe finds row numbers. The kernel that writes the result reads the columns of the build side
+//! at these rows, through [`RowRef`](crate::codegen::RowRef)s. A `Probe` goes through any number of
+//! joins with at most one match for each row, in one kernel. A join that multiplies rows ends it; a
+//! [`JoinChain`] is a list of probes. Joins that keep build rows note the matched ones. A `Probe`
+//! does so for left and full joins, a [`VisitedBitmap`] for left semi, anti and mark joins.
+//!
+//! DataFusion's `HashJoinExec` is the model: `visited_indices_bitmap` is the visited bitmap here.
 
-mod bits;
 mod block;
+mod bloom;
 mod chain;
-mod joined;
+mod fused;
 mod keys;
 mod lookup;
-mod mark;
-mod pace;
 mod probe;
 mod search;
 mod table;
+mod throttle;
+mod visited;
 
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use columnar::ColumnType;
 
-pub use bits::BitsFor;
-pub use chain::{Begun, ChainState, JoinChain};
-pub use joined::{Joined, JoinedRows};
+pub use bloom::BloomFilterUse;
+pub use chain::{ChainState, FirstStep, JoinChain};
+pub use fused::{FusedJoinCounts, FusedJoins};
 pub(super) use lookup::Lookup;
-pub use mark::{Mark, MarkState};
-pub use pace::Pace;
 pub use table::{JoinBuild, JoinTable};
+pub use throttle::Throttle;
+pub use visited::{VisitedBitmap, VisitedState};
 
 use crate::expr::Expr;
 
-/// Which rows a join gives: SQL's names, the build side being left.
+/// Which rows a join gives, in SQL's names: the build side is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum JoinKind {
@@ -56,63 +62,142 @@ pub enum JoinKind {
     RightMark,
 }
 
+use JoinKind::{Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi};
+
+// Each match lists all kinds, so that a new kind compiles only once every property is decided.
 impl JoinKind {
-    /// Whether a probe row is needed for each of its matches.
-    pub fn pairs(self) -> bool {
-        matches!(self, JoinKind::Inner | JoinKind::Left | JoinKind::Right | JoinKind::Full)
+    /// Whether the result has a row for each matching pair.
+    pub fn gives_pairs(self) -> bool {
+        match self {
+            Inner | Left | Right | Full => true,
+            LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark => false,
+        }
     }
 
-    /// Whether probe rows without a match stay.
-    pub fn keeps_probe(self) -> bool {
-        matches!(self, JoinKind::Right | JoinKind::Full | JoinKind::RightMark)
+    /// Whether the result has probe rows without a match beside those with one.
+    pub fn keeps_unmatched_probe_rows(self) -> bool {
+        match self {
+            Right | Full | RightMark => true,
+            Inner | Left | LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti => false,
+        }
     }
 
-    /// Whether probe rows without a match go, and those with one stay.
-    pub fn drops_unmatched(self) -> bool {
-        matches!(self, JoinKind::Inner | JoinKind::Left | JoinKind::RightSemi)
+    /// Whether the result has only probe rows with a match.
+    pub fn drops_unmatched_probe_rows(self) -> bool {
+        match self {
+            Inner | Left | RightSemi => true,
+            Right | Full | LeftSemi | LeftAnti | LeftMark | RightAnti | RightMark => false,
+        }
     }
 
-    /// Whether build rows must know whether they were matched.
-    pub fn marks_build(self) -> bool {
-        use JoinKind::*;
-        matches!(self, Left | Full | LeftSemi | LeftAnti | LeftMark)
+    /// Whether the result has pairs, and beside them build rows without a match.
+    pub fn keeps_unmatched_build_rows(self) -> bool {
+        match self {
+            Left | Full => true,
+            Inner | Right | LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark => false,
+        }
+    }
+
+    /// Whether a join gives nothing if no row of the build side has a match.
+    pub fn needs_match(self) -> bool {
+        match self {
+            Inner | LeftSemi | RightSemi => true,
+            Left | Right | Full | LeftAnti | LeftMark | RightAnti | RightMark => false,
+        }
+    }
+
+    /// Whether the match of a probe row is read after the search: by columns of the build side, or
+    /// as a mark.
+    pub fn reads_match(self) -> bool {
+        match self {
+            Inner | Left | Right | Full | LeftSemi | LeftAnti | LeftMark | RightMark => true,
+            RightSemi | RightAnti => false,
+        }
+    }
+
+    /// Whether probe rows get a column that tells whether they have a match.
+    pub fn marks_probe_rows(self) -> bool {
+        match self {
+            RightMark => true,
+            Inner | Left | Right | Full | LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti => false,
+        }
+    }
+
+    /// Whether a filter of joined rows may be evaluated for each pair before it counts as a match.
+    pub(super) fn takes_filter_as_residual(self) -> bool {
+        match self {
+            Inner => true,
+            Left | Right | Full | LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark => false,
+        }
+    }
+
+    /// Whether DataFusion's nested loop join reads the probe side although the build side is empty
+    /// and there is no condition.
+    pub(super) fn nested_loop_reads_all(self) -> bool {
+        match self {
+            Inner => false,
+            Left | Right | Full | LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark => true,
+        }
+    }
+
+    /// Whether the join needs the visited bitmap of the build side.
+    pub fn visits_build_rows(self) -> bool {
+        match self {
+            Left | Full | LeftSemi | LeftAnti | LeftMark => true,
+            Inner | Right | RightSemi | RightAnti | RightMark => false,
+        }
     }
 
     /// Whether the result has rows of the build side alone.
-    pub fn gives_build(self) -> bool {
-        matches!(self, JoinKind::LeftSemi | JoinKind::LeftAnti | JoinKind::LeftMark)
+    pub fn gives_build_rows(self) -> bool {
+        match self {
+            LeftSemi | LeftAnti | LeftMark => true,
+            Inner | Left | Right | Full | RightSemi | RightAnti | RightMark => false,
+        }
     }
+}
+
+/// The origin of a join in a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JoinRole {
+    /// A join of the query.
+    Query,
+    /// A scalar subquery: the build side has at most one row.
+    ScalarSubquery,
+    /// A dynamic filter: a [`JoinKind::RightSemi`] that counts the rows that it removes.
+    DynamicFilter,
 }
 
 /// One join of a chain.
 #[derive(Debug, Clone)]
 pub struct Join {
-    /// Which rows it gives.
+    /// The rows of the result.
     pub kind: JoinKind,
-    /// Equal keys: over the columns before this join, and over the build side's own. Without keys every row
-    /// meets every other.
+    /// Pairs of equal keys: over the columns before this join, and over the columns of the build
+    /// side. Without keys every pair of rows is a candidate.
     pub keys: Vec<(Expr, Expr)>,
-    /// Whether NULL keys are equal to one another.
+    /// Whether NULL keys are equal.
     pub null_equals_null: bool,
-    /// Of a left anti join: whether it is SQL's `NOT IN`, where a NULL among the probe side's keys leaves nothing, and a row
-    /// whose own key is NULL stays only where the probe side has no rows.
+    /// Whether a left anti join is SQL's `NOT IN`. Then a NULL among the keys of the probe side
+    /// removes all rows. A build row with a NULL key stays only if the probe side has no rows.
     pub null_aware: bool,
-    /// What else must be true of a pair, over the columns up to this join's.
+    /// Another condition of a match, over the columns up to those of this join.
     pub residual: Option<Expr>,
     /// Names and types of the build side.
     pub schema: SchemaRef,
     /// Types and layouts of the build side.
     pub types: Vec<ColumnType>,
-    /// Whether the build side has one row at most, as a scalar subquery has.
-    pub is_scalar: bool,
-    /// Whether the rows that it removes are counted; of [`JoinKind::RightSemi`].
-    pub tallied: bool,
+    /// The origin of the join.
+    pub role: JoinRole,
 }
 
 impl Join {
-    /// A dynamic filter: keeps the rows whose keys another join's table has, and counts the others; where the table has bits
-    /// ([`JoinBuild::add_bits`]), it keeps a few more. `keys` are over the probe side's columns, with NULL of the build side's
-    /// types, which are no integers of 128 bits or more. Not every table can serve it ([`JoinTable::filters`]).
+    /// A dynamic filter: keeps the rows whose keys are in the table of another join, and counts the
+    /// others.
+    ///
+    /// With a Bloom filter ([`JoinBuild::add_bloom_filter`]) it keeps a few more. `keys` are over
+    /// the columns of the probe side, paired with NULL literals of the build side's types. Integers
+    /// of 128 bits or more are not allowed. Not every table can serve it ([`JoinTable::filters`]).
     pub fn dynamic_filter(keys: Vec<(Expr, Expr)>, null_equals_null: bool) -> Join {
         Join {
             kind: JoinKind::RightSemi,
@@ -122,8 +207,7 @@ impl Join {
             residual: None,
             schema: Schema::empty().into(),
             types: vec![],
-            is_scalar: false,
-            tallied: true,
+            role: JoinRole::DynamicFilter,
         }
     }
 
@@ -132,19 +216,31 @@ impl Join {
         table.filters(self.keys.len())
     }
 
-    /// Whether a row has one match at most; of a table that is not there yet, whether that is likely.
+    /// Whether a row has at most one match. Without a table, whether that is likely.
     fn is_unique(&self, table: Option<&Arc<JoinTable>>) -> bool {
-        table.map_or(self.is_scalar || !self.keys.is_empty(), |table| table.is_unique())
+        let guess = match self.role {
+            JoinRole::ScalarSubquery => true,
+            JoinRole::Query | JoinRole::DynamicFilter => !self.keys.is_empty(),
+        };
+        table.map_or(guess, |table| table.is_unique())
     }
 
-    /// The fields that it appends to those before it: the build side's, and the mark of a mark join.
+    /// Whether the join counts the rows that it removes.
+    fn counts_removed(&self) -> bool {
+        match self.role {
+            JoinRole::DynamicFilter => true,
+            JoinRole::Query | JoinRole::ScalarSubquery => false,
+        }
+    }
+
+    /// The fields that the join appends: those of the build side, and the mark of a mark join.
     pub fn fields(&self) -> Fields {
-        let mark = (self.kind == JoinKind::RightMark).then(mark_field);
+        let mark = self.kind.marks_probe_rows().then(mark_field);
         self.schema.fields().iter().cloned().chain(mark.map(Into::into)).collect()
     }
 
     fn column_types(&self) -> Vec<ColumnType> {
-        let mark = (self.kind == JoinKind::RightMark).then(mark_type);
+        let mark = self.kind.marks_probe_rows().then(mark_type);
         self.types.iter().cloned().chain(mark).collect()
     }
 }
@@ -158,7 +254,7 @@ fn mark_type() -> ColumnType {
     ColumnType { data_type, nullable: false, layout, bounds: None }
 }
 
-/// The columns of a probe side and of the joins that it goes through, side by side.
+/// The columns of a probe side, followed by those of its joins.
 fn joined_schema(probe: &SchemaRef, joins: &[Join]) -> SchemaRef {
     let fields = probe.fields().iter().cloned().chain(joins.iter().flat_map(|join| join.fields().to_vec()));
     Schema::new(fields.collect::<Vec<_>>()).into()

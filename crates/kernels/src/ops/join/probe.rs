@@ -1,54 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Probing: rows of one side, batch by batch, against the tables of others, with the filters and projections around.
+//! Probing: rows of one side, batch by batch, against the tables of others, fused with filters and
+//! projections.
 //!
-//! Where each row has one match at most, `probe_mask` notes the row's matches and whether it stays, and the columns are
-//! written for those that do, as [`Select`](crate::ops::Select) does. Where the last join gives a row several,
-//! `probe_count` counts them, a scan makes places of the counts, `probe_pairs` lists the pairs of rows, and the columns
-//! are written for these.
+//! - If each row has at most one match, `probe_mask` records the matches of the rows and whether
+//!   they stay. The columns are written for the rows that stay, as [`Select`](crate::ops::Select)
+//!   does.
+//! - If the last join gives a row several matches, `probe_count` counts them, and a prefix sum
+//!   makes offsets of the counts. Then `probe_pairs` lists the pairs of rows, and the columns are
+//!   written for the pairs.
 
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
-use device::{Arg, Buffer, Grid, Queue};
+use device::{Arg, Buffer, Queue};
 
 use super::block::BLOCK;
 use super::lookup::Lookup;
-use super::pace::{self, Pace};
-use super::search::NONE;
+use super::search::{NONE, SearchedRow};
 use super::table::JoinTable;
-use super::{Join, JoinKind, joined_schema, joined_types};
-use crate::codegen::{Params, Place, Profile, RowWriter, Value};
+use super::throttle::{Throttle, bounded_slices, with_small_tiles};
+use super::{Join, joined_schema, joined_types};
+use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
-use crate::ops::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
-use crate::ops::primitives::{LoadedPrimitives, Primitives};
-use crate::ops::program::{Kernel, Loaded, Program, check_row, described_by_its_fields, for_rows, spread_work, word};
-use crate::ops::project::{Projection, Rows};
-use crate::ops::select::{Column, plan, share};
-use crate::ops::source::Source;
+use crate::ops::launch::columns::{OutputColumn, finish_columns};
+use crate::ops::launch::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
+use crate::ops::launch::primitives::{Lengths, Primitives};
+use crate::ops::launch::program::{Kernel, Program, check_failed_row, describe_operator, read_u64, row_loop};
+use crate::ops::launch::projection::{ProjectedRows, Projection, Rows};
+use crate::ops::launch::source::Source;
+use crate::ops::launch::{Launch, NamedArgs};
 use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Pairs that are written at once, at most.
-const MOST_PAIRS: u64 = 1 << 22;
-/// The same where memory is scarce.
-const FEWEST_PAIRS: u64 = 1 << 16;
-/// Bytes of the memory limit for each pair that is written at once: for its columns, and for what the operators above make of them.
+/// Most pairs that are written at once.
+const MAX_PAIRS: u64 = 1 << 22;
+/// The same for a small memory limit.
+const MIN_PAIRS: u64 = 1 << 16;
+/// Bytes of the memory limit for each pair that is written at once: for its columns, and for
+/// results of the operators above.
 const LIMIT_BYTES_PER_PAIR: u64 = 1 << 10;
-/// Rows that could be compared in the time that a pair takes to be written.
-const MEETINGS_OF_PAIR: usize = 16;
+/// Candidate pairs that could be compared in the time that a pair takes to be written.
+const CANDIDATES_PER_PAIR: usize = 16;
 
-/// Probes through joins, the last of which may multiply rows or keep those of its build side.
+/// Probes through joins. The last one may multiply rows or keep those of its build side.
 #[derive(Debug, Clone)]
 pub struct Probe {
     source: Source,
+    /// Schema and types of the probe side.
     probe: (SchemaRef, Vec<ColumnType>),
     lookup: Lookup,
-    pairs: bool,
+    /// Whether the last join gives pairs that are listed.
+    lists_pairs: bool,
     schema: SchemaRef,
     types: Vec<ColumnType>,
-    columns: Vec<Column>,
+    columns: Vec<OutputColumn>,
     options: Options,
     primitives: Primitives,
     program: Program,
@@ -59,48 +66,66 @@ pub struct Probe {
 const SEARCH: usize = 0;
 const PAIRS: usize = 1;
 const UNMATCHED: usize = 2;
-const LEFT_OVER: usize = 3;
+const UNMATCHED_ROWS: usize = 3;
 
-/// Which rows of the build side have been matched so far, and how many rows dynamic filters have removed. Batches on their way
-/// at the same time share it.
+/// The visited build rows, and the number of rows that dynamic filters removed. Concurrent batches
+/// share it.
 #[derive(Debug, Default)]
 pub struct ProbeState {
-    marks: OnceLock<Buffer>,
+    visited: OnceLock<Buffer>,
     tallies: OnceLock<Buffer>,
-    /// A row of the probe side, which left over rows of the build side take their dictionaries from.
+    /// A row of the probe side: unmatched build rows take the dictionaries of its columns.
     sample: OnceLock<DeviceBatch>,
 }
 
-/// What a batch's rows have found.
+/// The result of probing a batch.
 #[derive(Debug)]
 pub(super) enum Probed {
-    /// The result.
+    /// The joined rows.
     Rows(DeviceBatch),
     /// Pairs that are still to be written.
-    Pairs(Pairs),
+    Pairs(MatchPairs),
 }
 
 /// The pairs of a batch.
 #[derive(Debug)]
-pub(super) struct Pairs {
+pub(super) struct MatchPairs {
     /// The columns of all sides.
     bound: Vec<DeviceColumn>,
-    found: Vec<(String, Buffer)>,
-    /// Where each row's pairs begin among all.
-    places: Buffer,
+    matches: RecordedMatches,
+    /// End offset of each row's pairs, behind a 0.
+    offsets: Buffer,
     rows: usize,
     total: u64,
-    /// The first one that is not written yet.
+    /// The first pair that is not written yet.
     next: u64,
-    pace: Pace,
+    throttle: Throttle,
+}
+
+/// The build row that each probe row matches in a join, by the name of the kernel parameter.
+#[derive(Debug)]
+struct RecordedMatches(Vec<(String, Buffer)>);
+
+impl RecordedMatches {
+    fn args(&self) -> impl Iterator<Item = (&str, Arg<'_>)> {
+        self.0.iter().map(|(name, buffer)| (name.as_str(), Arg::Buffer(buffer)))
+    }
+}
+
+/// Pairs of rows to be written.
+struct PairRows<'a> {
+    probe: &'a Buffer,
+    build: &'a Buffer,
+    count: usize,
 }
 
 impl Probe {
-    /// Probes rows of `input` through `joins`, keeps what passes the input's filter (over the columns of all sides, one
-    /// after another), and computes `outputs`. Without `tables` the kernels can be read, not run.
+    /// Probes rows of `input` through `joins`, keeps those that pass the input's filter (over the
+    /// columns of all sides, one after another), and computes `outputs`. Without `tables` kernels
+    /// can be generated, but not run.
     ///
     /// # Errors
-    /// `Unsupported` where an expression is not supported on the device.
+    /// `Unsupported` if an expression is not supported on the device.
     pub fn try_new(
         input: Input,
         joins: &[Join],
@@ -110,31 +135,28 @@ impl Probe {
     ) -> Result<Probe> {
         let probe = (input.schema.clone(), input.types.clone());
         let (schema, types) = (joined_schema(&input.schema, joins), joined_types(&input.types, joins));
-        let pairs = expands(joins, tables);
+        let lists_pairs = lists_pairs(joins, tables);
         let lookup = Lookup::try_new(&input, joins, tables, options.profile)?;
-        let options = pace::tiled(options, lookup.meets());
-        let mut writing = lookup.places().to_vec();
-        if pairs {
-            let found = lookup.searches.last().is_some_and(|search| keeps_build(search.kind)).then(|| "fp".to_string());
-            for place in &mut writing[..probe.1.len()] {
-                *place = Some(Place { row: "p".into(), found: found.clone(), is_mark: false });
+        let options = with_small_tiles(options, lookup.max_candidates());
+        let mut row_refs = lookup.row_refs().to_vec();
+        if lists_pairs {
+            let keeps_build = lookup.searches.last().is_some_and(|search| search.kind.keeps_unmatched_build_rows());
+            let found = keeps_build.then(|| "fp".to_string());
+            for row_ref in &mut row_refs[..probe.1.len()] {
+                *row_ref = Some(RowRef { row: "p".into(), found: found.clone(), is_mark: false });
             }
         }
-        let mut source = Source::with_places(Input { schema, types, filter: None }, writing)?;
-        let result = Arc::new(Schema::new(outputs.iter().map(|(_, field)| field.clone()).collect::<Vec<_>>()));
-        let mut columns = Vec::with_capacity(outputs.len());
-        for (index, (expr, field)) in outputs.into_iter().enumerate() {
-            columns.push(plan(&mut source, true, index, expr, &field, &options)?);
-        }
+        let mut source = Source::with_row_refs(Input { schema, types, filter: None }, row_refs)?;
+        let (result, columns) = OutputColumn::plan_all(&mut source, true, outputs, &options)?;
         let types = columns.iter().map(|column| column.ty(&source).clone()).collect();
         let mut probe = Probe {
-            primitives: Primitives::try_new(&options)?,
-            program: Program::try_new("Probe", &options, vec![])?,
+            primitives: Primitives::new(&options),
+            program: Program::new("Probe", &options, vec![]),
             schema: result,
             source,
             probe,
             lookup,
-            pairs,
+            lists_pairs,
             types,
             columns,
             options,
@@ -144,21 +166,25 @@ impl Probe {
         Ok(probe)
     }
 
-    described_by_its_fields!();
+    describe_operator!();
 
-    /// Nothing probed yet.
+    /// The state before the first batch.
     pub fn start(&self) -> ProbeState {
         ProbeState::default()
     }
 
-    /// Whether no row of the probe side can give any: nothing needs to be probed.
+    /// Whether no probe row can give a result, so that none needs to be probed.
     pub fn is_empty(&self) -> bool {
         self.lookup.is_empty()
     }
 
-    /// A batch in pieces that kernels search in bounded time.
-    pub fn pieces(&self, queue: &Queue, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
-        pace::pieces(queue, batch, self.lookup.meets())
+    /// Slices of a batch that kernels search in bounded time.
+    pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
+        bounded_slices(queue, batch, self.lookup.max_candidates())
+    }
+
+    async fn launch<'a>(&'a self, queue: &'a Queue) -> Result<Launch<'a>> {
+        Launch::load(queue, &self.options, &self.program, &self.primitives).await
     }
 
     /// Probes a batch that has rows.
@@ -167,202 +193,147 @@ impl Probe {
     /// `Row` with the lowest row of which an expression failed.
     pub async fn probe(&self, queue: &Queue, state: &ProbeState, batch: &DeviceBatch) -> Result<Probed> {
         self.lookup.check_tables()?;
-        let loaded = self.program.load(queue).await?;
-        let primitives = self.primitives.load(queue).await?;
-        match self.pairs {
-            false => Ok(Probed::Rows(self.select(queue, &loaded, &primitives, state, batch).await?)),
-            true => Ok(Probed::Pairs(self.count(queue, &loaded, &primitives, state, batch).await?)),
+        let launch = self.launch(queue).await?;
+        match self.lists_pairs {
+            false => Ok(Probed::Rows(self.select(&launch, state, batch).await?)),
+            true => Ok(Probed::Pairs(self.count(&launch, state, batch).await?)),
         }
     }
 
-    /// The next of a batch's pairs; `None` once there are no more.
-    pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut Pairs) -> Result<Option<DeviceBatch>> {
-        let room = queue.context().pool().limit() as u64 / LIMIT_BYTES_PER_PAIR;
-        let (from, to) = (pairs.next, pairs.total.min(pairs.next + room.clamp(FEWEST_PAIRS, MOST_PAIRS)));
+    /// Writes the next pairs of a batch; `None` if no pairs are left.
+    pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs) -> Result<Option<DeviceBatch>> {
+        let max_pairs = queue.context().pool().limit() as u64 / LIMIT_BYTES_PER_PAIR;
+        let (from, to) = (pairs.next, pairs.total.min(pairs.next + max_pairs.clamp(MIN_PAIRS, MAX_PAIRS)));
         if from == to {
             return Ok(None);
         }
-        let loaded = self.program.load(queue).await?;
-        let primitives = self.primitives.load(queue).await?;
+        let launch = self.launch(queue).await?;
         let count = (to - from) as usize;
-        pairs.pace.keep(queue, count, MEETINGS_OF_PAIR).await?;
-        let (rows, builds) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
+        pairs.throttle.wait(queue, count, CANDIDATES_PER_PAIR).await?;
+        let (probe, build) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
         let mut named = self.lookup.args();
-        named.extend(found_args(&pairs.found));
-        named.extend([("n", Arg::U64(pairs.rows as u64)), ("places", Arg::Buffer(&pairs.places))]);
+        named.extend(pairs.matches.args());
+        named.extend([("n", Arg::U64(pairs.rows as u64)), ("offsets", Arg::Buffer(&pairs.offsets))]);
         named.extend([("from", Arg::U64(from)), ("to", Arg::U64(to))]);
-        named.extend([("pair_rows", Arg::Buffer(&rows)), ("pair_builds", Arg::Buffer(&builds))]);
-        if let (true, Some(table)) = (self.marks(), self.lookup.tables.last()) {
-            named.push(("marks", Arg::Buffer(zeroed_once(queue, &state.marks, table.batch().num_rows())?)));
+        named.extend([("pair_probe", Arg::Buffer(&probe)), ("pair_build", Arg::Buffer(&build))]);
+        if let (true, Some(table)) = (self.keeps_unmatched_build_rows(), self.lookup.tables.last()) {
+            named.push(("visited", Arg::Buffer(zeroed_once(queue, &state.visited, table.batch().num_rows())?)));
         }
-        // What fails has failed when the pairs were counted; this word is never read.
+        // Rows that fail have failed when the pairs were counted, so the host never reads this
+        // buffer.
         let error = queue.filled(8, 0xff)?;
-        loaded.launch_on(queue, PAIRS, self.spread(queue, pairs.rows), &*pairs.bound, Some(&error), named)?;
-        let extra: Vec<_> = found_args(&pairs.found).collect();
-        let batch = self.write_pairs(queue, &loaded, &primitives, &pairs.bound, (&rows, &builds), count, &extra).await?;
+        let grid = launch.grid_for_candidates(pairs.rows, self.lookup.max_candidates());
+        launch.run_on(PAIRS, grid, &pairs.bound, Some(&error), named)?;
+        let args: NamedArgs<'_> = pairs.matches.args().collect();
+        let rows = PairRows { probe: &probe, build: &build, count };
+        let batch = self.write_pairs(&launch, &pairs.bound, rows, args).await?;
         pairs.next = to;
         Ok(Some(batch))
     }
 
-    /// Rows that each dynamic filter has removed so far, in their order.
+    /// The number of rows that each dynamic filter removed so far, in the order of the filters.
     pub fn removed(&self, queue: &Queue, state: &ProbeState) -> impl Future<Output = Result<Vec<u64>>> + Send + use<> {
         let filters = self.lookup.tallies();
         let counted = state.tallies.get().map(|tallies| queue.read(tallies, 0..filters * 8));
         async move {
             let Some(counted) = counted else { return Ok(vec![0; filters]) };
             let counted = counted.await?;
-            (0..filters).map(|index| word(&counted, index)).collect()
+            (0..filters).map(|index| read_u64(&counted, index)).collect()
         }
     }
 
-    /// What remains once every batch was probed: rows of the build side that nothing matched, of left and full joins; or the
-    /// one with the number `only` among them.
+    /// The build rows without a match, once all batches were probed; of left and full joins. With
+    /// `only`, the row with that number among them.
     ///
     /// # Errors
     /// `Row` with the lowest number among them of which an expression failed.
     pub async fn finish(&self, queue: &Queue, state: &ProbeState, only: Option<u64>) -> Result<Option<DeviceBatch>> {
-        let (Some(search), Some(table)) = (self.lookup.searches.last(), self.lookup.tables.last()) else { return Ok(None) };
-        if !keeps_build(search.kind) || table.num_rows() == 0 {
+        let Some(table) = self.lookup.tables.last() else { return Ok(None) };
+        if !self.keeps_unmatched_build_rows() || table.num_rows() == 0 {
             return Ok(None);
         }
-        let loaded = self.program.load(queue).await?;
-        let primitives = self.primitives.load(queue).await?;
-        let marks = zeroed_once(queue, &state.marks, table.num_rows())?;
-        let extra = [("marks", Arg::Buffer(marks))];
-        let nothing: &[DeviceColumn] = &[];
-        let survivors = Survivors::find(queue, &self.options, &primitives, table.num_rows(), &extra, |grid, named, control| {
-            loaded.launch_on(queue, UNMATCHED, grid, nothing, Some(control), named)
-        })
-        .await?;
-        if survivors.count == 0 {
+        let launch = self.launch(queue).await?;
+        let visited = zeroed_once(queue, &state.visited, table.num_rows())?;
+        let extra = [("visited", Arg::Buffer(visited))];
+        let unmatched = Survivors::find(&launch, UNMATCHED, &[], table.num_rows(), &extra).await?;
+        if unmatched.count == 0 {
             return Ok(None);
         }
-        let mut builds = queue.alloc(survivors.count * 4)?;
-        let mut named = survivors.args();
-        named.push(("pair_builds", Arg::Buffer(&builds)));
-        loaded.launch(queue, LEFT_OVER, survivors.grid(), named)?;
-        let count = if only.is_some() { 1 } else { survivors.count };
+        let mut build = queue.alloc(unmatched.count * 4)?;
+        let mut named: NamedArgs<'_> = unmatched.args();
+        named.push(("pair_build", Arg::Buffer(&build)));
+        launch.run(UNMATCHED_ROWS, unmatched.grid(), named)?;
+        let count = if only.is_some() { 1 } else { unmatched.count };
         if let Some(row) = only {
             let one = queue.alloc(4)?;
-            queue.copy(&builds, row as usize * 4, &one, 0, 4)?;
-            builds = one;
+            queue.copy(&build, row as usize * 4, &one, 0, 4)?;
+            build = one;
         }
-        let rows = queue.filled(count * 4, 0xff)?;
+        let probe = queue.filled(count * 4, 0xff)?;
         let (schema, types) = &self.probe;
         let sample = match state.sample.get() {
             Some(sample) => sample.clone(),
             None => DeviceBatch::blank(queue, schema, types)?,
         };
         let bound = self.bound(&sample)?;
-        self.write_pairs(queue, &loaded, &primitives, &bound, (&rows, &builds), count, &[]).await.map(Some)
+        let rows = PairRows { probe: &probe, build: &build, count };
+        self.write_pairs(&launch, &bound, rows, vec![]).await.map(Some)
     }
 
     /// The rows that stay, each with its one match in every join.
-    async fn select(
-        &self,
-        queue: &Queue,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
-        state: &ProbeState,
-        batch: &DeviceBatch,
-    ) -> Result<DeviceBatch> {
+    async fn select(&self, launch: &Launch<'_>, state: &ProbeState, batch: &DeviceBatch) -> Result<DeviceBatch> {
         let n = batch.num_rows();
         let bound = self.bound(batch)?;
-        let found = self.alloc_found(queue, n)?;
+        let matches = self.alloc_matches(launch.queue, n)?;
         let mut extra = self.lookup.args();
-        extra.extend(found_args(&found));
-        let tallies = self.open_tallies(queue, state)?;
+        extra.extend(matches.args());
+        let tallies = self.open_tallies(launch.queue, state)?;
         extra.extend(tallies.map(|tallies| ("tallies", Arg::Buffer(tallies))));
-        let survivors = Survivors::find(queue, &self.options, primitives, n, &extra, |grid, named, control| {
-            loaded.launch_on(queue, SEARCH, grid, &*bound, Some(control), named)
-        })
-        .await?;
-        let written = self
-            .projection
-            .run(
-                queue,
-                &self.options,
-                &self.program,
-                loaded,
-                primitives,
-                &*bound,
-                Some(&survivors),
-                survivors.count,
-                &found_args(&found).collect::<Vec<_>>(),
-            )
-            .await?;
-        self.collect(queue, primitives, &bound, written, survivors.count)
+        let survivors = Survivors::find(launch, SEARCH, &bound, n, &extra).await?;
+        let args: NamedArgs<'_> = matches.args().collect();
+        let rows = ProjectedRows::surviving(&bound, &survivors).with_args(&args);
+        let written = self.projection.run(launch, rows).await?;
+        let columns = finish_columns(launch, &self.columns, &self.types, written, survivors.count, &bound)?;
+        Ok(DeviceBatch::try_new(self.schema.clone(), columns, survivors.count)?)
     }
 
     /// Counts the pairs of a batch.
-    async fn count(
-        &self,
-        queue: &Queue,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
-        state: &ProbeState,
-        batch: &DeviceBatch,
-    ) -> Result<Pairs> {
-        let n = batch.num_rows();
-        if self.marks() {
+    async fn count(&self, launch: &Launch<'_>, state: &ProbeState, batch: &DeviceBatch) -> Result<MatchPairs> {
+        let (queue, n) = (launch.queue, batch.num_rows());
+        if self.keeps_unmatched_build_rows() {
             state.sample.get_or_init(|| batch.slice(0, 1));
         }
         let bound = self.bound(batch)?;
-        let found = self.alloc_found(queue, n)?;
-        let places = queue.alloc((n + 1) * 8)?;
-        queue.fill(&places, 0, 8, 0)?;
+        let matches = self.alloc_matches(queue, n)?;
+        let offsets = queue.alloc((n + 1) * 8)?;
+        queue.fill(&offsets, 0, 8, 0)?;
         let control = queue.filled(16, 0xff)?;
         let tallies = self.open_tallies(queue, state)?;
         let mut named = self.lookup.args();
-        named.extend(found_args(&found));
-        named.extend([("n", Arg::U64(n as u64)), ("places", Arg::Buffer(&places))]);
+        named.extend(matches.args());
+        named.extend([("n", Arg::U64(n as u64)), ("offsets", Arg::Buffer(&offsets))]);
         named.extend(tallies.map(|tallies| ("tallies", Arg::Buffer(tallies))));
-        loaded.launch_on(queue, SEARCH, self.spread(queue, n), &*bound, Some(&control), named)?;
-        primitives.offsets(queue, &places, 0, n, 0, &control, 1)?;
+        let grid = launch.grid_for_candidates(n, self.lookup.max_candidates());
+        launch.run_on(SEARCH, grid, &bound, Some(&control), named)?;
+        launch.primitives.offsets(Lengths::of(&offsets, n), &control, 1)?;
         let answer = queue.read(&control, 0..16).await?;
-        check_row(word(&answer, 0)?)?;
-        Ok(Pairs { bound, found, places, rows: n, total: word(&answer, 1)?, next: 0, pace: Pace::default() })
+        check_failed_row(read_u64(&answer, 0)?)?;
+        let total = read_u64(&answer, 1)?;
+        Ok(MatchPairs { bound, matches, offsets, rows: n, total, next: 0, throttle: Throttle::default() })
     }
 
-    #[allow(clippy::too_many_arguments)]
-    async fn write_pairs(
+    /// The columns of pairs of rows.
+    async fn write_pairs<'a>(
         &self,
-        queue: &Queue,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
-        bound: &[DeviceColumn],
-        (rows, builds): (&Buffer, &Buffer),
-        count: usize,
-        extra: &[(&str, Arg<'_>)],
+        launch: &Launch<'_>,
+        bound: &'a [DeviceColumn],
+        pairs: PairRows<'a>,
+        mut args: NamedArgs<'a>,
     ) -> Result<DeviceBatch> {
-        let mut all = vec![("pair_rows", Arg::Buffer(rows)), ("pair_builds", Arg::Buffer(builds))];
-        all.extend(extra);
-        let written =
-            self.projection.run(queue, &self.options, &self.program, loaded, primitives, bound, None, count, &all).await?;
-        self.collect(queue, primitives, bound, written, count)
-    }
-
-    fn collect(
-        &self,
-        queue: &Queue,
-        primitives: &LoadedPrimitives<'_>,
-        bound: &[DeviceColumn],
-        written: Vec<Option<crate::ops::output::Buffers>>,
-        rows: usize,
-    ) -> Result<DeviceBatch> {
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for ((column, buffers), ty) in self.columns.iter().zip(written).zip(&self.types) {
-            columns.push(match (column, buffers) {
-                (Column::Written { output, shares: None, .. }, Some(buffers)) => {
-                    output.finish(queue, primitives, rows, buffers, None)?
-                }
-                (Column::Written { shares: Some(shared), .. }, Some(buffers)) => {
-                    share(queue, primitives, ty, rows, buffers, &shared.column(queue, ty, bound)?)?
-                }
-                _ => return Err(Error::Internal("an output without buffers".into())),
-            });
-        }
-        Ok(DeviceBatch::try_new(self.schema.clone(), columns, rows)?)
+        args.extend([("pair_probe", Arg::Buffer(pairs.probe)), ("pair_build", Arg::Buffer(pairs.build))]);
+        let written = self.projection.run(launch, ProjectedRows::all(bound, pairs.count).with_args(&args)).await?;
+        let columns = finish_columns(launch, &self.columns, &self.types, written, pairs.count, bound)?;
+        Ok(DeviceBatch::try_new(self.schema.clone(), columns, pairs.count)?)
     }
 
     /// The columns of all sides, aliases included.
@@ -370,49 +341,45 @@ impl Probe {
         self.source.bind_columns(&self.lookup.columns(batch)?)
     }
 
-    /// Number of joins whose matches are noted, one for each row: all but one that multiplies rows.
-    fn noted(&self) -> usize {
-        self.lookup.searches.len() - usize::from(self.pairs)
+    /// Number of joins with at most one match for each row: all but a last one whose pairs are
+    /// listed.
+    fn single_match_joins(&self) -> usize {
+        self.lookup.searches.len() - usize::from(self.lists_pairs)
     }
 
-    fn alloc_found(&self, queue: &Queue, n: usize) -> Result<Vec<(String, Buffer)>> {
-        let noted = self.lookup.searches[..self.noted()].iter().filter(|search| search.is_noted());
-        noted.map(|search| Ok((format!("found{}", search.number), queue.alloc(n * 4)?))).collect()
+    fn alloc_matches(&self, queue: &Queue, n: usize) -> Result<RecordedMatches> {
+        let recorded = self.lookup.recorded(self.single_match_joins());
+        let buffers = recorded.map(|number| Ok((format!("found{number}"), queue.alloc(n * 4)?)));
+        Ok(RecordedMatches(buffers.collect::<Result<_>>()?))
     }
 
-    /// Where the rows that dynamic filters remove are counted, over all batches.
+    /// The counters of the rows that dynamic filters remove, over all batches.
     fn open_tallies<'a>(&self, queue: &Queue, state: &'a ProbeState) -> Result<Option<&'a Buffer>> {
         let tallies = self.lookup.tallies();
         (tallies > 0).then(|| zeroed_once(queue, &state.tallies, tallies * 8)).transpose()
     }
 
-    /// The grid of a search for `n` rows.
-    fn spread(&self, queue: &Queue, n: usize) -> Grid {
-        spread_work(queue, &self.options, n, self.lookup.meets())
-    }
-
-    fn marks(&self) -> bool {
-        self.lookup.searches.last().is_some_and(|search| keeps_build(search.kind))
+    fn keeps_unmatched_build_rows(&self) -> bool {
+        self.lookup.searches.last().is_some_and(|search| search.kind.keeps_unmatched_build_rows())
     }
 
     fn generate(&mut self) -> Result<()> {
-        let mut kernels = match self.pairs {
+        let mut kernels = match self.lists_pairs {
             false => vec![self.mask_kernel()?],
-            true => vec![self.count_kernel()?, self.pairs_kernel()?, self.unmatched_kernel(), self.left_over_kernel()],
+            true => {
+                vec![self.count_kernel()?, self.pairs_kernel()?, self.unmatched_kernel(), self.unmatched_rows_kernel()]
+            }
         };
-        let outputs = self.columns.iter().map(|column| match column {
-            Column::Pass(_) => None,
-            Column::Written { output, .. } => Some(output.clone()),
-        });
-        let outputs = outputs.collect();
-        self.projection = Projection::try_new("probe", self, outputs, !self.pairs, &self.options, &mut kernels)?;
-        self.program = Program::try_new("Probe", &self.options, kernels)?;
+        let outputs = self.columns.iter().map(OutputColumn::output).collect();
+        self.projection = Projection::try_new("probe", self, outputs, !self.lists_pairs, &self.options, &mut kernels)?;
+        self.program = Program::new("Probe", &self.options, kernels);
         Ok(())
     }
 
-    /// Appends filters and searches of the current row, up to the join that multiplies: `kept` tells whether it stays.
+    /// Appends filters and searches of the current row, up to a join whose pairs are listed. The C
+    /// variable `kept` tells whether the row stays.
     fn search(&self, writer: &mut RowWriter<'_>) -> Result<()> {
-        self.lookup.write(writer, &self.source.types, self.noted(), |writer, number| {
+        self.lookup.write(writer, &self.source.types, self.single_match_joins(), |writer, number| {
             let found = writer.params().named(&format!("found{number}"), "G u32 *RESTRICT");
             writer.push(&format!("if (kept) {found}[row] = b{number};"));
         })
@@ -420,7 +387,7 @@ impl Probe {
 
     fn searching_writer<'a>(&'a self, params: &'a mut Params) -> RowWriter<'a> {
         params.need(Section::Base);
-        RowWriter::new(&self.source.types, self.options.profile, params).with_places(self.lookup.places())
+        RowWriter::new(&self.source.types, self.options.profile, params).with_row_refs(self.lookup.row_refs())
     }
 
     fn mask_kernel(&self) -> Result<Kernel> {
@@ -436,25 +403,26 @@ impl Probe {
         Ok(Kernel::new("probe_mask", params, body))
     }
 
-    /// The body of the mask kernel that takes blocks of rows through the searches.
+    /// The body of the mask kernel of the cpu profile, which takes blocks of rows through the
+    /// searches.
     fn mask_blocks(&self, params: &mut Params) -> Result<String> {
         let (n, mask) = (params.named("n", "u64"), params.named("mask", "G u32 *RESTRICT"));
         let counts = params.named("counts", "G u64 *RESTRICT");
-        let searches = self.lookup.block(params, &self.source.types, self.noted())?;
-        let notes = self.lookup.noted(self.noted()).map(|number| {
+        let searches = self.lookup.block(params, &self.source.types, self.single_match_joins())?;
+        let recorded = self.lookup.recorded(self.single_match_joins()).map(|number| {
             let found = params.named(&format!("found{number}"), "G u32 *RESTRICT");
             format!("      {found}[row] = match{number}[at];\n")
         });
-        let notes = format!("      words[at >> 5] |= (u32)1 << (at & 31);\n{}", notes.collect::<String>());
+        let statements = format!("      words[at >> 5] |= (u32)1 << (at & 31);\n{}", recorded.collect::<String>());
         let words = BLOCK / 32;
         let kept = format!(
             "    u32 words[{words}] = {{0}};
 {}    for (u32 w = 0; w < {words} && base + w * 32 < end; ++w) {mask}[(base >> 5) + w] = words[w];
     total += left;
 ",
-            Lookup::each_kept(&notes)
+            Lookup::each_kept(&statements)
         );
-        let blocks = self.lookup.blocks(self.noted(), "begin", "end", &searches, &kept);
+        let blocks = self.lookup.blocks(self.single_match_joins(), "begin", "end", &searches, &kept);
         let tile = self.options.compaction_tile_rows;
         let body = format!(
             "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, total = 0;
@@ -466,42 +434,42 @@ impl Probe {
 
     fn count_kernel(&self) -> Result<Kernel> {
         let mut params = Params::new();
-        let (n, places) = (params.named("n", "u64"), params.named("places", "G i64 *RESTRICT"));
+        let (n, offsets) = (params.named("n", "u64"), params.named("offsets", "G i64 *RESTRICT"));
         let mut writer = self.searching_writer(&mut params);
         self.search(&mut writer)?;
         let Some(last) = self.lookup.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
         writer.push("i64 matches = 0;");
         writer.guarded("kept", |writer| {
-            last.count(writer, (&self.source.types, self.lookup.places()), "row", "matches")?;
-            if last.kind.keeps_probe() {
+            last.count(writer, self.searched_row(), "matches")?;
+            if last.kind.keeps_unmatched_probe_rows() {
                 writer.push("if (matches == 0) matches = 1;");
             }
             Ok(())
         })?;
-        writer.push(&format!("{places}[row + 1] = matches;"));
+        writer.push(&format!("{offsets}[row + 1] = matches;"));
         let statements = writer.statements();
-        let rows = for_rows(self.options.profile, "row", &n, &statements);
+        let rows = row_loop(self.options.profile, "row", &n, &statements);
         let body = tallied_body(&mut params, self.options.profile, &rows, self.lookup.tallies());
         Ok(Kernel::new("probe_count", params, body))
     }
 
     fn pairs_kernel(&self) -> Result<Kernel> {
         let mut params = Params::new();
-        let (n, places) = (params.named("n", "u64"), params.named("places", "const G i64 *RESTRICT"));
+        let (n, offsets) = (params.named("n", "u64"), params.named("offsets", "const G i64 *RESTRICT"));
         let (from, to) = (params.named("from", "u64"), params.named("to", "u64"));
-        let rows = params.named("pair_rows", "G u32 *RESTRICT");
-        let builds = params.named("pair_builds", "G u32 *RESTRICT");
-        let marks = self.marks().then(|| params.named("marks", "G u8 *"));
+        let probes = params.named("pair_probe", "G u32 *RESTRICT");
+        let builds = params.named("pair_build", "G u32 *RESTRICT");
+        let visited = self.keeps_unmatched_build_rows().then(|| params.named("visited", "G u8 *"));
         let mut writer = self.searching_writer(&mut params);
         let Some(last) = self.lookup.searches.last() else { return Err(Error::Internal("a probe of nothing".into())) };
-        writer.push(&format!("u64 first = (u64){places}[row], end = (u64){places}[row + 1], at = first;"));
+        writer.push(&format!("u64 first = (u64){offsets}[row], end = (u64){offsets}[row + 1], at = first;"));
         writer.guarded(&format!("at < end && at < {to} && end > {from}"), |writer| {
-            self.locate_noted(writer, "row");
-            last.matches(writer, (&self.source.types, self.lookup.places()), "row", &mut |writer, candidate| {
+            self.declare_recorded(writer, "row");
+            last.matches(writer, self.searched_row(), &mut |writer, candidate| {
                 writer.guarded(&format!("at >= {from} && at < {to}"), |writer| {
-                    writer.push(&format!("{rows}[at - {from}] = (u32)row;\n{builds}[at - {from}] = {candidate};"));
-                    if let Some(marks) = &marks {
-                        writer.push(&format!("{marks}[{candidate}] = 1;"));
+                    writer.push(&format!("{probes}[at - {from}] = (u32)row;\n{builds}[at - {from}] = {candidate};"));
+                    if let Some(visited) = &visited {
+                        writer.push(&format!("{visited}[{candidate}] = 1;"));
                     }
                     Ok(())
                 })?;
@@ -512,42 +480,46 @@ impl Probe {
                 }
                 Ok(())
             })?;
-            if last.kind.keeps_probe() {
+            if last.kind.keeps_unmatched_probe_rows() {
                 writer.guarded(&format!("at == first && at >= {from}"), |writer| {
-                    writer.push(&format!("{rows}[at - {from}] = (u32)row;\n{builds}[at - {from}] = {NONE};"));
+                    writer.push(&format!("{probes}[at - {from}] = (u32)row;\n{builds}[at - {from}] = {NONE};"));
                     Ok(())
                 })?;
             }
             Ok(())
         })?;
         let statements = writer.statements();
-        let body = for_rows(self.options.profile, "row", &n, &statements);
+        let body = row_loop(self.options.profile, "row", &n, &statements);
         Ok(Kernel::new("probe_pairs", params, body))
     }
 
     fn unmatched_kernel(&self) -> Kernel {
         let mut params = Params::new();
         params.need(Section::Base);
-        let marks = params.named("marks", "const G u8 *RESTRICT");
-        let body = mask_body(&mut params, &self.options, "", &format!("!{marks}[row]"));
+        let visited = params.named("visited", "const G u8 *RESTRICT");
+        let body = mask_body(&mut params, &self.options, "", &format!("!{visited}[row]"));
         Kernel::new("probe_unmatched", params, body)
     }
 
-    fn left_over_kernel(&self) -> Kernel {
+    fn unmatched_rows_kernel(&self) -> Kernel {
         let mut params = Params::new();
         params.need(Section::Base);
-        let builds = params.named("pair_builds", "G u32 *RESTRICT");
+        let builds = params.named("pair_build", "G u32 *RESTRICT");
         let body = write_body(&mut params, &self.options, &format!("      {builds}[o] = (u32)row;\n"));
-        Kernel::new("probe_left_over", params, body)
+        Kernel::new("probe_unmatched_rows", params, body)
     }
 
-    /// Appends what says which rows of the noted joins belong to the probe side's row.
-    fn locate_noted(&self, writer: &mut RowWriter<'_>, row: &str) {
-        for search in self.lookup.searches[..self.noted()].iter().filter(|search| search.is_noted()) {
-            let number = search.number;
+    /// Appends the recorded matches of a probe row.
+    fn declare_recorded(&self, writer: &mut RowWriter<'_>, row: &str) {
+        for number in self.lookup.recorded(self.single_match_joins()) {
             let found = writer.params().named(&format!("found{number}"), "const G u32 *RESTRICT");
-            writer.push(&search.found(&format!("{found}[{row}]")));
+            writer.push(&self.lookup.searches[number].declare_match(&format!("{found}[{row}]")));
         }
+    }
+
+    /// The current row of kernels that search.
+    fn searched_row(&self) -> SearchedRow<'_> {
+        SearchedRow { types: &self.source.types, row_refs: self.lookup.row_refs(), row: "row" }
     }
 }
 
@@ -557,26 +529,25 @@ impl Rows for Probe {
     }
 
     fn locate(&self, writer: &mut RowWriter<'_>) {
-        let Some(last) = self.lookup.searches.last().filter(|_| self.pairs) else { return self.locate_noted(writer, "row") };
-        let rows = writer.params().named("pair_rows", "const G u32 *RESTRICT");
-        let builds = writer.params().named("pair_builds", "const G u32 *RESTRICT");
-        match keeps_build(last.kind) {
-            true => writer.push(&format!("i32 fp = {rows}[row] != {NONE};\nu64 p = fp ? {rows}[row] : 0;")),
-            false => writer.push(&format!("u64 p = {rows}[row];")),
+        let Some(last) = self.lookup.searches.last().filter(|_| self.lists_pairs) else {
+            return self.declare_recorded(writer, "row");
+        };
+        let probes = writer.params().named("pair_probe", "const G u32 *RESTRICT");
+        let builds = writer.params().named("pair_build", "const G u32 *RESTRICT");
+        match last.kind.keeps_unmatched_build_rows() {
+            true => writer.push(&format!("i32 fp = {probes}[row] != {NONE};\nu64 p = fp ? {probes}[row] : 0;")),
+            false => writer.push(&format!("u64 p = {probes}[row];")),
         }
-        self.locate_noted(writer, "p");
-        writer.push(&last.found(&format!("{builds}[row]")));
+        self.declare_recorded(writer, "p");
+        writer.push(&last.declare_match(&format!("{builds}[row]")));
     }
 
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
-        match &self.columns[output] {
-            Column::Written { expr, .. } => writer.result(expr),
-            Column::Pass(_) => Err(Error::Internal("a column that is passed on is not written".into())),
-        }
+        self.columns[output].value(writer)
     }
 }
 
-/// The buffer of a state, which is made of zeros when it is asked for first.
+/// The buffer of a state, allocated with zeros at its first use.
 fn zeroed_once<'a>(queue: &Queue, buffer: &'a OnceLock<Buffer>, bytes: usize) -> Result<&'a Buffer> {
     if let Some(buffer) = buffer.get() {
         return Ok(buffer);
@@ -585,17 +556,9 @@ fn zeroed_once<'a>(queue: &Queue, buffer: &'a OnceLock<Buffer>, bytes: usize) ->
     Ok(buffer.get_or_init(|| zeros))
 }
 
-fn found_args(found: &[(String, Buffer)]) -> impl Iterator<Item = (&str, Arg<'_>)> {
-    found.iter().map(|(name, buffer)| (name.as_str(), Arg::Buffer(buffer)))
-}
-
-/// Whether the last join gives pairs that must be listed.
-pub(super) fn expands(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
+/// Whether the last join gives pairs that are listed.
+pub(super) fn lists_pairs(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
     let Some(last) = joins.last() else { return false };
     let table = tables.and_then(|tables| tables.get(joins.len() - 1));
-    keeps_build(last.kind) || last.kind.pairs() && !last.is_unique(table)
-}
-
-fn keeps_build(kind: JoinKind) -> bool {
-    matches!(kind, JoinKind::Left | JoinKind::Full)
+    last.kind.keeps_unmatched_build_rows() || last.kind.gives_pairs() && !last.is_unique(table)
 }

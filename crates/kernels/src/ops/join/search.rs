@@ -1,50 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The search for a row's matches, as C within the row's code.
+//! The search for the matches of a row, as C within the code of the row.
 
 use std::ops::Range;
 
 use columnar::ColumnType;
 use device::Arg;
 
-use super::bits;
-use super::keys::{self, KeyForm};
-use super::table::{Form, JoinTable, Shape};
-use super::{Join, JoinKind};
+use super::keys::{KeyEncoding, PackedKey, RowKeys};
+use super::table::{JoinTable, TableKind, TableLayout};
+use super::{Join, JoinKind, bloom};
 use crate::Result;
-use crate::codegen::{CType, Params, Place, Profile, RowWriter, Value};
+use crate::codegen::{CType, Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
+use crate::prelude::Section;
 
-/// Stands for "no row" in 32 bits.
+/// C for "no row", a u32.
 pub(super) const NONE: &str = "0xffffffffu";
 
-/// A join of a chain with the columns around it.
+/// A join of a chain, and the columns around it.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
     pub kind: JoinKind,
-    /// Position in the chain, part of names.
+    /// Position in the chain, part of C names.
     pub number: usize,
-    /// Its build side's columns among all.
+    /// The columns of its build side among those of all sides.
     pub columns: Range<usize>,
     /// Whether the rows that it removes are counted.
     pub tallied: bool,
-    /// Whether rows ask the table's bits before the table.
-    pub asks_first: bool,
-    form: Form,
-    forms: Vec<KeyForm>,
-    /// Over all columns, both sides.
+    /// Whether rows probe the Bloom filter before the table.
+    pub probe_bloom_first: bool,
+    layout: TableLayout,
+    encodings: Vec<KeyEncoding>,
+    /// Pairs of keys over the columns of all sides.
     keys: Vec<(Expr, Expr)>,
     null_equals_null: bool,
     residual: Option<Expr>,
 }
 
+/// The columns of all sides, and the C name of the current row.
+#[derive(Clone, Copy)]
+pub(super) struct SearchedRow<'a> {
+    pub types: &'a [ColumnType],
+    pub row_refs: &'a [Option<RowRef>],
+    pub row: &'a str,
+}
+
 impl Search {
-    /// The search of join `number`, whose build side's columns begin at `first` of all the columns of `types`.
+    /// The search of join `number`, whose build side begins at the column `first` of `types`.
     pub fn try_new(
         join: &Join,
         number: usize,
         first: usize,
         types: &[ColumnType],
-        form: Form,
+        layout: TableLayout,
         profile: Profile,
     ) -> Result<Search> {
         let keys = join.keys.iter().map(|(probe, build)| {
@@ -56,59 +64,49 @@ impl Search {
             let mut params = Params::new();
             RowWriter::new(types, profile, &mut params).eval(expr).map(|value| value.ctype)
         };
-        let forms = keys.iter().map(|(probe, build)| Ok(KeyForm::of(ctype(probe)?, ctype(build)?))).collect::<Result<_>>()?;
+        let encodings = keys.iter().map(|(probe, build)| Ok(KeyEncoding::of(ctype(probe)?, ctype(build)?)));
+        let encodings = encodings.collect::<Result<_>>()?;
         Ok(Search {
             kind: join.kind,
             number,
             columns: first..first + join.types.len(),
-            tallied: join.tallied,
-            asks_first: false,
-            form,
-            forms,
+            tallied: join.counts_removed(),
+            probe_bloom_first: false,
+            layout,
+            encodings,
             keys,
             null_equals_null: join.null_equals_null,
             residual: join.residual.clone(),
         })
     }
 
-    /// Whether the match is needed after the search: by columns of the build side, or as a mark.
-    pub fn is_noted(&self) -> bool {
-        !matches!(self.kind, JoinKind::RightSemi | JoinKind::RightAnti)
+    /// The row of the build side's columns after the search.
+    pub fn row_ref(&self) -> RowRef {
+        let found = self.kind.keeps_unmatched_probe_rows().then(|| format!("f{}", self.number));
+        RowRef { row: format!("r{}", self.number), found, is_mark: false }
     }
 
-    /// Where the build side's columns are read once the search is over.
-    pub fn place(&self) -> Place {
-        let found = self.kind.keeps_probe().then(|| format!("f{}", self.number));
-        Place { row: format!("r{}", self.number), found, is_mark: false }
-    }
-
-    /// C that names what [`place`](Self::place) needs, from the row that was found or [`NONE`].
-    pub fn found(&self, row: &str) -> String {
+    /// C that declares the names of [`row_ref`](Self::row_ref), from the matching row or [`NONE`].
+    pub fn declare_match(&self, row: &str) -> String {
         let k = self.number;
         format!("u32 b{k} = {row};\ni32 f{k} = b{k} != {NONE};\nu32 r{k} = f{k} ? b{k} : 0;")
     }
 
-    /// Appends the search for the current row's matches; `body` is what happens for each, whose row has the name that it is
-    /// given, and may go no further by [`stop`](Self::stop).
+    /// Appends the search for the matches of the current row. `body` is appended for each match; it
+    /// gets the C name of the build row, and may end the search by [`stop`](Self::stop).
     pub fn matches(
         &self,
         writer: &mut RowWriter<'_>,
-        columns: (&[ColumnType], &[Option<Place>]),
-        row: &str,
+        current: SearchedRow<'_>,
         body: &mut dyn FnMut(&mut RowWriter<'_>, &str) -> Result<()>,
     ) -> Result<()> {
-        self.visit(writer, columns, row, None, body)
+        self.visit(writer, current, None, body)
     }
 
-    /// Appends the number of the current row's matches to the integer `count`; one by one only where they must be looked at.
-    pub fn count(
-        &self,
-        writer: &mut RowWriter<'_>,
-        columns: (&[ColumnType], &[Option<Place>]),
-        row: &str,
-        count: &str,
-    ) -> Result<()> {
-        self.visit(writer, columns, row, Some(count), &mut |writer, _| {
+    /// Appends the number of matches of the current row to the integer `count`. Matches are visited
+    /// only if there is another condition than equal keys.
+    pub fn count(&self, writer: &mut RowWriter<'_>, current: SearchedRow<'_>, count: &str) -> Result<()> {
+        self.visit(writer, current, Some(count), &mut |writer, _| {
             writer.push(&format!("++{count};"));
             Ok(())
         })
@@ -117,28 +115,27 @@ impl Search {
     fn visit(
         &self,
         writer: &mut RowWriter<'_>,
-        (types, places): (&[ColumnType], &[Option<Place>]),
-        row: &str,
+        current: SearchedRow<'_>,
         count: Option<&str>,
         body: &mut dyn FnMut(&mut RowWriter<'_>, &str) -> Result<()>,
     ) -> Result<()> {
         let count = count.filter(|_| self.residual.is_none());
-        let k = self.number;
-        let table = format!("t{k}");
-        let candidate = format!("c{k}");
-        let mut inner = places.to_vec();
+        let candidate = format!("c{}", self.number);
+        let mut row_refs = current.row_refs.to_vec();
         for column in self.columns.clone() {
-            inner[column] = Some(Place { row: candidate.clone(), found: None, is_mark: false });
+            row_refs[column] = Some(RowRef { row: candidate.clone(), found: None, is_mark: false });
         }
+        let current = SearchedRow { row_refs: &row_refs, ..current };
         let mut visit = |writer: &mut RowWriter<'_>| -> Result<()> {
             let Some(residual) = &self.residual else { return body(writer, &candidate) };
-            let mut other = other_writer(writer, types, &inner, row, k);
+            let mut other = self.other_writer(writer, current);
             let condition = other.eval(residual)?.is_true();
             let statements = other.statements();
             writer.push(&statements);
             writer.guarded(&condition, |writer| body(writer, &candidate))
         };
-        if self.form.shape == Shape::All {
+        let table = self.table();
+        if self.compares_all_rows() {
             let n = writer.params().named(&format!("{table}_n"), "u64");
             if let Some(count) = count {
                 writer.push(&format!("{count} += (i64){n};"));
@@ -147,24 +144,23 @@ impl Search {
             writer.push(&format!("for (u32 {candidate} = 0; {candidate} < {n}; ++{candidate})"));
             return writer.guarded("1", visit);
         }
-        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
-        let known = keys::known(&values, self.null_equals_null);
+        let values = self.probe_values(writer)?;
+        let keys = self.row_keys(&values);
         let slot = writer.local(CType::U64, "NO_ROW");
-        match self.form.shape {
-            shape if self.form.bits => {
-                let keys = (self.forms.as_slice(), values.as_slice());
-                bits::ask(writer, keys, self.null_equals_null, (&table, shape), (&slot, "0"))?;
-                return writer.guarded(&format!("{slot} != NO_ROW"), |writer| {
-                    writer.push(&format!("u32 {candidate} = 0;"));
-                    visit(writer)
-                });
-            }
-            Shape::Number { dense } => self.find_number(writer, &values, known, &table, &slot, dense)?,
-            _ => self.find_wide(writer, &values, known, &table, &slot, (types, &inner), row)?,
+        if self.layout.bloom_only {
+            bloom::probe(writer, keys, (&table, self.layout.kind), (&slot, "0"))?;
+            return writer.guarded(&format!("{slot} != NO_ROW"), |writer| {
+                writer.push(&format!("u32 {candidate} = 0;"));
+                visit(writer)
+            });
+        }
+        match self.layout.kind {
+            TableKind::Packed { perfect_hash } => self.find_packed(writer, keys, &slot, perfect_hash)?,
+            TableKind::AllRows | TableKind::Hashed => self.find_hashed(writer, keys, &slot, current)?,
         }
         writer.guarded(&format!("{slot} != NO_ROW"), |writer| {
             let rows = writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT");
-            if self.form.unique {
+            if self.layout.unique {
                 writer.push(&format!("u32 {candidate} = {rows}[{slot}];"));
                 return writer.guarded(&format!("{candidate} != {NONE}"), visit);
             }
@@ -183,133 +179,123 @@ impl Search {
         })
     }
 
-    /// Appends what asks the caches for where the current row's search begins, of tables that are hashed. `false`: nothing does,
-    /// since a search that reads one place has no branch that would wait for it.
-    pub fn fetch(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
-        let table = format!("t{}", self.number);
-        if !matches!(self.form.shape, Shape::Number { dense: false } | Shape::Wide) {
-            return Ok(false);
+    /// Appends a prefetch of the slot that the search of the current row reads first, for hashed
+    /// tables. Returns `false` if it appends nothing: a search that reads one address has no branch
+    /// that waits for it.
+    pub fn prefetch(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
+        match self.layout.kind {
+            TableKind::AllRows | TableKind::Packed { perfect_hash: true } => return Ok(false),
+            TableKind::Packed { perfect_hash: false } | TableKind::Hashed => {}
         }
-        if self.form.bits {
-            return self.fetch_bits(writer);
+        if self.layout.bloom_only {
+            return self.prefetch_bloom(writer);
         }
-        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
-        let known = keys::known(&values, self.null_equals_null);
-        let (condition, hash) = match self.form.shape {
-            Shape::Number { .. } => {
-                let (inside, number) = keys::number(writer, &self.forms, &values, self.null_equals_null, &table);
-                (Some(known.map_or(inside.clone(), |known| format!("{inside} & {known}"))), format!("hash64({number})"))
+        let table = self.table();
+        let values = self.probe_values(writer)?;
+        let keys = self.row_keys(&values);
+        let (condition, hash) = match self.layout.kind {
+            TableKind::Packed { .. } => {
+                let PackedKey { condition, code } = keys.packed(writer, &table);
+                (Some(condition), format!("hash64({code})"))
             }
-            _ => (known, keys::hash(writer, &self.forms, &values)),
+            TableKind::AllRows | TableKind::Hashed => (keys.matchable(), keys.hash(writer)),
         };
-        writer.params().need(crate::prelude::Section::Hash);
+        writer.params().need(Section::Hash);
         writer.guarded(condition.as_deref().unwrap_or("1"), |writer| {
             let mask = writer.params().named(&format!("{table}_mask"), "u64");
             let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
-            let behind = match self.form.unique {
+            let rows = match self.layout.unique {
                 true => writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT"),
                 false => writer.params().named(&format!("{table}_starts"), "const G i64 *RESTRICT"),
             };
-            writer.push(&format!("u64 h = {hash} & {mask};\nPREFETCH(&{slots}[h]);\nPREFETCH(&{behind}[h]);"));
+            writer.push(&format!("u64 h = {hash} & {mask};\nPREFETCH(&{slots}[h]);\nPREFETCH(&{rows}[h]);"));
             Ok(())
         })?;
         Ok(true)
     }
 
-    /// Appends what sets the integer `kept` to 0 where the table's bits tell that the current row has no match.
-    pub fn ask_bits(&self, writer: &mut RowWriter<'_>, kept: &str) -> Result<()> {
-        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
-        let table = format!("t{}", self.number);
-        let answer = writer.flag("0");
-        bits::ask(writer, (&self.forms, &values), self.null_equals_null, (&table, self.form.shape), (&answer, "1"))?;
-        writer.push(&format!("{kept} &= {answer};"));
+    /// Appends a probe of the Bloom filter, which sets the integer `kept` to 0 if the current row
+    /// has no match.
+    pub fn probe_bloom(&self, writer: &mut RowWriter<'_>, kept: &str) -> Result<()> {
+        let values = self.probe_values(writer)?;
+        let found = writer.flag("0");
+        bloom::probe(writer, self.row_keys(&values), (&self.table(), self.layout.kind), (&found, "1"))?;
+        writer.push(&format!("{kept} &= {found};"));
         Ok(())
     }
 
-    /// Appends what asks the caches for the bits that the current row asks. `false`: nothing does, since to hash a text twice may
-    /// take longer than to wait for a word.
-    pub fn fetch_bits(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
-        if self.forms.contains(&KeyForm::Text) {
+    /// Appends a prefetch of the word of the Bloom filter that the current row probes. Returns
+    /// `false` if it appends nothing: to hash a string twice may take longer than to wait for a
+    /// word.
+    pub fn prefetch_bloom(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
+        if self.encodings.contains(&KeyEncoding::Bytes) {
             return Ok(false);
         }
-        let values = self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect::<Result<Vec<_>>>()?;
-        let table = format!("t{}", self.number);
-        bits::fetch(writer, (&self.forms, &values), self.null_equals_null, (&table, self.form.shape))?;
+        let values = self.probe_values(writer)?;
+        bloom::prefetch(writer, self.row_keys(&values), (&self.table(), self.layout.kind))?;
         Ok(true)
     }
 
-    /// Whether its probe side is read even if the table has no rows, as DataFusion's joins by a condition alone do: what fails
-    /// there fails the query.
+    /// Whether the probe side is read even if the table has no rows, so that an error there fails
+    /// the query. DataFusion's nested loop joins do so.
     pub fn reads_all(&self) -> bool {
-        self.meets_all() && (self.residual.is_some() || self.kind != JoinKind::Inner)
+        self.compares_all_rows() && (self.residual.is_some() || self.kind.nested_loop_reads_all())
     }
 
-    /// Whether every row of the table has the key of every row.
-    pub fn meets_all(&self) -> bool {
-        self.form.shape == Shape::All
+    /// Whether every row of the table is a candidate for every probe row.
+    pub fn compares_all_rows(&self) -> bool {
+        match self.layout.kind {
+            TableKind::AllRows => true,
+            TableKind::Packed { .. } | TableKind::Hashed => false,
+        }
     }
 
-    /// Whether a pair of rows with equal keys may be no match: all that have them must be looked at.
+    /// Whether rows with equal keys may not match, so that each candidate is compared.
     pub fn is_conditional(&self) -> bool {
         self.residual.is_some()
     }
 
-    /// What leaves the loop over a row's matches, where there is one.
+    /// C that leaves the loop over the matches of a row; empty without a loop.
     pub fn stop(&self) -> &'static str {
-        if self.form.unique && self.form.shape != Shape::All { "" } else { "break;" }
+        if self.layout.unique && !self.compares_all_rows() { "" } else { "break;" }
     }
 
-    fn find_number(
-        &self,
-        writer: &mut RowWriter<'_>,
-        values: &[Value],
-        known: Option<String>,
-        table: &str,
-        slot: &str,
-        dense: bool,
-    ) -> Result<()> {
-        let (inside, number) = keys::number(writer, &self.forms, values, self.null_equals_null, table);
-        let condition = known.map_or(inside.clone(), |known| format!("{inside} & {known}"));
+    fn find_packed(&self, writer: &mut RowWriter<'_>, keys: RowKeys<'_>, slot: &str, perfect_hash: bool) -> Result<()> {
+        let table = self.table();
+        let PackedKey { condition, code } = keys.packed(writer, &table);
         writer.guarded(&condition, |writer| {
-            if dense {
-                writer.push(&format!("{slot} = {number};"));
+            if perfect_hash {
+                writer.push(&format!("{slot} = {code};"));
                 return Ok(());
             }
             let mask = writer.params().named(&format!("{table}_mask"), "u64");
             let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
-            writer.params().need(crate::prelude::Section::Hash);
+            writer.params().need(Section::Hash);
             writer.push(&format!(
-                "for (u64 h = hash64({number}) & {mask};; h = (h + 1) & {mask}) {{
+                "for (u64 h = hash64({code}) & {mask};; h = (h + 1) & {mask}) {{
   u64 seen = {slots}[h];
-  if (seen == {number}) {slot} = h;
-  if (seen == {number} || seen == NO_ROW) break;
+  if (seen == {code}) {slot} = h;
+  if (seen == {code} || seen == NO_ROW) break;
 }}"
             ));
             Ok(())
         })
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn find_wide(
-        &self,
-        writer: &mut RowWriter<'_>,
-        values: &[Value],
-        known: Option<String>,
-        table: &str,
-        slot: &str,
-        (types, places): (&[ColumnType], &[Option<Place>]),
-        row: &str,
-    ) -> Result<()> {
-        writer.guarded(known.as_deref().unwrap_or("1"), |writer| {
-            let hash = keys::hash(writer, &self.forms, values);
-            let digits = keys::digits(writer, &self.forms, values);
+    /// `current`: with the build side's columns at the candidate.
+    fn find_hashed(&self, writer: &mut RowWriter<'_>, keys: RowKeys<'_>, slot: &str, current: SearchedRow<'_>) -> Result<()> {
+        let table = self.table();
+        let matchable = keys.matchable();
+        writer.guarded(matchable.as_deref().unwrap_or("1"), |writer| {
+            let hash = keys.hash(writer);
+            let fields = keys.fields(writer);
             let mask = writer.params().named(&format!("{table}_mask"), "u64");
             let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
-            let mut other = other_writer(writer, types, places, row, self.number);
+            let mut other = self.other_writer(writer, current);
             let others = self.keys.iter().map(|(_, build)| other.eval(build)).collect::<Result<Vec<_>>>()?;
-            let other_digits = keys::digits(&mut other, &self.forms, &others);
+            let other_fields = self.row_keys(&others).fields(&mut other);
             let statements = other.statements();
-            let equal = keys::equal(&self.forms, (values, &digits), (&others, &other_digits), self.null_equals_null);
+            let equal = keys.equal(&fields, &others, &other_fields);
             let candidate = format!("c{}", self.number);
             writer.push(&format!(
                 "for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
@@ -324,33 +310,38 @@ impl Search {
         })
     }
 
-    /// The arguments by which kernels know the table.
-    pub fn args<'a>(&self, names: &'a Names, table: &'a JoinTable) -> Vec<(&'a str, Arg<'a>)> {
+    /// A writer for another row of the same columns, within the code of the current row.
+    fn other_writer<'a>(&self, writer: &'a mut RowWriter<'_>, current: SearchedRow<'a>) -> RowWriter<'a> {
+        let profile = writer.profile();
+        let writer = RowWriter::new(current.types, profile, writer.params()).with_row_refs(current.row_refs);
+        writer.with_names(current.row, &format!("y{}_", self.number))
+    }
+
+    fn probe_values(&self, writer: &mut RowWriter<'_>) -> Result<Vec<Value>> {
+        self.keys.iter().map(|(probe, _)| writer.eval(probe)).collect()
+    }
+
+    fn row_keys<'a>(&'a self, values: &'a [Value]) -> RowKeys<'a> {
+        RowKeys { encodings: &self.encodings, values, null_equals_null: self.null_equals_null }
+    }
+
+    /// Prefix of the table's arguments.
+    fn table(&self) -> String {
+        format!("t{}", self.number)
+    }
+
+    /// The kernel arguments for the table.
+    pub fn args<'a>(&self, names: &'a TableArgNames, table: &'a JoinTable) -> Vec<(&'a str, Arg<'a>)> {
         table.args().into_iter().zip(&names.0).map(|(arg, name)| (name.as_str(), arg)).collect()
     }
 
-    /// The names of those arguments.
-    pub fn names(&self) -> Names {
-        Names(JoinTable::arg_names(&format!("t{}", self.number), self.digits()))
-    }
-
-    fn digits(&self) -> usize {
-        self.forms.iter().map(|form| form.digits()).sum()
+    /// The names of these arguments.
+    pub fn arg_names(&self) -> TableArgNames {
+        let fields = self.encodings.iter().map(|encoding| encoding.fields()).sum();
+        TableArgNames(JoinTable::arg_names(&self.table(), fields))
     }
 }
 
 /// Names of a table's arguments in a kernel.
 #[derive(Debug, Clone)]
-pub(super) struct Names(Vec<String>);
-
-/// A writer for another row of the same columns, within the code of the first.
-fn other_writer<'a>(
-    writer: &'a mut RowWriter<'_>,
-    types: &'a [ColumnType],
-    places: &'a [Option<Place>],
-    row: &str,
-    number: usize,
-) -> RowWriter<'a> {
-    let profile = writer.profile();
-    RowWriter::new(types, profile, writer.params()).with_places(places).with_names(row, &format!("y{number}_"))
-}
+pub(super) struct TableArgNames(Vec<String>);

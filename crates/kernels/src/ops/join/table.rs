@@ -1,125 +1,146 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The build side of a join: from rows to a table that leads from keys to rows.
 //!
-//! Kernels: `join_ranges` finds each digit's least and greatest value; `join_number` and `join_wide` give each row
-//! its slot, and the slot its first row; where a slot got a second one, `join_count` and `join_fill` list the rows
-//! slot by slot. How long the longest list is tells how many rows a launch of a probe may take.
+//! 1. `join_key_ranges` finds the least and greatest value of each key field.
+//! 2. `join_insert_packed` or `join_insert_hashed` gives each row its slot, and each slot its first
+//!    row.
+//! 3. If a slot has several rows, `join_count_rows` and `join_fill_rows` list the rows by slot.
+//!
+//! The length of the longest list limits the rows that a launch of a probe takes.
 
 use std::fmt;
 
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
 
-use super::bits::Bits;
-use super::keys::{self, KeyForm};
+use super::bloom::{BloomFilter, cached_table_bytes};
+use super::keys::{KeyEncoding, PackedKey, RowKeys};
 use super::search::NONE;
 use super::{Join, JoinKind, joined_types};
 use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
-use crate::ops::primitives::Primitives;
-use crate::ops::program::{Kernel, Program, check_row, for_fetched_rows, for_rows, spread, word};
-use crate::ops::source::Source;
+use crate::ops::launch::primitives::{Lengths, Primitives};
+use crate::ops::launch::program::{Kernel, Program, check_failed_row, grid_for, prefetched_row_loop, read_u64, row_loop};
+use crate::ops::launch::source::Source;
 use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// The most rows of a build side: twice as many slots have numbers of 32 bits.
-const MOST_ROWS: usize = 1 << 30;
+/// Most rows of a build side: there are up to twice as many slots, which 32 bits number.
+const MAX_ROWS: usize = 1 << 30;
 
-/// Numbers up to which they index an array, for so many rows.
-fn dense_numbers(rows: u128) -> u128 {
+/// Most packed keys of a perfect hash, for so many rows.
+fn max_perfect_hash(rows: u128) -> u128 {
     (1 << 19).max(rows * 8).min(1 << 31)
 }
 
-/// The same where keys are unique, as far as is known. An array that is mostly empty is read in order where the probe side
-/// lies in the order of the keys, as fact tables do; a list of rows for each number would be too much.
-fn dense_unique_numbers(rows: u128) -> u128 {
-    (rows * 256).min(1 << 23).max(dense_numbers(rows))
+/// The same for keys that may be unique. An array that is mostly empty is read in order if the
+/// probe side has the order of the keys, as fact tables have. With a list of rows for each key it
+/// would be too large.
+fn max_unique_perfect_hash(rows: u128) -> u128 {
+    (rows * 256).min(1 << 23).max(max_perfect_hash(rows))
 }
 
-/// The share of the numbers between the least and the greatest that a table may have to be of use as a filter.
-const MOST_OF_FILTER: f64 = 0.4;
-/// Rows of a table that is so small that asking it costs little.
-const FEW_OF_FILTER: u64 = 4096;
+/// Greatest share of the packed keys in the range of a table that makes a useful filter.
+const MAX_FILTER_DENSITY: f64 = 0.4;
+/// Rows of a table that is small enough to be a cheap filter.
+const CHEAP_FILTER_ROWS: u64 = 4096;
 
 /// How keys lead to slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Shape {
+pub(super) enum TableKind {
     /// There are no keys: every row matches.
-    All,
-    /// By a number, which is the slot, or leads to it.
-    Number { dense: bool },
+    AllRows,
+    /// By the packed key: it is the slot (a perfect hash), or is hashed.
+    Packed { perfect_hash: bool },
     /// By a hash and a comparison.
-    Wide,
+    Hashed,
 }
 
-/// What is known of a table when kernels are written that search it.
+/// The properties of a table that the kernels depend on that search it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Form {
-    pub shape: Shape,
+pub(super) struct TableLayout {
+    pub kind: TableKind,
     /// Whether a slot has one row.
     pub unique: bool,
-    /// Whether it is asked by the bits of its keys alone.
-    pub bits: bool,
+    /// Whether searches probe the Bloom filter alone.
+    pub bloom_only: bool,
 }
 
-/// Makes [`JoinTable`]s.
+/// Programs that insert rows.
+#[derive(Debug, Clone)]
+enum InsertPrograms {
+    /// Without keys there is nothing to insert.
+    AllRows,
+    /// A key is a string.
+    Hashed(Program),
+    /// Packed keys if they fit 64 bits. The program of packed keys has the kernels [`KEY_RANGES`]
+    /// and [`INSERT_PACKED`].
+    Packed { packed: Program, hashed: Program },
+}
+
+/// Kernels of the program of packed keys.
+const KEY_RANGES: usize = 0;
+const INSERT_PACKED: usize = 1;
+/// Kernel of the program of hashed keys.
+const INSERT_HASHED: usize = 0;
+
+/// Builds [`JoinTable`]s.
 #[derive(Debug, Clone)]
 pub struct JoinBuild {
     pub(super) source: Source,
     keys: Vec<Expr>,
-    forms: Vec<KeyForm>,
-    /// Least and greatest value of each digit, where all are proven.
-    proven: Option<Vec<(u64, u64)>>,
+    encodings: Vec<KeyEncoding>,
+    /// Least and greatest value of each key field, if all are proven.
+    proven_ranges: Option<Vec<(u64, u64)>>,
     null_equals_null: bool,
     pub(super) options: Options,
     primitives: Primitives,
-    /// Ranges and numbers, where no key is text.
-    number: Option<Program>,
-    wide: Option<Program>,
+    insert: InsertPrograms,
     lists: Program,
-    /// Bytes of a table that the caches hold, where tests say so.
-    pub(super) cached: Option<usize>,
+    /// Bytes of a table that the caches hold.
+    pub(super) cached_table_bytes: usize,
 }
 
 /// A build side on the device.
 pub struct JoinTable {
     batch: DeviceBatch,
-    rows_in_all: usize,
-    form: Form,
+    num_rows: usize,
+    layout: TableLayout,
     mask: u64,
-    /// Numbers, or tags and rows, by slot.
+    /// By slot: packed keys, or tags and rows.
     keys: Buffer,
-    /// Row of each slot; of a table that is not unique, the rows slot by slot.
+    /// By slot: the row; if the table is not unique, the rows of all slots.
     rows: Buffer,
-    /// Where a slot's rows begin.
+    /// By slot: the position of its first row in `rows`.
     starts: Buffer,
-    /// The most rows that a key leads to, at least 1.
-    longest: usize,
-    forms: Vec<KeyForm>,
-    digits: Vec<Digit>,
-    /// The most rows whose keys can match, of a table of numbers.
-    known: u64,
+    /// The most rows of a key, at least 1.
+    max_rows_per_key: usize,
+    encodings: Vec<KeyEncoding>,
+    fields: Vec<KeyField>,
+    /// The most rows whose keys can match, of a table of packed keys.
+    matchable_rows: u64,
     /// Whether a row has keys that can match.
     has_matchable_rows: bool,
-    /// The keys as bits, for those who had better ask these than the table.
-    pub(super) bits: Option<Bits>,
+    /// The Bloom filter of the keys, if searches or dynamic filters probe one.
+    pub(super) bloom: Option<BloomFilter>,
 }
 
-/// A digit of the numbers.
+/// The range and weight of a key field in packed keys.
 #[derive(Debug, Clone, Copy, Default)]
-struct Digit {
+struct KeyField {
     least: u64,
     /// Greatest value less the least.
-    most: u64,
+    span: u64,
     stride: u64,
 }
 
 impl JoinBuild {
-    /// The build side of `join`, which joins `before` a chain's probe side of types `probe`.
+    /// The build side of `join`, which follows the joins `before` of a chain with a probe side of
+    /// types `probe`.
     ///
     /// # Errors
-    /// `Unsupported` where a key is not supported on the device.
+    /// `Unsupported` if a key is not supported on the device.
     pub fn try_new(probe: &[ColumnType], before: &[Join], join: &Join, options: Options) -> Result<JoinBuild> {
         let input = Input { schema: join.schema.clone(), types: join.types.clone(), filter: None };
         let source = Source::try_new(input)?;
@@ -131,190 +152,220 @@ impl JoinBuild {
         };
         let keys = join.keys.iter().map(|(left, right)| {
             let (left, right) = (value(left, &probe)?, value(right, &join.types)?);
-            let form = KeyForm::of(left.ctype, right.ctype);
-            Ok((form, form.proven_range(&right)))
+            let encoding = KeyEncoding::of(left.ctype, right.ctype);
+            Ok((encoding, encoding.proven_range(&right)))
         });
-        let (forms, proven): (Vec<_>, Vec<_>) = keys.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-        let exprs: Vec<Expr> = join.keys.iter().map(|(_, build)| build.clone()).collect();
-        let draft = Draft { source: &source, forms: &forms, keys: &exprs, nulls: join.null_equals_null, options: &options };
-        let numbered = !exprs.is_empty() && forms.iter().all(|form| *form != KeyForm::Text);
-        let number = match numbered {
-            true => Some(Program::try_new("JoinBuild", &options, vec![draft.ranges()?, draft.number()?])?),
-            false => None,
-        };
-        let wide = match exprs.is_empty() {
-            false => Some(Program::try_new("JoinBuild", &options, vec![draft.wide()?])?),
-            true => None,
-        };
-        let lists = Program::try_new("JoinBuild", &options, vec![count_kernel(&options), fill_kernel(&options)])?;
-        let primitives = Primitives::try_new(&options)?;
-        let proven = proven.into_iter().collect();
+        let (encodings, proven): (Vec<_>, Vec<_>) = keys.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let keys: Vec<Expr> = join.keys.iter().map(|(_, build)| build.clone()).collect();
         let null_equals_null = join.null_equals_null;
+        let kernels = BuildKernels { source: &source, encodings: &encodings, keys: &keys, null_equals_null, options: &options };
+        let program = |kernels| Program::new("JoinBuild", &options, kernels);
+        let insert = if keys.is_empty() {
+            InsertPrograms::AllRows
+        } else if encodings.contains(&KeyEncoding::Bytes) {
+            InsertPrograms::Hashed(program(vec![kernels.insert_hashed()?]))
+        } else {
+            let packed = program(vec![kernels.key_ranges()?, kernels.insert_packed()?]);
+            InsertPrograms::Packed { packed, hashed: program(vec![kernels.insert_hashed()?]) }
+        };
+        let lists = program(vec![count_kernel(&options), fill_kernel(&options)]);
+        let primitives = Primitives::new(&options);
+        let proven_ranges = proven.into_iter().collect();
+        let cached_table_bytes = cached_table_bytes(profile);
         Ok(JoinBuild {
             source,
-            keys: exprs,
-            forms,
-            proven,
+            keys,
+            encodings,
+            proven_ranges,
             null_equals_null,
             options,
             primitives,
-            number,
-            wide,
+            insert,
             lists,
-            cached: None,
+            cached_table_bytes,
         })
     }
 
-    /// The same with the ranges of keys always found among the rows, for those who tell others of them.
+    /// Computes the ranges of keys from the rows even if they are proven, for dynamic filters that
+    /// push them down.
     #[must_use]
     pub fn with_found_ranges(self) -> JoinBuild {
-        JoinBuild { proven: None, ..self }
+        JoinBuild { proven_ranges: None, ..self }
     }
 
-    /// Names and texts of the kernels that most builds run.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.number.as_ref().or(self.wide.as_ref()).map(Program::kernel_text).unwrap_or_default()
+    /// Names and sources of the kernels that most builds run.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        match &self.insert {
+            InsertPrograms::AllRows => vec![],
+            InsertPrograms::Hashed(program) | InsertPrograms::Packed { packed: program, .. } => program.kernel_source(),
+        }
     }
 
-    /// The programs as they are compiled.
+    /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let numbers = self.number.iter().flat_map(|_| [true, false].map(|dense| Shape::Number { dense }));
-        let shapes = numbers.chain(self.wide.iter().map(|_| Shape::Wide));
-        let bits: Vec<Program> = shapes.filter_map(|shape| self.bits_program(shape).ok()).collect();
-        let programs = self.number.iter().chain(&self.wide).chain([&self.lists]).chain(&bits);
-        programs.map(|program| program.text().into()).chain([self.primitives.text().into()]).collect()
+        let (inserts, kinds) = match &self.insert {
+            InsertPrograms::AllRows => (vec![], vec![]),
+            InsertPrograms::Hashed(hashed) => (vec![hashed], vec![TableKind::Hashed]),
+            InsertPrograms::Packed { packed, hashed } => {
+                let packed_kinds = [true, false].map(|perfect_hash| TableKind::Packed { perfect_hash });
+                (vec![packed, hashed], packed_kinds.into_iter().chain([TableKind::Hashed]).collect())
+            }
+        };
+        let blooms: Vec<Program> = kinds.into_iter().filter_map(|kind| self.bloom_program(kind).ok()).collect();
+        let programs = inserts.into_iter().chain([&self.lists]).chain(&blooms);
+        programs.map(|program| program.source().into()).chain([self.primitives.source().into()]).collect()
     }
 
-    pub(super) fn draft(&self) -> Draft<'_> {
-        let JoinBuild { source, keys, forms, null_equals_null: nulls, options, .. } = self;
-        Draft { source, forms, keys, nulls: *nulls, options }
+    pub(super) fn kernels(&self) -> BuildKernels<'_> {
+        let JoinBuild { source, keys, encodings, null_equals_null, options, .. } = self;
+        BuildKernels { source, encodings, keys, null_equals_null: *null_equals_null, options }
     }
 
-    /// Builds the table of a whole side, which is one batch, or `None` where it has no rows.
+    /// Builds the table of a whole side, which is one batch, or `None` if it has no rows.
     ///
     /// # Errors
-    /// `Row` with the lowest row of which a key cannot be computed, `Unsupported` for too many rows.
+    /// `Row` with the lowest row of which a key cannot be computed, `Unsupported` for too many
+    /// rows.
     pub async fn build(&self, queue: &Queue, batch: Option<DeviceBatch>) -> Result<JoinTable> {
-        let rows_in_all = batch.as_ref().map_or(0, DeviceBatch::num_rows);
-        let batch = match batch {
-            Some(batch) if rows_in_all > 0 => batch,
-            _ => DeviceBatch::blank(queue, &self.source.schema, &self.source.types)?,
-        };
-        if rows_in_all > MOST_ROWS {
-            return Err(Error::Unsupported(format!(
-                "a build side of {rows_in_all} rows is over the limit of {MOST_ROWS}; filter it, or let the other side be built"
-            )));
-        }
-        let mut table = JoinTable {
-            batch,
-            rows_in_all,
-            form: Form { shape: Shape::All, unique: true, bits: false },
-            mask: 0,
-            keys: queue.filled(8, 0xff)?,
-            rows: queue.filled(4, 0xff)?,
-            starts: queue.alloc(16)?,
-            longest: 1,
-            forms: self.forms.clone(),
-            digits: vec![Digit::default(); self.forms.iter().map(|form| form.digits()).sum()],
-            known: 0,
-            has_matchable_rows: self.forms.is_empty() && rows_in_all > 0,
-            bits: None,
-        };
-        if self.forms.is_empty() {
-            table.form.unique = rows_in_all <= 1;
-            table.longest = rows_in_all.max(1);
-            return Ok(table);
-        }
-        if let Some(program) = &self.number
-            && let Some(numbers) = self.find_digits(queue, program, &mut table).await?
-        {
-            if rows_in_all == 0 {
-                return Ok(table);
+        let mut table = self.empty_table(queue, batch)?;
+        match &self.insert {
+            InsertPrograms::AllRows => {
+                table.layout.unique = table.num_rows <= 1;
+                table.max_rows_per_key = table.num_rows.max(1);
             }
-            let rows = u128::from(table.known);
-            table.clear_numbers(queue, numbers, numbers <= dense_unique_numbers(rows))?;
-            let mut slot_of = self.claim(queue, program, 1, &mut table).await?;
-            if !table.form.unique && numbers > dense_numbers(rows) && table.form.shape == (Shape::Number { dense: true }) {
-                table.clear_numbers(queue, numbers, false)?;
-                slot_of = self.claim(queue, program, 1, &mut table).await?;
-            }
-            self.list(queue, &slot_of, &mut table).await?;
-            return Ok(table);
-        }
-        table.form.shape = Shape::Wide;
-        if let Some(program) = &self.wide
-            && rows_in_all > 0
-        {
-            let slots = (rows_in_all * 2).next_power_of_two();
-            (table.keys, table.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
-            table.rows = queue.filled(slots * 4, 0xff)?;
-            let slot_of = self.claim(queue, program, 0, &mut table).await?;
-            self.list(queue, &slot_of, &mut table).await?;
+            InsertPrograms::Hashed(hashed) => self.build_hashed(queue, hashed, &mut table).await?,
+            InsertPrograms::Packed { packed, hashed } => match self.find_fields(queue, packed, &mut table).await? {
+                Some(packed_keys) => self.build_packed(queue, packed, packed_keys, &mut table).await?,
+                None => self.build_hashed(queue, hashed, &mut table).await?,
+            },
         }
         Ok(table)
     }
 
-    /// Sets the digits of a table of numbers: how many numbers they make, `None` where these would not fit 64 bits.
-    async fn find_digits(&self, queue: &Queue, program: &Program, table: &mut JoinTable) -> Result<Option<u128>> {
-        let n = table.rows_in_all;
-        table.form.shape = Shape::Number { dense: true };
+    /// The table before rows are inserted.
+    fn empty_table(&self, queue: &Queue, batch: Option<DeviceBatch>) -> Result<JoinTable> {
+        let num_rows = batch.as_ref().map_or(0, DeviceBatch::num_rows);
+        let batch = match batch {
+            Some(batch) if num_rows > 0 => batch,
+            _ => DeviceBatch::blank(queue, &self.source.schema, &self.source.types)?,
+        };
+        if num_rows > MAX_ROWS {
+            return Err(Error::Unsupported(format!(
+                "a build side of {num_rows} rows is over the limit of {MAX_ROWS}; filter it, or let the other side be built"
+            )));
+        }
+        Ok(JoinTable {
+            batch,
+            num_rows,
+            layout: TableLayout { kind: TableKind::AllRows, unique: true, bloom_only: false },
+            mask: 0,
+            keys: queue.filled(8, 0xff)?,
+            rows: queue.filled(4, 0xff)?,
+            starts: queue.alloc(16)?,
+            max_rows_per_key: 1,
+            encodings: self.encodings.clone(),
+            fields: vec![KeyField::default(); self.encodings.iter().map(|encoding| encoding.fields()).sum()],
+            matchable_rows: 0,
+            has_matchable_rows: self.encodings.is_empty() && num_rows > 0,
+            bloom: None,
+        })
+    }
+
+    /// Inserts rows by packed keys, of which `packed_keys` are possible.
+    async fn build_packed(&self, queue: &Queue, program: &Program, packed_keys: u128, table: &mut JoinTable) -> Result<()> {
+        if table.num_rows == 0 {
+            return Ok(());
+        }
+        let rows = u128::from(table.matchable_rows);
+        table.alloc_slots(queue, packed_keys, packed_keys <= max_unique_perfect_hash(rows))?;
+        let mut slot_of = self.claim_slots(queue, program, INSERT_PACKED, table).await?;
+        let is_too_sparse = packed_keys > max_perfect_hash(rows);
+        if !table.layout.unique && is_too_sparse && table.layout.kind == (TableKind::Packed { perfect_hash: true }) {
+            table.alloc_slots(queue, packed_keys, false)?;
+            slot_of = self.claim_slots(queue, program, INSERT_PACKED, table).await?;
+        }
+        self.list_rows(queue, &slot_of, table).await
+    }
+
+    /// Inserts rows by hashes.
+    async fn build_hashed(&self, queue: &Queue, program: &Program, table: &mut JoinTable) -> Result<()> {
+        table.layout.kind = TableKind::Hashed;
+        if table.num_rows == 0 {
+            return Ok(());
+        }
+        let slots = (table.num_rows * 2).next_power_of_two();
+        (table.keys, table.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
+        table.rows = queue.filled(slots * 4, 0xff)?;
+        let slot_of = self.claim_slots(queue, program, INSERT_HASHED, table).await?;
+        self.list_rows(queue, &slot_of, table).await
+    }
+
+    /// Finds the ranges of the key fields. Returns the number of possible packed keys, `None` if
+    /// they do not fit 64 bits.
+    async fn find_fields(&self, queue: &Queue, program: &Program, table: &mut JoinTable) -> Result<Option<u128>> {
+        let n = table.num_rows;
+        table.layout.kind = TableKind::Packed { perfect_hash: true };
         if n == 0 {
             return Ok(Some(0));
         }
-        // What is proven of the keys saves a pass over them and a wait, if an array of that many numbers is small enough.
-        if let Some(proven) = &self.proven
-            && let Some(numbers) = table.set_digits(&self.forms, proven, self.null_equals_null)
-            && numbers <= dense_unique_numbers(n as u128)
+        // Proven ranges save a pass over the keys and a wait, if a perfect hash of these ranges is
+        // small enough.
+        if let Some(proven) = &self.proven_ranges
+            && let Some(packed_keys) = table.set_fields(&self.encodings, proven, self.null_equals_null)
+            && packed_keys <= max_unique_perfect_hash(n as u128)
         {
-            table.known = n as u64;
-            return Ok(Some(numbers));
+            table.matchable_rows = n as u64;
+            return Ok(Some(packed_keys));
         }
         let loaded = program.load(queue).await?;
+        // The lowest failing row, the number of matchable rows, and the range of each field.
         let mut words = vec![u64::MAX, 0];
-        words.extend(table.digits.iter().flat_map(|_| [u64::MAX, 0]));
+        words.extend(table.fields.iter().flat_map(|_| [u64::MAX, 0]));
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let stats = queue.alloc(bytes.len())?;
         queue.write(&stats, 0, &bytes)?;
         let named = vec![("n", Arg::U64(n as u64)), ("stats", Arg::Buffer(&stats))];
         let bound = self.source.bind(&table.batch)?;
-        loaded.launch_on(queue, 0, spread(queue, &self.options, n), &bound, Some(&stats), named)?;
+        loaded.launch_on(queue, KEY_RANGES, grid_for(queue, &self.options, n), &bound, Some(&stats), named)?;
         let answer = queue.read(&stats, 0..bytes.len()).await?;
-        check_row(word(&answer, 0)?)?;
-        table.known = word(&answer, 1)?;
-        let range = |digit| Ok((word(&answer, 2 + 2 * digit)?, word(&answer, 3 + 2 * digit)?));
-        let ranges = (0..table.digits.len()).map(range).collect::<Result<Vec<_>>>()?;
-        Ok(table.set_digits(&self.forms, &ranges, self.null_equals_null))
+        check_failed_row(read_u64(&answer, 0)?)?;
+        table.matchable_rows = read_u64(&answer, 1)?;
+        let range = |field| Ok((read_u64(&answer, 2 + 2 * field)?, read_u64(&answer, 3 + 2 * field)?));
+        let ranges = (0..table.fields.len()).map(range).collect::<Result<Vec<_>>>()?;
+        Ok(table.set_fields(&self.encodings, &ranges, self.null_equals_null))
     }
 
-    /// Gives rows their slots, by a kernel of `program`; finds out whether a slot has several.
-    async fn claim(&self, queue: &Queue, program: &Program, kernel: usize, table: &mut JoinTable) -> Result<Buffer> {
-        let n = table.rows_in_all;
+    /// Gives rows their slots. Finds out whether a slot has several rows, and whether any row is
+    /// matchable.
+    async fn claim_slots(&self, queue: &Queue, program: &Program, kernel: usize, table: &mut JoinTable) -> Result<Buffer> {
+        let n = table.num_rows;
         let loaded = program.load(queue).await?;
-        let grid = spread(queue, &self.options, n);
+        let grid = grid_for(queue, &self.options, n);
         let slot_of = queue.filled(n * 4, 0xff)?;
-        // The error word, whether some slot has a second row, and whether some slot has any.
+        // The lowest failing row, a flag for slots with a second row, and a flag for slots with any
+        // row.
         let control = queue.alloc(24)?;
         queue.write(&control, 0, &[[0xff; 8], [0; 8], [0; 8]].concat())?;
-        let names = JoinTable::arg_names("t", table.digits.len());
+        let names = JoinTable::arg_names("t", table.fields.len());
         let bound = self.source.bind(&table.batch)?;
         let mut named: Vec<_> = names.iter().map(String::as_str).zip(table.args()).collect();
         named.extend([("n", Arg::U64(n as u64)), ("slot_of", Arg::Buffer(&slot_of)), ("control", Arg::Buffer(&control))]);
         loaded.launch_on(queue, kernel, grid, &bound, Some(&control), named)?;
         let answer = queue.read(&control, 0..24).await?;
-        check_row(word(&answer, 0)?)?;
-        table.form.unique = word(&answer, 1)? == 0;
-        table.has_matchable_rows = word(&answer, 2)? != 0;
+        check_failed_row(read_u64(&answer, 0)?)?;
+        table.layout.unique = read_u64(&answer, 1)? == 0;
+        table.has_matchable_rows = read_u64(&answer, 2)? != 0;
         Ok(slot_of)
     }
 
-    /// Lists the rows slot by slot, where slots have several.
-    async fn list(&self, queue: &Queue, slot_of: &Buffer, table: &mut JoinTable) -> Result<()> {
-        if table.form.unique {
+    /// Lists the rows by slot, if slots have several.
+    async fn list_rows(&self, queue: &Queue, slot_of: &Buffer, table: &mut JoinTable) -> Result<()> {
+        if table.layout.unique {
             return Ok(());
         }
-        let n = table.rows_in_all;
-        let grid = spread(queue, &self.options, n);
-        // The longest list, and the number of rows in all.
+        let n = table.num_rows;
+        let grid = grid_for(queue, &self.options, n);
+        // The length of the longest list, and the number of rows.
         let control = queue.zeroed(16)?;
         let (lists, primitives) = (self.lists.load(queue).await?, self.primitives.load(queue).await?);
         let slots = table.rows.len() / 4;
@@ -329,56 +380,61 @@ impl JoinBuild {
             ("longest", Arg::Buffer(&control)),
         ];
         lists.launch(queue, 0, grid, args.to_vec())?;
-        primitives.offsets(queue, &starts, 0, slots, 0, &control, 1)?;
+        primitives.offsets(Lengths::of(&starts, slots), &control, 1)?;
         lists.launch(queue, 1, grid, args.to_vec())?;
         let answer = queue.read(&control, 0..8).await?;
-        (table.starts, table.rows, table.longest) = (starts, rows, word(&answer, 0)? as usize);
+        (table.starts, table.rows, table.max_rows_per_key) = (starts, rows, read_u64(&answer, 0)? as usize);
         Ok(())
     }
 }
 
-/// What the kernels of a build are written from.
-pub(super) struct Draft<'a> {
+/// Generates the kernels of a build.
+pub(super) struct BuildKernels<'a> {
     pub source: &'a Source,
-    pub forms: &'a [KeyForm],
+    pub encodings: &'a [KeyEncoding],
     pub keys: &'a [Expr],
-    pub nulls: bool,
+    pub null_equals_null: bool,
     pub options: &'a Options,
 }
 
-impl Draft<'_> {
-    fn ranges(&self) -> Result<Kernel> {
+impl BuildKernels<'_> {
+    /// The keys with the values of a row.
+    pub fn row_keys<'b>(&'b self, values: &'b [Value]) -> RowKeys<'b> {
+        RowKeys { encodings: self.encodings, values, null_equals_null: self.null_equals_null }
+    }
+
+    fn key_ranges(&self) -> Result<Kernel> {
         let mut params = Params::new();
         params.need(Section::Base);
         let (n, stats) = (params.named("n", "u64"), params.named("stats", "G u64 *"));
         let mut writer = self.source.writer(self.options.profile, &mut params);
         let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
-        let known = keys::known(&values, self.nulls);
-        let mut digit = 0;
-        writer.guarded(known.as_deref().unwrap_or("1"), |writer| {
+        let matchable = self.row_keys(&values).matchable();
+        let mut fields = 0;
+        writer.guarded(matchable.as_deref().unwrap_or("1"), |writer| {
             writer.push("++count;");
-            for (form, value) in self.forms.iter().zip(&values) {
-                for word in form.digits_of(writer, value) {
-                    let valid = if self.nulls { value.valid_code() } else { "1" };
+            for (encoding, value) in self.encodings.iter().zip(&values) {
+                for field in encoding.fields_of(writer, value) {
+                    let valid = if self.null_equals_null { value.valid_code() } else { "1" };
                     writer.push(&format!(
-                        "if ({valid}) {{ if ({word} < low{digit}) low{digit} = {word}; if ({word} > high{digit}) high{digit} = {word}; }}"
+                        "if ({valid}) {{ if ({field} < low{fields}) low{fields} = {field}; if ({field} > high{fields}) high{fields} = {field}; }}"
                     ));
-                    digit += 1;
+                    fields += 1;
                 }
             }
             Ok(())
         })?;
         let statements = writer.statements();
-        let declared: String = (0..digit).map(|digit| format!(", low{digit} = NO_ROW, high{digit} = 0")).collect();
+        let declared: String = (0..fields).map(|field| format!(", low{field} = NO_ROW, high{field} = 0")).collect();
         let merge = |to: &str| -> String {
-            let digits = (0..digit).map(|digit| {
-                let (low, high) = (2 + 2 * digit, 3 + 2 * digit);
-                format!("    A_MIN64(&{to}[{low}], low{digit}); A_MAX64(&{to}[{high}], high{digit});\n")
+            let ranges = (0..fields).map(|field| {
+                let (low, high) = (2 + 2 * field, 3 + 2 * field);
+                format!("    A_MIN64(&{to}[{low}], low{field}); A_MAX64(&{to}[{high}], high{field});\n")
             });
-            format!("    A_ADD64(&{to}[1], count);\n{}", digits.collect::<String>())
+            format!("    A_ADD64(&{to}[1], count);\n{}", ranges.collect::<String>())
         };
-        let words = 2 + 2 * digit;
-        let rows = for_rows(self.options.profile, "row", &n, &statements);
+        let words = 2 + 2 * fields;
+        let rows = row_loop(self.options.profile, "row", &n, &statements);
         let body = match self.options.profile {
             Profile::Cpu => format!("  u64 count = 0{declared};\n{rows}  if (count) {{\n{}  }}\n", merge(&stats)),
             Profile::Gpu => format!(
@@ -400,32 +456,32 @@ impl Draft<'_> {
                 merge = merge("part")
             ),
         };
-        Ok(Kernel::new("join_ranges", params, body))
+        Ok(Kernel::new("join_key_ranges", params, body))
     }
 
-    fn number(&self) -> Result<Kernel> {
-        let number_of = |writer: &mut RowWriter<'_>, values: &[Value]| {
-            let (inside, number) = keys::number(writer, self.forms, values, self.nulls, "t");
-            let condition = keys::known(values, self.nulls).map_or(inside.clone(), |known| format!("{inside} & {known}"));
+    fn insert_packed(&self) -> Result<Kernel> {
+        let packed = |writer: &mut RowWriter<'_>, values: &[Value]| {
+            let key = self.row_keys(values).packed(writer, "t");
             writer.params().need(Section::Hash);
-            let [mask, dense] = [("t_mask", "u64"), ("t_dense", "u32")].map(|(name, ty)| writer.params().named(name, ty));
-            (condition, number, mask, dense)
+            let [mask, perfect_hash] =
+                [("t_mask", "u64"), ("t_perfect_hash", "u32")].map(|(name, ty)| writer.params().named(name, ty));
+            (key, mask, perfect_hash)
         };
         let first = |writer: &mut RowWriter<'_>, values: &[Value]| {
-            let (condition, number, mask, dense) = number_of(writer, values);
-            (condition, format!("{dense} ? {number} : hash64({number}) & {mask}"))
+            let (PackedKey { condition, code }, mask, perfect_hash) = packed(writer, values);
+            (condition, format!("{perfect_hash} ? {code} : hash64({code}) & {mask}"))
         };
-        self.insert("join_number", first, |writer, values| {
-            let (condition, number, mask, dense) = number_of(writer, values);
+        self.insert("join_insert_packed", first, |writer, values| {
+            let (PackedKey { condition, code }, mask, perfect_hash) = packed(writer, values);
             let slots = writer.params().named("t_keys", "volatile G u64 *");
             writer.push(&format!(
                 "u64 slot = NO_ROW;
 if ({condition}) {{
-  if ({dense}) slot = {number};
-  else for (u64 h = hash64({number}) & {mask};; h = (h + 1) & {mask}) {{
+  if ({perfect_hash}) slot = {code};
+  else for (u64 h = hash64({code}) & {mask};; h = (h + 1) & {mask}) {{
     u64 seen = {slots}[h];
-    if (seen == NO_ROW) seen = A_CAS64(&{slots}[h], NO_ROW, {number});
-    if (seen == NO_ROW || seen == {number}) {{ slot = h; break; }}
+    if (seen == NO_ROW) seen = A_CAS64(&{slots}[h], NO_ROW, {code});
+    if (seen == NO_ROW || seen == {code}) {{ slot = h; break; }}
   }}
 }}"
             ));
@@ -433,27 +489,29 @@ if ({condition}) {{
         })
     }
 
-    fn wide(&self) -> Result<Kernel> {
+    fn insert_hashed(&self) -> Result<Kernel> {
         let first = |writer: &mut RowWriter<'_>, values: &[Value]| {
-            let hash = keys::hash(writer, self.forms, values);
+            let keys = self.row_keys(values);
+            let hash = keys.hash(writer);
             let mask = writer.params().named("t_mask", "u64");
-            (keys::known(values, self.nulls).unwrap_or_else(|| "1".into()), format!("{hash} & {mask}"))
+            (keys.matchable().unwrap_or_else(|| "1".into()), format!("{hash} & {mask}"))
         };
-        self.insert("join_wide", first, |writer, values| {
-            let hash = keys::hash(writer, self.forms, values);
-            let digits = keys::digits(writer, self.forms, values);
-            let known = keys::known(values, self.nulls).unwrap_or_else(|| "1".into());
+        self.insert("join_insert_hashed", first, |writer, values| {
+            let keys = self.row_keys(values);
+            let hash = keys.hash(writer);
+            let fields = keys.fields(writer);
+            let matchable = keys.matchable().unwrap_or_else(|| "1".into());
             let slots = writer.params().named("t_keys", "volatile G u64 *");
             let mask = writer.params().named("t_mask", "u64");
             let profile = writer.profile();
             let mut other = self.source.writer(profile, writer.params()).with_names("other", "y");
             let others = self.keys.iter().map(|key| other.eval(key)).collect::<Result<Vec<_>>>()?;
-            let other_digits = keys::digits(&mut other, self.forms, &others);
+            let other_fields = self.row_keys(&others).fields(&mut other);
             let statements = other.statements();
-            let equal = keys::equal(self.forms, (values, &digits), (&others, &other_digits), self.nulls);
+            let equal = keys.equal(&fields, &others, &other_fields);
             writer.push(&format!(
                 "u64 slot = NO_ROW;
-if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
+if ({matchable}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
   u64 seen = {slots}[h];
   if (seen == NO_ROW) seen = A_CAS64(&{slots}[h], NO_ROW, {hash} >> 32 << 32 | row);
   if (seen == NO_ROW) {{ slot = h; break; }}
@@ -466,8 +524,8 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         })
     }
 
-    /// The kernel that puts rows into slots, where `find` declares the row's `slot`; `first` gives C of whether the row has one, and
-    /// of the slot that it asks first.
+    /// The kernel that puts rows into slots. `find` declares the `slot` of the row. `first` gives C
+    /// of whether the row has a slot, and of the slot that it reads first.
     fn insert(
         &self,
         name: &str,
@@ -479,20 +537,21 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         let n = params.named("n", "u64");
         let rows = params.named("t_rows", "volatile G u32 *");
         let slots = params.named("t_keys", "volatile G u64 *");
-        let mut fetching = self.source.writer(self.options.profile, &mut params);
-        let values = self.keys.iter().map(|key| fetching.eval(key)).collect::<Result<Vec<_>>>()?;
-        // To hash a text twice may take longer than to wait for its slot.
-        let fetch = (!self.forms.contains(&KeyForm::Text)).then(|| {
-            let (condition, slot) = first(&mut fetching, &values);
-            fetching.push(&format!("if ({condition}) {{ u64 h = {slot}; PREFETCH(&{slots}[h]); PREFETCH(&{rows}[h]); }}"));
-            fetching.statements()
+        let mut prefetching = self.source.writer(self.options.profile, &mut params);
+        let values = self.keys.iter().map(|key| prefetching.eval(key)).collect::<Result<Vec<_>>>()?;
+        // To hash a string twice may take longer than to wait for its slot.
+        let prefetch = (!self.encodings.contains(&KeyEncoding::Bytes)).then(|| {
+            let (condition, slot) = first(&mut prefetching, &values);
+            prefetching.push(&format!("if ({condition}) {{ u64 h = {slot}; PREFETCH(&{slots}[h]); PREFETCH(&{rows}[h]); }}"));
+            prefetching.statements()
         });
         let mut writer = self.source.writer(self.options.profile, &mut params);
         let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
         find(&mut writer, &values)?;
         let slot_of = writer.params().named("slot_of", "G u32 *RESTRICT");
         let control = writer.params().named("control", "volatile G u64 *");
-        // The third word is looked at first, so that not every row writes to the one line that all share.
+        // A plain read of the third word comes first, so that not every row writes to the shared
+        // cache line.
         writer.push(&format!(
             "if (slot != NO_ROW) {{
   {slot_of}[row] = (u32)slot;
@@ -501,9 +560,9 @@ if ({known}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
 }}"
         ));
         let statements = writer.statements();
-        let body = match fetch {
-            Some(fetch) => for_fetched_rows(self.options.profile, "row", &n, &fetch, &statements),
-            None => for_rows(self.options.profile, "row", &n, &statements),
+        let body = match prefetch {
+            Some(prefetch) => prefetched_row_loop(self.options.profile, "row", &n, &prefetch, &statements),
+            None => row_loop(self.options.profile, "row", &n, &statements),
         };
         Ok(Kernel::new(name, params, body))
     }
@@ -526,11 +585,11 @@ fn count_kernel(options: &Options) -> Kernel {
     }}
 "
     );
-    let fetch = format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) PREFETCH(&starts[slot + (u64)1]);\n");
-    let rows = for_fetched_rows(options.profile, "row", "n", &fetch, &statements);
-    // Most items see that another's list is as long, and leave the word alone.
+    let prefetch = format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) PREFETCH(&starts[slot + (u64)1]);\n");
+    let rows = prefetched_row_loop(options.profile, "row", "n", &prefetch, &statements);
+    // Most work-items read that another list is as long, and do not write.
     let body = format!("  u64 most = 0;\n{rows}  if (most > longest[0]) A_MAX64(&longest[0], most);\n");
-    fixed_kernel("join_count", &named, body)
+    fixed_kernel("join_count_rows", &named, body)
 }
 
 fn fill_kernel(options: &Options) -> Kernel {
@@ -543,8 +602,8 @@ fn fill_kernel(options: &Options) -> Kernel {
     ];
     let statements =
         format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) rows[(u64)starts[slot] + ranks[row]] = (u32)row;\n");
-    let fetch = format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) PREFETCH(&starts[slot]);\n");
-    fixed_kernel("join_fill", &named, for_fetched_rows(options.profile, "row", "n", &fetch, &statements))
+    let prefetch = format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) PREFETCH(&starts[slot]);\n");
+    fixed_kernel("join_fill_rows", &named, prefetched_row_loop(options.profile, "row", "n", &prefetch, &statements))
 }
 
 fn fixed_kernel(name: &str, named: &[(&str, &str)], body: String) -> Kernel {
@@ -557,36 +616,38 @@ fn fixed_kernel(name: &str, named: &[(&str, &str)], body: String) -> Kernel {
 }
 
 impl JoinTable {
-    /// The rows of the side; where it has none, one row that nothing refers to.
+    /// The rows of the build side; one row that no slot refers to if it has none.
     pub fn batch(&self) -> &DeviceBatch {
         &self.batch
     }
 
-    /// Number of rows of the side.
+    /// Number of rows of the build side.
     pub fn num_rows(&self) -> usize {
-        self.rows_in_all
+        self.num_rows
     }
 
-    /// Sets the digits to their ranges: how many numbers they make, `None` where these would not fit 64 bits.
-    fn set_digits(&mut self, forms: &[KeyForm], ranges: &[(u64, u64)], null_equals_null: bool) -> Option<u128> {
+    /// Sets the ranges of the key fields. Returns the number of possible packed keys, `None` if
+    /// they do not fit 64 bits.
+    fn set_fields(&mut self, encodings: &[KeyEncoding], ranges: &[(u64, u64)], null_equals_null: bool) -> Option<u128> {
         let mut total = 1u128;
-        let mut first_digits = forms.iter().flat_map(|form| (0..form.digits()).map(|place| place == 0)).collect::<Vec<_>>();
-        for (digit, (least, greatest)) in self.digits.iter_mut().zip(ranges).rev() {
-            // Where the least is above the greatest no row has a value.
-            let (least, most) = greatest.checked_sub(*least).map_or((0, 0), |most| (*least, most));
-            let null = u128::from(null_equals_null && first_digits.pop().unwrap_or(false));
-            *digit = Digit { least, most, stride: u64::try_from(total).ok()? };
-            total = total.checked_mul(u128::from(most) + 1 + null).filter(|total| *total <= u128::from(u64::MAX))?;
+        let first_of_key = |encoding: &KeyEncoding| (0..encoding.fields()).map(|position| position == 0);
+        let mut first_fields = encodings.iter().flat_map(first_of_key).collect::<Vec<_>>();
+        for (field, (least, greatest)) in self.fields.iter_mut().zip(ranges).rev() {
+            // If the least is above the greatest, no row has a value.
+            let (least, span) = greatest.checked_sub(*least).map_or((0, 0), |span| (*least, span));
+            let null = u128::from(null_equals_null && first_fields.pop().unwrap_or(false));
+            *field = KeyField { least, span, stride: u64::try_from(total).ok()? };
+            total = total.checked_mul(u128::from(span) + 1 + null).filter(|total| *total <= u128::from(u64::MAX))?;
         }
         Some(total)
     }
 
-    /// Makes room for so many numbers, as an array or hashed.
-    fn clear_numbers(&mut self, queue: &Queue, numbers: u128, dense: bool) -> Result<()> {
-        let slots = if dense { numbers as usize } else { (self.known as usize * 2).next_power_of_two() };
-        self.form.shape = Shape::Number { dense };
+    /// Allocates empty slots for so many packed keys, as a perfect hash or hashed.
+    fn alloc_slots(&mut self, queue: &Queue, packed_keys: u128, perfect_hash: bool) -> Result<()> {
+        let slots = if perfect_hash { packed_keys as usize } else { (self.matchable_rows as usize * 2).next_power_of_two() };
+        self.layout.kind = TableKind::Packed { perfect_hash };
         self.rows = queue.filled(slots * 4, 0xff)?;
-        if !dense {
+        if !perfect_hash {
             (self.keys, self.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
         }
         Ok(())
@@ -594,84 +655,99 @@ impl JoinTable {
 
     /// Whether no two rows have equal keys.
     pub fn is_unique(&self) -> bool {
-        self.form.unique
+        self.layout.unique
     }
 
-    /// Whether the table can serve [`Join::dynamic_filter`]s with as many keys, and is likely to remove rows: it does not
-    /// have most of the numbers between its least and its greatest.
+    /// Whether the table can serve [`Join::dynamic_filter`]s with so many keys, and is likely to
+    /// remove rows: it lacks most keys of its range.
     pub fn filters(&self, keys: usize) -> bool {
-        self.can_filter(keys) && (self.form.shape != Shape::Wide || self.bits.is_some())
+        self.can_filter(keys) && (self.layout.kind != TableKind::Hashed || self.bloom.is_some())
     }
 
-    /// The same of a table whose bits are still to come.
+    /// The same for a table that gets a Bloom filter.
     pub(super) fn can_filter(&self, keys: usize) -> bool {
-        let span: f64 = self.digits.iter().map(|digit| digit.most as f64 + 1.0).product();
-        let selective = match self.form.shape {
-            Shape::All => false,
-            Shape::Number { dense } => !dense || self.known < FEW_OF_FILTER || self.known as f64 <= span * MOST_OF_FILTER,
-            Shape::Wide => true,
+        let span: f64 = self.fields.iter().map(|field| field.span as f64 + 1.0).product();
+        let selective = match self.layout.kind {
+            TableKind::AllRows => false,
+            TableKind::Packed { perfect_hash } => {
+                let rows = self.matchable_rows;
+                !perfect_hash || rows < CHEAP_FILTER_ROWS || rows as f64 <= span * MAX_FILTER_DENSITY
+            }
+            TableKind::Hashed => true,
         };
-        // Of integers of 128 bits and more a filter does not know on how many digits the join has agreed.
-        selective && self.forms.len() == keys && self.forms.iter().all(|form| matches!(form, KeyForm::Word | KeyForm::Text))
+        // A filter does not know the number of fields that the join chose for integers of 128 bits
+        // and more.
+        let has_known_fields = |encoding: &KeyEncoding| match encoding {
+            KeyEncoding::Single | KeyEncoding::Bytes => true,
+            KeyEncoding::Multiple(_) => false,
+        };
+        selective && self.encodings.len() == keys && self.encodings.iter().all(has_known_fields)
     }
 
-    /// Whether the join's own search asks bits before the table.
-    pub(super) fn asks_bits_first(&self) -> bool {
-        self.bits.as_ref().is_some_and(|bits| bits.first)
+    /// Whether the search of the join itself probes the Bloom filter before the table.
+    pub(super) fn probes_bloom_first(&self) -> bool {
+        self.bloom.as_ref().is_some_and(|bloom| bloom.probe_first)
     }
 
-    /// What dynamic filters ask.
-    pub(super) fn filter_form(&self) -> Form {
-        match self.bits {
-            Some(_) => Form { unique: true, bits: true, ..self.form },
-            None => self.form,
+    /// The layout for dynamic filters.
+    pub(super) fn filter_layout(&self) -> TableLayout {
+        match self.bloom {
+            Some(_) => TableLayout { unique: true, bloom_only: true, ..self.layout },
+            None => self.layout,
         }
     }
 
-    /// Slots that keys lead to.
+    /// Number of slots.
     pub(super) fn slots(&self) -> usize {
-        if self.form.unique { self.rows.len() / 4 } else { self.starts.len() / 8 - 1 }
+        if self.layout.unique { self.rows.len() / 4 } else { self.starts.len() / 8 - 1 }
     }
 
-    /// The most rows whose keys can match, of a table of numbers.
-    pub(super) fn known(&self) -> u64 {
-        self.known
+    /// The most rows whose keys can match, of a table of packed keys.
+    pub(super) fn matchable_rows(&self) -> u64 {
+        self.matchable_rows
     }
 
-    /// Whether a join of this kind gives nothing, whatever its probe side has, as DataFusion sees before it reads that: there are no
-    /// rows, or, where only matches are kept, none that can match, as each has a NULL among its keys.
+    /// Whether a join of this kind gives no rows, whatever its probe side has. DataFusion decides
+    /// it before it reads that:
+    ///
+    /// - the build side has no rows, or
+    /// - the result has only matches, and each build row has a NULL among its keys.
     pub fn gives_nothing(&self, kind: JoinKind) -> bool {
-        let keeps_matches = matches!(kind, JoinKind::Inner | JoinKind::LeftSemi | JoinKind::RightSemi);
-        self.num_rows() == 0 || keeps_matches && !self.has_matchable_rows
+        self.num_rows() == 0 || kind.needs_match() && !self.has_matchable_rows
     }
 
-    /// Number of digits of the keys.
-    pub(super) fn digits(&self) -> usize {
-        self.digits.len()
+    /// Number of key fields.
+    pub(super) fn num_fields(&self) -> usize {
+        self.fields.len()
     }
 
-    /// The least and the greatest digit of each of so many keys, of a table of numbers that has any, where each key is one
-    /// digit: of signed integers the value with its sign bit turned.
+    /// The least and the greatest key field of each of so many keys; the sign bit of signed
+    /// integers is flipped.
+    ///
+    /// `None` unless the table has packed keys of one field each, and a matchable row.
     pub fn key_ranges(&self, keys: usize) -> Option<Vec<(u64, u64)>> {
-        let ranges = || self.digits.iter().map(|digit| (digit.least, digit.least + digit.most)).collect();
-        let of_words = matches!(self.form.shape, Shape::Number { .. }) && self.digits.len() == keys;
-        (of_words && self.known > 0).then(ranges)
+        let ranges = || self.fields.iter().map(|field| (field.least, field.least + field.span)).collect();
+        let is_packed = match self.layout.kind {
+            TableKind::Packed { .. } => true,
+            TableKind::AllRows | TableKind::Hashed => false,
+        };
+        (is_packed && self.fields.len() == keys && self.matchable_rows > 0).then(ranges)
     }
 
-    /// The most rows that a key leads to, at least 1; without keys, all.
-    pub fn longest_list(&self) -> usize {
-        self.longest
+    /// The most rows of a key, at least 1; without keys, all rows.
+    pub fn max_rows_per_key(&self) -> usize {
+        self.max_rows_per_key
     }
 
-    pub(super) fn form(&self) -> Form {
-        self.form
+    pub(super) fn layout(&self) -> TableLayout {
+        self.layout
     }
 
     /// Names of [`args`](Self::args), after `prefix`.
-    pub(super) fn arg_names(prefix: &str, digits: usize) -> Vec<String> {
-        let fixed = ["keys", "rows", "starts", "mask", "dense", "n", "bits", "words"].map(String::from);
-        let digits = (0..digits).flat_map(|digit| ["least", "most", "stride"].map(|what| format!("{what}{digit}")));
-        fixed.into_iter().chain(digits).map(|name| format!("{prefix}_{name}")).collect()
+    pub(super) fn arg_names(prefix: &str, fields: usize) -> Vec<String> {
+        let fixed = ["keys", "rows", "starts", "mask", "perfect_hash", "n", "bloom", "bloom_words"].map(String::from);
+        let fields = (0..fields).flat_map(|field| ["least", "span", "stride"].map(|what| format!("{what}{field}")));
+        fixed.into_iter().chain(fields).map(|name| format!("{prefix}_{name}")).collect()
     }
 
     pub(super) fn args(&self) -> Vec<Arg<'_>> {
@@ -680,18 +756,18 @@ impl JoinTable {
             Arg::Buffer(&self.rows),
             Arg::Buffer(&self.starts),
             Arg::U64(self.mask),
-            Arg::U32(u32::from(self.form.shape == Shape::Number { dense: true })),
-            Arg::U64(self.rows_in_all as u64),
-            Arg::Buffer(self.bits.as_ref().map_or(&self.keys, |bits| &bits.buffer)),
-            Arg::U64(self.bits.as_ref().map_or(0, |bits| bits.words)),
+            Arg::U32(u32::from(self.layout.kind == TableKind::Packed { perfect_hash: true })),
+            Arg::U64(self.num_rows as u64),
+            Arg::Buffer(self.bloom.as_ref().map_or(&self.keys, |bloom| &bloom.buffer)),
+            Arg::U64(self.bloom.as_ref().map_or(0, |bloom| bloom.words)),
         ];
-        args.extend(self.digits.iter().flat_map(|digit| [digit.least, digit.most, digit.stride].map(Arg::U64)));
+        args.extend(self.fields.iter().flat_map(|field| [field.least, field.span, field.stride].map(Arg::U64)));
         args
     }
 }
 
 impl fmt::Debug for JoinTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinTable").field("rows", &self.rows_in_all).field("form", &self.form).finish_non_exhaustive()
+        f.debug_struct("JoinTable").field("rows", &self.num_rows).field("layout", &self.layout).finish_non_exhaustive()
     }
 }

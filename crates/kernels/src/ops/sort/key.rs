@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys as numbers: fields of words of 64 bits whose order is that of the keys.
+//! Sort keys as bit fields of u64 words, whose order is that of the keys.
 //!
-//! A key is a bit that tells NULL from values, where it may be NULL, and its value as an unsigned number of as many bits as its
-//! bounds need: integers less their least value, floats in IEEE's total order, integers of more than 64 bits as several numbers, strings as
-//! their rank. A descending key inverts the bits of its value. Fields stand in the keys' order, most significant first, as
-//! many to a word as fit.
+//! - A nullable key has a bit that tells NULL from values.
+//! - A value is an unsigned number of as many bits as its bounds need.
+//! - Integers are counted from their least value, floats are in IEEE 754's totalOrder, strings are
+//!   their rank.
+//! - Integers of more than 64 bits have several fields.
+//! - A descending key inverts the bits of its value.
+//! - Fields have the order of the keys, most significant first, with as many in a word as fit.
 
 use arrow::datatypes::DataType;
 use columnar::{ColumnType, Layout};
@@ -14,56 +17,56 @@ use crate::Result;
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 
-/// A key over a column of the batch that is sorted.
+/// A key, as a column of the sorted batch.
 #[derive(Debug, Clone)]
-pub(super) struct Key {
+pub(super) struct PackedSortKey {
     pub column: usize,
     pub ctype: CType,
     nullable: bool,
-    /// Of integers.
+    /// Bounds of integers.
     range: Option<(i128, i128)>,
     pub descending: bool,
     nulls_first: bool,
-    /// Whether strings are codes of a dictionary, whose values have the ranks.
+    /// Whether the strings are codes of a dictionary, whose values are ranked.
     coded: bool,
 }
 
-/// Some bits of a key.
+/// A bit field of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Field {
+pub(super) struct SortField {
     /// Position among the keys.
     key: usize,
-    part: Part,
+    part: SortFieldPart,
     bits: u32,
-    /// Lowest bits of the part that are left out.
+    /// Number of the lowest bits of the part that are left out.
     dropped: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// Whether there is a value.
+enum SortFieldPart {
+    /// Whether the key is not NULL.
     Validity,
     Value,
-    /// One of several words, 0 the lowest.
+    /// A word of an integer of several, 0 the lowest.
     Word(u8),
-    /// First bytes of a string.
+    /// The first bytes of a string.
     Prefix,
 }
 
-impl Field {
-    /// The key of which the field has a string's first bytes.
+impl SortField {
+    /// The key whose string prefix the field is.
     pub fn prefix_of(&self) -> Option<usize> {
-        (self.part == Part::Prefix).then_some(self.key)
+        (self.part == SortFieldPart::Prefix).then_some(self.key)
     }
 }
 
-impl Key {
-    /// The key `of`, which lies in a column.
-    pub fn plan(column: usize, types: &[ColumnType], of: &SortKey, profile: Profile) -> Result<Key> {
+impl PackedSortKey {
+    /// The key `of`, in column `column`.
+    pub fn plan(column: usize, types: &[ColumnType], of: &SortKey, profile: Profile) -> Result<PackedSortKey> {
         let mut params = Params::new();
         let value = RowWriter::new(types, profile, &mut params).eval(&Expr::Column(column))?;
         let coded = types.get(column).is_some_and(|ty| matches!(ty.layout, Layout::Dictionary { .. }));
-        // What is always NULL orders nothing.
+        // A key that is always NULL orders nothing.
         let (ctype, nullable) = if value.is_null() { (CType::Bool, false) } else { (value.ctype, value.valid.is_some()) };
         let range = match value.ctype {
             _ if value.is_null() => Some((0, 0)),
@@ -71,10 +74,10 @@ impl Key {
             CType::Bool => Some((0, 1)),
             _ => value.range(),
         };
-        Ok(Key { column, ctype, nullable, range, descending: of.descending, nulls_first: of.nulls_first, coded })
+        Ok(PackedSortKey { column, ctype, nullable, range, descending: of.descending, nulls_first: of.nulls_first, coded })
     }
 
-    /// Whether the key's order is that of ranks.
+    /// Whether the key is a string, ordered by rank.
     pub fn is_str(&self) -> bool {
         self.ctype == CType::Str
     }
@@ -89,30 +92,31 @@ impl Key {
     }
 
     /// Appends the key's fields, most significant first.
-    fn fields(&self, key: usize, fields: &mut Vec<Field>) {
-        let mut add = |part, bits| fields.push(Field { key, part, bits, dropped: 0 });
+    fn fields(&self, key: usize, fields: &mut Vec<SortField>) {
+        let mut add = |part, bits| fields.push(SortField { key, part, bits, dropped: 0 });
         if self.nullable {
-            add(Part::Validity, 1);
+            add(SortFieldPart::Validity, 1);
         }
         match self.bits() {
             0 => {}
-            bits @ 1..=64 => add(Part::Value, bits),
-            _ => (0..self.ctype.width() as u8 / 8).rev().for_each(|word| add(Part::Word(word), u64::BITS)),
+            bits @ 1..=64 => add(SortFieldPart::Value, bits),
+            _ => (0..self.ctype.width() as u8 / 8).rev().for_each(|word| add(SortFieldPart::Word(word), u64::BITS)),
         }
     }
 
-    /// C for a field of the writer's row, `index`: 0 below NULL, so that NULLs are equal.
-    fn field(&self, writer: &mut RowWriter<'_>, field: &Field, index: &str) -> Result<String> {
+    /// C for a field of the writer's row, `index`. The field of a NULL value is 0, so that NULLs
+    /// are equal.
+    fn field(&self, writer: &mut RowWriter<'_>, field: &SortField, index: &str) -> Result<String> {
         let mut value = writer.eval(&Expr::Column(self.column))?;
         if matches!(value.data_type, DataType::Interval(_)) {
-            value = writer.in_order(&value);
+            value = writer.interval_sort_key(&value);
         }
         let valid = value.valid_code().to_owned();
-        if field.part == Part::Validity {
+        if field.part == SortFieldPart::Validity {
             return Ok(if self.nulls_first { format!("(u64){valid}") } else { format!("(u64)!{valid}") });
         }
         let code = match self.ctype {
-            CType::Str if field.part == Part::Prefix => format!("str_chunk({0}.p, {0}.len, 0)", value.code),
+            CType::Str if field.part == SortFieldPart::Prefix => format!("str_chunk({0}.p, {0}.len, 0)", value.code),
             CType::Str => {
                 let ranks = writer.params().named(&ranks(field.key), "const G u32 *RESTRICT");
                 match self.coded {
@@ -131,18 +135,18 @@ impl Key {
         Ok(if valid == "1" { code } else { format!("({valid} ? {code} : (u64)0)") })
     }
 
-    /// C for the bits of a value that is no string.
-    fn number(&self, value: &Value, part: Part) -> String {
+    /// C for the bits of a value other than a string.
+    fn number(&self, value: &Value, part: SortFieldPart) -> String {
         let code = &value.code;
         let sign = "(u64)0x8000000000000000UL";
         let least = self.range.map_or(0, |(least, _)| least) as u64;
         match (self.ctype, part) {
             (CType::F64, _) => format!("(u64)f64_key({code}) ^ {sign}"),
             (CType::F32, _) => format!("(u64)((u32)f32_key({code}) ^ 0x80000000u)"),
-            (CType::I128, Part::Word(0)) => format!("{code}.lo"),
-            (CType::I128, Part::Word(_)) => format!("{code}.hi ^ {sign}"),
-            (CType::I256, Part::Word(3)) => format!("{code}.w[3] ^ {sign}"),
-            (CType::I256, Part::Word(word)) => format!("{code}.w[{word}]"),
+            (CType::I128, SortFieldPart::Word(0)) => format!("{code}.lo"),
+            (CType::I128, SortFieldPart::Word(_)) => format!("{code}.hi ^ {sign}"),
+            (CType::I256, SortFieldPart::Word(3)) => format!("{code}.w[3] ^ {sign}"),
+            (CType::I256, SortFieldPart::Word(word)) => format!("{code}.w[{word}]"),
             (CType::I256, _) => format!("{code}.w[0] - (u64){least:#x}UL"),
             (CType::I128, _) => format!("{code}.lo - (u64){least:#x}UL"),
             (CType::Bool | CType::U8 | CType::U16 | CType::U32 | CType::U64, _) => format!("(u64){code} - (u64){least:#x}UL"),
@@ -151,13 +155,13 @@ impl Key {
     }
 }
 
-/// The words of the keys, most significant first; none where no key orders anything.
-pub(super) fn words(keys: &[Key]) -> Vec<Vec<Field>> {
+/// The words of the keys, most significant first; none if no key orders anything.
+pub(super) fn words(keys: &[PackedSortKey]) -> Vec<Vec<SortField>> {
     let mut fields = vec![];
     for (index, key) in keys.iter().enumerate() {
         key.fields(index, &mut fields);
     }
-    let mut words: Vec<Vec<Field>> = vec![];
+    let mut words: Vec<Vec<SortField>> = vec![];
     let mut room = 0;
     for field in fields {
         match words.last_mut() {
@@ -172,17 +176,17 @@ pub(super) fn words(keys: &[Key]) -> Vec<Vec<Field>> {
     words
 }
 
-/// One word by which rows of different batches can be compared, and whether it tells all that the keys tell. Otherwise rows
-/// that agree in it may differ in the keys.
-pub(super) fn coarse(keys: &[Key]) -> (Vec<Field>, bool) {
+/// One word that compares rows of different batches, and whether it is exact: otherwise rows with
+/// equal words may have different keys.
+pub(super) fn threshold_word(keys: &[PackedSortKey]) -> (Vec<SortField>, bool) {
     let mut fields = vec![];
     for (index, key) in keys.iter().enumerate() {
         key.fields(index, &mut fields);
     }
     let (mut word, mut room, mut exact) = (vec![], u64::BITS, true);
     for mut field in fields {
-        if keys.get(field.key).is_some_and(Key::is_str) && field.part == Part::Value {
-            (field.part, field.bits, exact) = (Part::Prefix, u64::BITS, false);
+        if keys.get(field.key).is_some_and(PackedSortKey::is_str) && field.part == SortFieldPart::Value {
+            (field.part, field.bits, exact) = (SortFieldPart::Prefix, u64::BITS, false);
         }
         if room == 0 {
             return (word, false);
@@ -199,8 +203,8 @@ pub(super) fn coarse(keys: &[Key]) -> (Vec<Field>, bool) {
     (word, exact)
 }
 
-/// Appends the statements for a word of the writer's row `index`; C for it.
-pub(super) fn word(writer: &mut RowWriter<'_>, keys: &[Key], fields: &[Field], index: &str) -> Result<String> {
+/// Appends the statements for a word of the writer's row `index`. Returns its C.
+pub(super) fn word(writer: &mut RowWriter<'_>, keys: &[PackedSortKey], fields: &[SortField], index: &str) -> Result<String> {
     let mut shift: u32 = fields.iter().map(|field| field.bits).sum();
     let mut parts = Vec::with_capacity(fields.len());
     for field in fields {
@@ -212,7 +216,7 @@ pub(super) fn word(writer: &mut RowWriter<'_>, keys: &[Key], fields: &[Field], i
     Ok(if parts.is_empty() { "0".into() } else { parts.join(" | ") })
 }
 
-/// The kernels' name for the ranks of a key's strings.
+/// Parameter of the ranks of a key's strings.
 pub(super) fn ranks(key: usize) -> String {
     format!("ranks{key}")
 }
@@ -221,14 +225,15 @@ pub(super) fn ranks(key: usize) -> String {
 mod tests {
     use super::*;
 
-    fn key(ctype: CType, nullable: bool, range: Option<(i128, i128)>) -> Key {
-        Key { column: 0, ctype, nullable, range, descending: false, nulls_first: false, coded: false }
+    fn key(ctype: CType, nullable: bool, range: Option<(i128, i128)>) -> PackedSortKey {
+        PackedSortKey { column: 0, ctype, nullable, range, descending: false, nulls_first: false, coded: false }
     }
 
     #[test]
     fn fields_share_words_where_they_fit() {
-        let bits =
-            |keys: &[Key]| words(keys).iter().map(|word| word.iter().map(|field| field.bits).collect()).collect::<Vec<Vec<_>>>();
+        let bits = |keys: &[PackedSortKey]| {
+            words(keys).iter().map(|word| word.iter().map(|field| field.bits).collect()).collect::<Vec<Vec<_>>>()
+        };
         let small = || key(CType::I32, false, Some((-8, 7)));
         let whole = key(CType::I64, true, Some((i64::MIN.into(), i64::MAX.into())));
         assert_eq!(bits(&[small(), small(), key(CType::Str, true, None)]), [[4, 4, 1, 32]]);
@@ -240,9 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn a_coarse_word_has_the_first_bits() {
-        let bits = |keys: &[Key]| {
-            let (fields, exact) = coarse(keys);
+    fn a_threshold_word_has_the_first_bits() {
+        let bits = |keys: &[PackedSortKey]| {
+            let (fields, exact) = threshold_word(keys);
             (fields.iter().map(|field| (field.bits, field.dropped)).collect::<Vec<_>>(), exact)
         };
         let small = || key(CType::I32, false, Some((-8, 7)));

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rows of a whole input in the order of keys; rows of equal keys keep their order.
+//! Sorts of a whole input; rows of equal keys keep their order.
 //!
-//! A batch that is pushed is filtered and projected, keys beside it, and kept. At the end all rows become one batch, whose
-//! keys become words of 64 bits (see [`key`]) that are sorted from the least significant to the most (see [`radix`]), strings
-//! by their ranks (see [`rank`]). The outputs are gathered once.
+//! 1. Each batch is filtered and projected, with the keys beside the outputs, and kept.
+//! 2. At the end all rows are concatenated. Keys become u64 words (see [`key`]), strings among them
+//!    by their ranks (see [`rank`]).
+//! 3. The words are sorted from the least significant to the most (see [`radix`]).
+//! 4. The outputs are gathered once.
 //!
-//! Where only few rows are wanted, those that can be among them are kept (see [`top`]), and cut to the first ones whenever a
-//! multiple of these has come together.
+//! For a small `fetch` only rows that can be in the result are kept (see [`topk`]). Whenever a
+//! multiple of `fetch` rows has come together, they are cut to the first ones.
 
 mod key;
 mod radix;
 mod rank;
-mod top;
+mod topk;
 
 use std::sync::Arc;
 
@@ -19,23 +21,25 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, DeviceBatch, Layout};
 use device::{Arg, Buffer, Queue};
 
-use super::forms::Forms;
-use super::primitives::Primitives;
-use super::program::{Kernel, Program, for_rows, spread};
-use super::{Concat, Input, Options, Select, Take, check_rows};
+use super::launch::Launch;
+use super::launch::layout_kernels::LayoutKernels;
+use super::launch::primitives::Primitives;
+use super::launch::program::{Kernel, Program, row_loop};
+use super::{Concat, Gather, Input, Options, Select, check_rows};
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
-use key::Key;
+use key::PackedSortKey;
 pub(super) use radix::shared_bytes as radix_shared_bytes;
-use radix::{Pairs, Radix};
+use radix::{Radix, WordRowPairs};
 use rank::Ranker;
-use top::Top;
+use topk::TopK;
 
-/// Most rows that count as few.
-const MOST_TOP_ROWS: usize = 1 << 16;
-/// Rows that are kept at least before they are cut to the first ones, and as a multiple of these.
+/// Greatest `fetch` for which rows are removed before the end.
+const MAX_FETCH: usize = 1 << 16;
+/// Kept rows from which on they are cut to the first ones: at least so many, and at least a
+/// multiple of `fetch`.
 const KEPT_ROWS: usize = 1 << 16;
 const KEPT_MULTIPLE: usize = 4;
 
@@ -52,8 +56,8 @@ pub struct SortKey {
 
 /// Sorts a whole input, or finds its first rows.
 ///
-/// Floats are ordered as IEEE's totalOrder tells: -0.0 before 0.0, NaNs by their bits at both ends, as Arrow's sort does.
-/// Strings are ordered by their bytes, dictionaries by their values.
+/// Floats have IEEE 754's totalOrder, as in Arrow's sort: -0.0 before 0.0, NaNs by their bits at
+/// both ends. Strings are ordered by their bytes, dictionaries by their values.
 #[derive(Debug, Clone)]
 pub struct Sort {
     schema: SchemaRef,
@@ -61,27 +65,27 @@ pub struct Sort {
     fetch: Option<usize>,
     kept_rows: usize,
     options: Options,
-    /// Outputs, then keys that are no output.
+    /// Outputs, then keys that are not outputs.
     select: Select,
-    /// Where only few rows are wanted.
-    top: Option<Top>,
+    /// For a small `fetch`.
+    topk: Option<TopK>,
     concat: Concat,
-    /// The first rows, with their keys.
-    cut: Take,
-    /// The outputs alone.
-    take: Take,
-    keys: Vec<Key>,
-    /// Of the keys that are strings.
+    /// Gathers the first rows, with their keys.
+    cut: Gather,
+    /// Gathers the outputs.
+    gather: Gather,
+    keys: Vec<PackedSortKey>,
+    /// For keys that are strings.
     rankers: Vec<Option<Ranker>>,
     /// A kernel for each word, most significant first.
     words: Program,
     word_count: usize,
     radix: Radix,
-    forms: Forms,
+    layout_kernels: LayoutKernels,
     primitives: Primitives,
 }
 
-/// What has been pushed so far.
+/// The rows that were pushed so far.
 #[derive(Debug, Default)]
 pub struct SortState {
     batches: Vec<DeviceBatch>,
@@ -90,10 +94,11 @@ pub struct SortState {
 }
 
 impl Sort {
-    /// Sorts by `keys`, most significant first, and gives `outputs`; with `fetch`, of the first so many rows alone.
+    /// Sorts by `keys`, most significant first, and gives `outputs`; with `fetch`, of that many
+    /// first rows.
     ///
     /// # Errors
-    /// `Unsupported` where an expression is not supported on the device.
+    /// `Unsupported` if an expression is not supported on the device.
     ///
     /// # Examples
     /// ```
@@ -128,66 +133,67 @@ impl Sort {
         fetch: Option<usize>,
         options: Options,
     ) -> Result<Sort> {
-        let (count, mut columns, mut places) = (outputs.len(), outputs, vec![]);
+        let (count, mut columns, mut key_columns) = (outputs.len(), outputs, vec![]);
         for key in &keys {
             let data_type = key.expr.data_type(&input.schema)?;
             let known = columns.iter().position(|(expr, field)| *expr == key.expr && *field.data_type() == data_type);
-            places.push(known.unwrap_or(columns.len()));
+            key_columns.push(known.unwrap_or(columns.len()));
             if known.is_none() {
-                columns.push((key.expr.clone(), Field::new(format!("key {}", places.len()), data_type, true)));
+                columns.push((key.expr.clone(), Field::new(format!("key {}", key_columns.len()), data_type, true)));
             }
         }
         let select = Select::try_new(input, columns, options.clone())?;
         let all = select.schema().clone();
         let schema = Arc::new(Schema::new(all.fields().iter().take(count).cloned().collect::<Vec<_>>()));
-        let top = match fetch {
-            Some(rows) if rows <= MOST_TOP_ROWS => Some(Top::try_new(&all, select.output_types(), &keys, &places, &options)?),
+        let topk = match fetch {
+            Some(rows) if rows <= MAX_FETCH => Some(TopK::try_new(&all, select.output_types(), &keys, &key_columns, &options)?),
             _ => None,
         };
-        let kept = top.as_ref().map_or(select.output_types(), Top::output_types).to_vec();
+        let kept = topk.as_ref().map_or(select.output_types(), TopK::output_types).to_vec();
         let concat = Concat::try_new(all.clone(), kept, options.clone())?;
         let types = concat.output_types().to_vec();
-        let cut = Take::try_new(all, types.clone(), options.clone())?;
-        if top.is_some() && cut.output_types() != types {
-            return Err(Error::Internal("kept rows that lie otherwise once they are cut".into()));
+        let cut = Gather::try_new(all, types.clone(), options.clone())?;
+        if topk.is_some() && cut.output_types() != types {
+            return Err(Error::Internal("kept rows that have another layout once they are cut".into()));
         }
-        let take = Take::try_new(schema.clone(), types.iter().take(count).cloned().collect(), options.clone())?;
-        let planned = keys.iter().zip(&places).map(|(key, place)| Key::plan(*place, &types, key, options.profile));
+        let gather = Gather::try_new(schema.clone(), types.iter().take(count).cloned().collect(), options.clone())?;
+        let planned = keys.iter().zip(&key_columns);
+        let planned = planned.map(|(key, column)| PackedSortKey::plan(*column, &types, key, options.profile));
         let keys = planned.collect::<Result<Vec<_>>>()?;
         let rankers = keys.iter().map(|key| ranker(key, &types, &options)).collect::<Result<_>>()?;
         let words = key::words(&keys);
         let kernels = words.iter().enumerate().map(|(index, fields)| word_kernel(index, fields, &keys, &types, &options));
         Ok(Sort {
-            types: take.output_types().to_vec(),
-            words: Program::try_new("Sort", &options, kernels.collect::<Result<_>>()?)?,
+            types: gather.output_types().to_vec(),
+            words: Program::new("Sort", &options, kernels.collect::<Result<_>>()?),
             word_count: words.len(),
             radix: Radix::try_new(&options)?,
-            forms: Forms::try_new(&options)?,
-            primitives: Primitives::try_new(&options)?,
+            layout_kernels: LayoutKernels::try_new(&options)?,
+            primitives: Primitives::new(&options),
             schema,
             fetch,
             kept_rows: KEPT_ROWS,
             options,
             select,
-            top,
+            topk,
             concat,
             cut,
-            take,
+            gather,
             keys,
             rankers,
         })
     }
 
-    /// The same where so many rows are kept before they are cut to the first ones: for tests.
+    /// Keeps so many rows before they are cut to the first ones. For tests.
     #[doc(hidden)]
     #[must_use]
     pub fn keeping(self, kept_rows: usize) -> Sort {
         Sort { kept_rows, ..self }
     }
 
-    /// Whether every row stays until the last has come.
+    /// Whether all rows are kept to the end.
     pub fn keeps_all(&self) -> bool {
-        self.top.is_none()
+        self.topk.is_none()
     }
 
     /// Names and types of the result.
@@ -200,71 +206,72 @@ impl Sort {
         &self.types
     }
 
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let mut texts = self.select.kernel_text();
-        texts.extend(self.top.iter().flat_map(Top::kernel_text));
-        texts.extend(self.words.kernel_text());
-        texts.extend(self.rankers.iter().flatten().flat_map(Ranker::kernel_text));
-        texts.extend(self.radix.kernel_text());
-        texts.extend(self.take.kernel_text());
-        texts
+    /// Names and sources of the kernels.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        let mut sources = self.select.kernel_source();
+        sources.extend(self.topk.iter().flat_map(TopK::kernel_source));
+        sources.extend(self.words.kernel_source());
+        sources.extend(self.rankers.iter().flatten().flat_map(Ranker::kernel_source));
+        sources.extend(self.radix.kernel_source());
+        sources.extend(self.gather.kernel_source());
+        sources
     }
 
-    /// The programs as they are compiled, where an input needs them.
+    /// The kernel sources as they are compiled, for inputs that need them.
     pub fn programs(&self) -> Vec<String> {
         let mut programs = self.select.programs();
         programs.extend(self.concat.programs());
-        if let Some(top) = &self.top {
-            programs.extend(top.programs());
+        if let Some(topk) = &self.topk {
+            programs.extend(topk.programs());
             programs.extend(self.cut.programs());
         }
-        programs.extend(self.take.programs());
-        programs.extend(self.rankers.iter().flatten().map(|ranker| ranker.text().to_owned()));
-        programs.extend([self.forms.text(), self.radix.text()].map(str::to_owned));
+        programs.extend(self.gather.programs());
+        programs.extend(self.rankers.iter().flatten().map(|ranker| ranker.source().to_owned()));
+        programs.extend([self.layout_kernels.source(), self.radix.source()].map(str::to_owned));
         if self.word_count > 0 {
-            programs.push(self.words.text().into());
+            programs.push(self.words.source().into());
         }
         programs
     }
 
-    /// Nothing pushed yet.
+    /// The state before the first batch.
     pub fn start(&self) -> SortState {
         SortState::default()
     }
 
-    /// Takes in a batch.
+    /// Adds a batch.
     ///
     /// # Errors
     /// `Row` with the lowest failing row; `Unsupported` for more than 2^31 - 1 rows in all.
     pub async fn push(&self, queue: &Queue, state: &mut SortState, batch: &DeviceBatch) -> Result<()> {
         let mut batch = self.select.run(queue, batch).await?;
-        let (Some(top), Some(fetch)) = (&self.top, self.fetch) else {
+        let (Some(topk), Some(fetch)) = (&self.topk, self.fetch) else {
             state.rows += batch.num_rows();
             check_rows("Sort", state.rows)?;
             state.batches.push(batch);
             return Ok(());
         };
-        let (primitives, forms) = (self.primitives.load(queue).await?, self.forms.load(queue).await?);
+        let layout_kernels = self.layout_kernels.load(queue).await?;
         let most = self.kept_rows.max(fetch * KEPT_MULTIPLE);
         while fetch > 0 && batch.num_rows() > 0 {
             // The first rows give a threshold for the others.
             let n = if state.threshold.is_none() { (most - state.rows).clamp(1, batch.num_rows()) } else { batch.num_rows() };
-            let kept = top.keep(queue, &primitives, &forms, &batch.slice(0, n), state.threshold.as_ref()).await?;
+            let kept = topk.keep(queue, &self.primitives, &layout_kernels, &batch.slice(0, n), state.threshold.as_ref()).await?;
             batch = batch.slice(n, batch.num_rows() - n);
             state.rows += kept.num_rows();
             state.batches.extend(Some(kept).filter(|kept| kept.num_rows() > 0));
             if state.rows >= most {
-                self.cut(queue, state, top, fetch).await?;
+                self.cut(queue, state, topk, fetch).await?;
             }
         }
         Ok(())
     }
 
-    /// The rows in order. No batch where there are no rows.
+    /// The sorted rows. No batch without rows.
     ///
     /// # Errors
-    /// `Unsupported` where dictionaries of different batches have too many values together; the device's.
+    /// `Unsupported` if dictionaries of different batches have too many values together; errors of
+    /// the device.
     pub async fn finish(&self, queue: &Queue, state: SortState) -> Result<Vec<DeviceBatch>> {
         let Some(all) = self.concat.run(queue, state.batches).await? else { return Ok(vec![]) };
         let n = self.fetch.map_or(all.num_rows(), |fetch| fetch.min(all.num_rows()));
@@ -274,62 +281,62 @@ impl Sort {
         let order = self.order(queue, &all).await?;
         let columns = all.columns().iter().take(self.types.len()).cloned().collect();
         let outputs = DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?;
-        Ok(vec![self.take.run(queue, &outputs, &order, n).await?])
+        Ok(vec![self.gather.run(queue, &outputs, &order, n).await?])
     }
 
-    /// Numbers of the rows of one batch, 32 bits each, in the keys' order.
+    /// The row numbers of one batch in the order of the keys, u32 each.
     pub(super) async fn rows(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Buffer> {
         let keys = self.select.run(queue, batch).await?;
         match self.concat.run(queue, vec![keys]).await? {
             Some(keys) => self.order(queue, &keys).await,
-            None => self.forms.load(queue).await?.number(queue, Carrier::U32, 0),
+            None => self.layout_kernels.load(queue).await?.row_numbers(Carrier::U32, 0),
         }
     }
 
-    /// Lets go of the kept rows that are not among the first.
-    async fn cut(&self, queue: &Queue, state: &mut SortState, top: &Top, fetch: usize) -> Result<()> {
+    /// Cuts the kept rows to the first ones.
+    async fn cut(&self, queue: &Queue, state: &mut SortState, topk: &TopK, fetch: usize) -> Result<()> {
         let batches = std::mem::take(&mut state.batches);
         let Some(all) = self.concat.run(queue, batches).await? else { return Ok(()) };
         let order = self.order(queue, &all).await?;
         let first = self.cut.run(queue, &all, &order, fetch.min(all.num_rows())).await?;
         if first.num_rows() == fetch {
-            state.threshold = top.threshold(queue, &first).await?;
+            state.threshold = topk.threshold(queue, &first).await?;
         }
         state.rows = first.num_rows();
         state.batches.push(first);
         Ok(())
     }
 
-    /// Numbers of a batch's rows, 32 bits each, in the keys' order.
+    /// The row numbers of a batch in the order of the keys, u32 each.
     async fn order(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Buffer> {
         let n = batch.num_rows();
-        let (primitives, forms) = (self.primitives.load(queue).await?, self.forms.load(queue).await?);
-        let mut rows = forms.number(queue, Carrier::U32, n)?;
+        let layout_kernels = self.layout_kernels.load(queue).await?;
+        let mut rows = layout_kernels.row_numbers(Carrier::U32, n)?;
         if self.word_count == 0 || n < 2 {
             return Ok(rows);
         }
-        let radix = self.radix.load(queue).await?;
+        let launch = Launch::load(queue, &self.options, &self.words, &self.primitives).await?;
+        let radix = self.radix.load(&launch).await?;
         let mut ranks = Vec::with_capacity(self.keys.len());
         for (index, (key, ranker)) in self.keys.iter().zip(&self.rankers).enumerate() {
             let Some(ranker) = ranker else { continue };
             let column = batch.columns().get(key.column).ok_or_else(|| Error::Internal("a key without a column".into()))?;
             let strings = column.dictionary().map_or(column, |dictionary| dictionary);
-            ranks.push((key::ranks(index), ranker.run(queue, &primitives, &forms, &radix, strings).await?));
+            ranks.push((key::ranks(index), ranker.run(&launch, &layout_kernels, &radix, strings).await?));
         }
-        let loaded = self.words.load(queue).await?;
         for kernel in (0..self.word_count).rev() {
             let words = queue.alloc(n * size_of::<u64>())?;
             let mut named = vec![("rows", Arg::Buffer(&rows)), ("words", Arg::Buffer(&words)), ("n", Arg::U64(n as u64))];
             named.extend(ranks.iter().map(|(name, ranks)| (name.as_str(), Arg::Buffer(ranks))));
-            loaded.launch_on(queue, kernel, spread(queue, &self.options, n), batch, None, named)?;
-            rows = radix.sort(queue, &primitives, Pairs { words, rows }, n).await?.rows;
+            launch.run_on(kernel, launch.grid(n), batch.columns(), None, named)?;
+            rows = radix.sort(WordRowPairs { words, rows }, n).await?.rows;
         }
         Ok(rows)
     }
 }
 
-/// What ranks the strings of a key, or of its dictionary.
-fn ranker(key: &Key, types: &[ColumnType], options: &Options) -> Result<Option<Ranker>> {
+/// The ranker for the strings of a key, or of its dictionary; `None` for other keys.
+fn ranker(key: &PackedSortKey, types: &[ColumnType], options: &Options) -> Result<Option<Ranker>> {
     let Some(ty) = types.get(key.column).filter(|_| key.is_str()) else { return Ok(None) };
     let strings = match &ty.layout {
         Layout::Dictionary { values, .. } => {
@@ -341,17 +348,23 @@ fn ranker(key: &Key, types: &[ColumnType], options: &Options) -> Result<Option<R
     Ranker::try_new(&strings, options).map(Some)
 }
 
-/// Writes a word of each row's keys.
-fn word_kernel(index: usize, fields: &[key::Field], keys: &[Key], types: &[ColumnType], options: &Options) -> Result<Kernel> {
+/// The kernel that writes a word of each row's keys.
+fn word_kernel(
+    index: usize,
+    fields: &[key::SortField],
+    keys: &[PackedSortKey],
+    types: &[ColumnType],
+    options: &Options,
+) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
     let rows = params.named("rows", "const G u32 *RESTRICT");
     let words = params.named("words", "G u64 *RESTRICT");
     let n = params.named("n", "u64");
-    let place = format!("{rows}[row]");
-    let mut writer = RowWriter::new(types, options.profile, &mut params).with_names(&place, "x");
-    let word = key::word(&mut writer, keys, fields, &place)?;
+    let index_of_row = format!("{rows}[row]");
+    let mut writer = RowWriter::new(types, options.profile, &mut params).with_names(&index_of_row, "x");
+    let word = key::word(&mut writer, keys, fields, &index_of_row)?;
     writer.push(&format!("{words}[row] = {word};"));
     let statements = writer.statements();
-    Ok(Kernel::new(format!("sort_word{index}"), params, for_rows(options.profile, "row", &n, &statements)))
+    Ok(Kernel::new(format!("sort_word{index}"), params, row_loop(options.profile, "row", &n, &statements)))
 }

@@ -1,61 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stable sorting of words of 64 bits, each with the number of a row, by digits of 8 bits.
+//! Stable radix sort of u64 words, each with a row number, by digits of 8 bits from the least
+//! significant on.
 //!
-//! From the least significant digit to the most, leaving out digits in which all words agree, and all of them where the words
-//! are in order already: each tile counts its digits, a scan over digits and tiles says where each tile's words of a digit go,
-//! and each tile moves its words there in their order.
-//! In the cpu profile a tile is the contiguous run of one item. In the gpu profile it is [`ROWS_PER_ITEM`] words for each item
-//! of a group, which are first ordered within the tile: by each half of the digit, items count their own consecutive words,
-//! a scan of the counts gives each word its place (Satish, Harris and Garland, 2009), and so neighbours are written by
-//! neighbours. No rank comes from an atomic. Shared memory: 76 bytes for each item, and 2 KiB.
+//! Digits in which all words agree are left out, and all digits if the words are in order already.
+//! For each digit:
 //!
-//! Of few words each counts those that come before it: one kernel, and nothing to wait for.
+//! 1. Each tile counts its digits.
+//! 2. A prefix sum over digits and tiles gives the offset of each tile's words of a digit.
+//! 3. Each tile moves its words there, in their order.
+//!
+//! A tile of the cpu profile is the contiguous run of one work-item. A tile of the gpu profile has
+//! [`WORDS_PER_WORK_ITEM`] words for each work-item of a work-group. Its words are first ordered
+//! within the tile, by each half of the digit (Satish, Harris and Garland, 2009). Work-items count
+//! their consecutive words, and a prefix sum of the counts gives the position of each word. So
+//! adjacent work-items write adjacent words, and no rank comes from an atomic. Shared memory: 76
+//! bytes for each work-item, and 2 KiB.
+//!
+//! A few words are ranked by one kernel without a wait: each word counts those before it.
 
-use device::{Arg, Buffer, Grid, Queue};
+use device::{Arg, Buffer, Grid};
 
 use crate::codegen::{Params, Profile};
 use crate::ops::Options;
-use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Loaded, Program, for_rows, run_of_rows, spread, word, work_group_size};
+use crate::ops::launch::Launch;
+use crate::ops::launch::primitives::Lengths;
+use crate::ops::launch::program::{Kernel, Program, contiguous_rows, read_u64, row_loop, work_group_size};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
 const RANGE: usize = 0;
 const COUNT: usize = 1;
 const SCATTER: usize = 2;
-const FEW: usize = 3;
+const RANK_FEW: usize = 3;
 
-/// Most words of which each counts the others.
-const FEW_WORDS: usize = 512;
+/// Most words that are ranked by counting.
+const MAX_COUNTED_WORDS: usize = 512;
 
-/// Bits of a digit, and its values.
+/// Bits of a digit, and number of its values.
 const DIGIT_BITS: u32 = 8;
 const DIGITS: usize = 1 << DIGIT_BITS;
-/// Words of a tile for each item of a group, in the gpu profile.
-const ROWS_PER_ITEM: usize = 8;
+/// Words of a tile for each work-item of a work-group, in the gpu profile.
+const WORDS_PER_WORK_ITEM: usize = 8;
 
-/// The fixed kernels.
+/// The kernels before they are compiled.
 #[derive(Debug, Clone)]
 pub(super) struct Radix {
     program: Program,
-    options: Options,
 }
 
-/// Words, and the number of a row for each.
+/// Words, with the number of a row for each.
 #[derive(Debug)]
-pub(super) struct Pairs {
-    /// 64 bits each.
+pub(super) struct WordRowPairs {
+    /// u64 each.
     pub words: Buffer,
-    /// 32 bits each.
+    /// u32 each.
     pub rows: Buffer,
 }
 
-/// What the words of a column have in common.
+/// The range of words, and the bits in which they differ.
 #[derive(Debug, Clone, Copy)]
-struct Extent {
+struct WordRange {
     least: u64,
     most: u64,
-    /// Bits in which not all words agree.
+    /// Bits in which words differ.
     varying: u64,
     /// Whether a word is less than the one before it.
     unordered: bool,
@@ -73,8 +80,8 @@ impl Radix {
                 Profile::Cpu => cpu,
                 Profile::Gpu => gpu
                     .replace("ITEMS", &options.work_group_size.to_string())
-                    .replace("TILE", &tile(options).to_string())
-                    .replace("EACH", &ROWS_PER_ITEM.to_string()),
+                    .replace("TILE", &tile_words(options).to_string())
+                    .replace("EACH", &WORDS_PER_WORK_ITEM.to_string()),
             };
             Kernel::new(name, params, body.replace("DIGITS", &DIGITS.to_string()))
         };
@@ -92,111 +99,114 @@ impl Radix {
         .chain(digit)
         .collect();
         let few = [words, scatter[1], scatter[3], scatter[4], ("n", "u64")];
-        let each = for_rows(options.profile, "row", "n", COUNT_BEFORE);
-        let run = run_of_rows("n");
+        let each = row_loop(options.profile, "row", "n", COUNT_BEFORE);
+        let run = contiguous_rows("n");
         let kernels = vec![
             kernel("radix_range", &[words, ("extent", "G u64 *"), ("n", "u64")], format!("{run}{RANGE_CPU}"), RANGE_GPU),
             kernel("radix_count", &count, format!("{run}{COUNT_CPU}"), COUNT_GPU),
             kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU),
-            kernel("radix_few", &few, each.clone(), &each),
+            kernel("radix_rank_few", &few, each.clone(), &each),
         ];
-        Ok(Radix { program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
+        Ok(Radix { program: Program::new("Sort", options, kernels) })
     }
 
-    /// The program as it is compiled.
-    pub fn text(&self) -> &str {
-        self.program.text()
+    /// The kernel source as it is compiled.
+    pub fn source(&self) -> &str {
+        self.program.source()
     }
 
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.program.kernel_text()
+    /// Names and sources of the kernels.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        self.program.kernel_source()
     }
 
-    pub async fn load(&self, queue: &Queue) -> Result<LoadedRadix<'_>> {
-        Ok(LoadedRadix { loaded: self.program.load(queue).await?, options: &self.options })
+    pub async fn load<'a>(&'a self, launch: &'a Launch<'a>) -> Result<LoadedRadix<'a>> {
+        Ok(LoadedRadix { launch: launch.with_program(&self.program).await? })
     }
 }
 
-/// The fixed kernels on a device.
+/// The compiled kernels on a queue.
 pub(super) struct LoadedRadix<'a> {
-    loaded: Loaded<'a>,
-    options: &'a Options,
+    launch: Launch<'a>,
 }
 
 impl LoadedRadix<'_> {
-    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Where they are many, waits once, for what the words
-    /// have in common.
-    pub async fn sort(&self, queue: &Queue, primitives: &LoadedPrimitives<'_>, pairs: Pairs, n: usize) -> Result<Pairs> {
+    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Many pairs wait once,
+    /// for the range of the words.
+    pub async fn sort(&self, pairs: WordRowPairs, n: usize) -> Result<WordRowPairs> {
+        let queue = self.launch.queue;
         if n < 2 {
             return Ok(pairs);
         }
-        let room = || -> Result<Pairs> {
-            Ok(Pairs { words: queue.alloc(n * size_of::<u64>())?, rows: queue.alloc(n * size_of::<u32>())? })
+        let alloc = || -> Result<WordRowPairs> {
+            Ok(WordRowPairs { words: queue.alloc(n * size_of::<u64>())?, rows: queue.alloc(n * size_of::<u32>())? })
         };
-        if n <= FEW_WORDS {
-            let to = room()?;
+        if n <= MAX_COUNTED_WORDS {
+            let to = alloc()?;
             let mut named = moved(&pairs, &to).to_vec();
             named.push(("n", Arg::U64(n as u64)));
-            self.loaded.launch(queue, FEW, spread(queue, self.options, n), named)?;
+            self.launch.run(RANK_FEW, self.launch.grid(n), named)?;
             return Ok(to);
         }
-        let extent = self.extent(queue, &pairs.words, n).await?;
-        if !extent.unordered {
+        let range = self.range(&pairs.words, n).await?;
+        if !range.unordered {
             return Ok(pairs);
         }
-        let (base, shifts) = extent.digits();
+        let (base, shifts) = range.digits();
         let mut from = pairs;
-        let mut to = room()?;
-        let grid = self.grid(queue, n)?;
-        let counts = queue.alloc((DIGITS * grid.groups as usize + 1) * size_of::<u64>())?;
+        let mut to = alloc()?;
+        let grid = self.tile_grid(n)?;
+        let counts = queue.alloc((DIGITS * grid.work_groups as usize + 1) * size_of::<u64>())?;
         let control = queue.alloc(size_of::<u64>())?;
         for shift in shifts {
             let digit = [("base", Arg::U64(base)), ("shift", Arg::U32(shift)), ("n", Arg::U64(n as u64))];
             let mut named = vec![("words", Arg::Buffer(&from.words)), ("counts", Arg::Buffer(&counts))];
             named.extend(digit);
-            self.loaded.launch(queue, COUNT, grid, named)?;
-            primitives.offsets(queue, &counts, 0, DIGITS * grid.groups as usize, 0, &control, 0)?;
+            self.launch.run(COUNT, grid, named)?;
+            let lengths = Lengths::of(&counts, DIGITS * grid.work_groups as usize);
+            self.launch.primitives.offsets(lengths, &control, 0)?;
             let mut named = moved(&from, &to).to_vec();
             named.push(("starts", Arg::Buffer(&counts)));
             named.extend(digit);
-            self.loaded.launch(queue, SCATTER, grid, named)?;
+            self.launch.run(SCATTER, grid, named)?;
             std::mem::swap(&mut from, &mut to);
         }
         Ok(from)
     }
 
-    async fn extent(&self, queue: &Queue, words: &Buffer, n: usize) -> Result<Extent> {
+    async fn range(&self, words: &Buffer, n: usize) -> Result<WordRange> {
+        let queue = self.launch.queue;
         let extent = queue.alloc(4 * size_of::<u64>())?;
         let nothing: Vec<u8> = [u64::MAX, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
         queue.write(&extent, 0, &nothing)?;
         let named = vec![("words", Arg::Buffer(words)), ("extent", Arg::Buffer(&extent)), ("n", Arg::U64(n as u64))];
-        self.loaded.launch(queue, RANGE, spread(queue, self.options, n), named)?;
+        self.launch.run(RANGE, self.launch.grid(n), named)?;
         let answer = queue.read(&extent, 0..extent.len()).await?;
-        let word = |index| word(&answer, index);
-        Ok(Extent { least: word(0)?, most: word(1)?, varying: word(2)?, unordered: word(3)? != 0 })
+        let word = |index| read_u64(&answer, index);
+        Ok(WordRange { least: word(0)?, most: word(1)?, varying: word(2)?, unordered: word(3)? != 0 })
     }
 
-    /// A group for each tile.
-    fn grid(&self, queue: &Queue, n: usize) -> Result<Grid> {
-        match self.options.profile {
-            Profile::Cpu => Ok(spread(queue, self.options, n)),
+    /// A work-group for each tile.
+    fn tile_grid(&self, n: usize) -> Result<Grid> {
+        let options = self.launch.options;
+        match options.profile {
+            Profile::Cpu => Ok(self.launch.grid(n)),
             Profile::Gpu => {
-                let groups = u32::try_from(n.div_ceil(tile(self.options)));
+                let groups = u32::try_from(n.div_ceil(tile_words(options)));
                 let groups = groups.map_err(|_| Error::Internal(format!("{n} words in one sort")))?;
-                Ok(Grid { groups, work_group_size: work_group_size(self.options) })
+                Ok(Grid { work_groups: groups, work_group_size: work_group_size(options) })
             }
         }
     }
 }
 
-impl Extent {
-    /// What is to be subtracted from words, and the digits that order them then: those in which words differ, or those that
-    /// hold the difference between least and most where they are fewer.
+impl WordRange {
+    /// The number to subtract from words, and the digits that order them then. These are the digits
+    /// in which words differ, or those of the difference between least and most, if fewer.
     fn digits(&self) -> (u64, Vec<u32>) {
         let differ = |varying: u64| (0..u64::BITS).step_by(DIGIT_BITS as usize).filter(move |shift| varying >> shift & 255 != 0);
         let (as_they_are, span) = (differ(self.varying), self.most - self.least);
-        // All digits up to the span's highest one.
+        // All digits up to the highest one of the span.
         let subtracted = (0..u64::BITS - span.leading_zeros()).step_by(DIGIT_BITS as usize);
         match subtracted.clone().count() < as_they_are.clone().count() {
             true => (self.least, subtracted.collect()),
@@ -205,8 +215,8 @@ impl Extent {
     }
 }
 
-/// The arguments of kernels that move pairs.
-fn moved<'a>(from: &'a Pairs, to: &'a Pairs) -> [(&'static str, Arg<'a>); 4] {
+/// The kernel arguments for moving pairs.
+fn moved<'a>(from: &'a WordRowPairs, to: &'a WordRowPairs) -> [(&'static str, Arg<'a>); 4] {
     [
         ("words", Arg::Buffer(&from.words)),
         ("rows", Arg::Buffer(&from.rows)),
@@ -216,15 +226,16 @@ fn moved<'a>(from: &'a Pairs, to: &'a Pairs) -> [(&'static str, Arg<'a>); 4] {
 }
 
 /// Words of a tile in the gpu profile.
-fn tile(options: &Options) -> usize {
-    options.work_group_size as usize * ROWS_PER_ITEM
+fn tile_words(options: &Options) -> usize {
+    options.work_group_size as usize * WORDS_PER_WORK_ITEM
 }
 
-/// Bytes of shared memory of the kernel that has most, in the gpu profile with groups of so many items.
-pub(in crate::ops) fn shared_bytes(items: u32) -> usize {
-    let tile = items as usize * ROWS_PER_ITEM;
-    let of_each = 16 * size_of::<u16>() + size_of::<u32>();
-    tile * (size_of::<u8>() + 2 * size_of::<u16>()) + items as usize * of_each + DIGITS * size_of::<u64>()
+/// Shared memory of the kernel with the most, in bytes, in the gpu profile with work-groups of so
+/// many work-items.
+pub(in crate::ops) fn shared_bytes(work_items: u32) -> usize {
+    let tile = work_items as usize * WORDS_PER_WORK_ITEM;
+    let per_work_item = 16 * size_of::<u16>() + size_of::<u32>();
+    tile * (size_of::<u8>() + 2 * size_of::<u16>()) + work_items as usize * per_work_item + DIGITS * size_of::<u64>()
 }
 
 const RANGE_CPU: &str = "  u64 least = NO_ROW, most = 0, varying = 0, unordered = 0, first = words[0];
@@ -276,7 +287,7 @@ const RANGE_GPU: &str = "  SHARED(u64, leasts, ITEMS);
   }
 ";
 
-/// Counts lie by digit, then by tile, behind one word that the scan needs.
+/// Counts are ordered by digit, then by tile, after a first element for the prefix sum.
 const COUNT_CPU: &str = "  u32 own[DIGITS];
   for (u32 d = 0; d < DIGITS; ++d) own[d] = 0;
   for (u64 i = begin; i < end; ++i) ++own[(words[i] - base) >> shift & 255];
@@ -305,7 +316,7 @@ const SCATTER_CPU: &str = "  u64 next[DIGITS];
   }
 ";
 
-/// What lies past the last word has the greatest digit, and so stays last.
+/// Positions past the last word have the greatest digit, and so stay last.
 const SCATTER_GPU: &str = "  SHARED(u8, digits, TILE);
   SHARED(u16, order, TILE);
   SHARED(u16, ordered, TILE);
@@ -378,7 +389,7 @@ mod tests {
 
     #[test]
     fn digits_are_as_few_as_order_the_words() {
-        let digits = |least: u64, most: u64, varying: u64| Extent { least, most, varying, unordered: true }.digits();
+        let digits = |least: u64, most: u64, varying: u64| WordRange { least, most, varying, unordered: true }.digits();
         assert_eq!(digits(0, 255, 255), (0, vec![0]));
         assert_eq!(digits(1 << 16, 3 << 16, 3 << 16), (0, vec![16]));
         // Around zero all bits of a signed value vary, and one digit holds the difference.

@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Strings as their ranks: equal strings have the same number, and lesser ones a lesser one.
+//! Ranks of strings: equal strings have equal ranks, lesser strings lesser ones.
 //!
-//! All strings are sorted by their first bytes as one word; then only those that tie and go on, by their next bytes, within
-//! the segment of those that they tie with, until none is left (forward radix sort). The words of a round order
-//! [`CHUNK`] bytes and, below them, how many of these the string has, so that no byte value needs to be set apart. Bytes that
-//! a segment's strings have in common are passed over, so that each round tells some of them apart, however long they are.
+//! Forward radix sort: all strings are sorted by their first bytes as one word. Then strings that
+//! tie are sorted by their next bytes, within the *segment* of strings that they tie with, until no
+//! ties are left.
+//!
+//! A word has [`CHUNK`] bytes and, below them, the number of these bytes that the string has, so
+//! that no byte value is reserved. Bytes that the strings of a segment have in common are skipped,
+//! so that each round resolves some ties, however long the strings are.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer};
 
-use super::radix::{LoadedRadix, Pairs};
+use super::radix::{LoadedRadix, WordRowPairs};
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::ops::Options;
-use crate::ops::compact::{Survivors, mask_body, write_body};
-use crate::ops::forms::LoadedForms;
-use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Program, for_rows, spread};
+use crate::ops::launch::compact::{Survivors, mask_body, write_body};
+use crate::ops::launch::layout_kernels::LoadedLayoutKernels;
+use crate::ops::launch::primitives::Lengths;
+use crate::ops::launch::program::{Kernel, Program, row_loop};
+use crate::ops::launch::{Launch, NamedArgs};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -30,185 +34,223 @@ const CARRY: usize = 3;
 const RANKS: usize = 4;
 const COMMON: usize = 5;
 
-/// Bytes of a string that one word holds; the word's last byte says how many there are, one more where the string goes on.
+/// Bytes of a string in a word. The last byte of the word is their number, plus one if the string
+/// has more.
 const CHUNK: usize = 7;
 
-/// The most bytes that a round passes over: launches are bounded.
-const MOST_COMMON: u32 = 1 << 20;
+/// Most bytes that a round skips, so that launches are bounded.
+const MAX_COMMON: u32 = 1 << 20;
 
-/// Ranks the strings of a column of one type.
+/// Ranks the strings of columns of one type.
 #[derive(Debug, Clone)]
 pub(super) struct Ranker {
     program: Program,
-    options: Options,
 }
 
-/// Strings that are not in their place yet, and what is known of where that is.
-struct Unsettled {
+/// Strings whose position in the order is not known yet.
+struct Ties {
     n: usize,
-    /// Numbers of the strings, 32 bits each, in order of their segments.
+    /// Row numbers of the strings, u32 each, in the order of their segments.
     rows: Buffer,
-    /// Where the strings of this order go among all.
-    places: Buffer,
-    /// Number of the segment, 64 bits each, behind one word that the scan needs.
+    /// Positions that the strings take in the order of all, u32 each.
+    positions: Buffer,
+    /// Number of the segment, i64 each, after a first element for the prefix sum.
     segments: Buffer,
-    /// Bytes that they are sorted by, 32 bits each, the same in a segment.
+    /// Bytes that the strings are sorted by already, u32 each, the same within a segment.
     depths: Buffer,
-    /// How many more a segment's strings have in common, by its number, 32 bits each.
+    /// How many more bytes the strings of a segment have in common, by its number, u32 each.
     common: Buffer,
+}
+
+/// The order of all strings, as far as it is known.
+struct RankedOrder {
+    /// Row numbers by position, u32 each.
+    rows: Buffer,
+    /// For each position, 1 if its string differs from the one before; i64 each, after a first
+    /// element for the prefix sum.
+    heads: Buffer,
 }
 
 impl Ranker {
     /// For columns of `ty`, strings of any layout but a dictionary's.
     pub fn try_new(ty: &ColumnType, options: &Options) -> Result<Ranker> {
         let kernels = vec![
-            chunks(ty, options)?,
-            fixed(
+            chunks_kernel(ty, options)?,
+            row_kernel(
                 "sort_segments",
                 &[("segments", "const G i64 *RESTRICT"), ("ids", "const G u32 *RESTRICT"), ("words", "G u64 *RESTRICT")],
                 options,
                 "    words[row] = (u64)segments[ids[row] + 1];\n",
             ),
-            settle(options),
-            carry(options),
-            fixed(
+            settle_kernel(options),
+            carry_kernel(options),
+            row_kernel(
                 "sort_ranks",
-                &[("places", "const G u32 *RESTRICT"), ("heads", "const G i64 *RESTRICT"), ("ranks", "G u32 *RESTRICT")],
+                &[("positions", "const G u32 *RESTRICT"), ("heads", "const G i64 *RESTRICT"), ("ranks", "G u32 *RESTRICT")],
                 options,
-                "    ranks[places[row]] = (u32)(heads[row + 1] - 1);\n",
+                "    ranks[positions[row]] = (u32)(heads[row + 1] - 1);\n",
             ),
-            common(ty, options)?,
+            common_kernel(ty, options)?,
         ];
-        Ok(Ranker { program: Program::try_new("Sort", options, kernels)?, options: options.clone() })
+        Ok(Ranker { program: Program::new("Sort", options, kernels) })
     }
 
-    /// The program as it is compiled.
-    pub fn text(&self) -> &str {
-        self.program.text()
+    /// The kernel source as it is compiled.
+    pub fn source(&self) -> &str {
+        self.program.source()
     }
 
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        self.program.kernel_text()
+    /// Names and sources of the kernels.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        self.program.kernel_source()
     }
 
-    /// The ranks of a column's strings, 32 bits each; NULL ranks as the empty string. Waits in every round.
+    /// The ranks of a column's strings, u32 each. NULL ranks as the empty string. Waits in every
+    /// round.
     pub async fn run(
         &self,
-        queue: &Queue,
-        primitives: &LoadedPrimitives<'_>,
-        forms: &LoadedForms<'_>,
+        launch: &Launch<'_>,
+        layout_kernels: &LoadedLayoutKernels<'_>,
         radix: &LoadedRadix<'_>,
         column: &DeviceColumn,
     ) -> Result<Buffer> {
         let n = column.len();
-        let loaded = self.program.load(queue).await?;
+        let queue = launch.queue;
+        let launch = launch.with_program(&self.program).await?;
         let schema = Schema::new(vec![Field::new("strings", column.ty().data_type.clone(), true)]);
-        let batch = DeviceBatch::try_new(Arc::new(schema), vec![column.clone()], n)?;
-        // Of all strings, in the order that is found: their numbers, and where others follow than stand before.
-        let order = queue.alloc(n * size_of::<u32>())?;
-        let heads = queue.zeroed((n + 1) * size_of::<i64>())?;
-        let number = |n: usize| forms.number(queue, Carrier::U32, n);
-        let mut left = Unsettled {
+        let strings = DeviceBatch::try_new(Arc::new(schema), vec![column.clone()], n)?;
+        let order = RankedOrder { rows: queue.alloc(n * size_of::<u32>())?, heads: queue.zeroed((n + 1) * size_of::<i64>())? };
+        let mut ties = Ties {
             n,
-            rows: number(n)?,
-            places: number(n)?,
+            rows: layout_kernels.row_numbers(Carrier::U32, n)?,
+            positions: layout_kernels.row_numbers(Carrier::U32, n)?,
             segments: queue.zeroed((n + 1) * size_of::<i64>())?,
             depths: queue.zeroed(n * size_of::<u32>())?,
             common: queue.zeroed(size_of::<u32>())?,
         };
         let mut first = true;
-        while left.n > 0 {
-            let m = left.n;
-            let grid = spread(queue, &self.options, m);
-            let chunks = queue.alloc(m * size_of::<u64>())?;
-            let named = vec![
-                ("rows", Arg::Buffer(&left.rows)),
-                ("words", Arg::Buffer(&chunks)),
-                ("segments", Arg::Buffer(&left.segments)),
-                ("depths", Arg::Buffer(&left.depths)),
-                ("common", Arg::Buffer(&left.common)),
-                ("n", Arg::U64(m as u64)),
-            ];
-            loaded.launch_on(queue, CHUNKS, grid, &batch, None, named)?;
-            // The words that are sorted move.
-            let words = queue.alloc(m * size_of::<u64>())?;
-            queue.copy(&chunks, 0, &words, 0, m * size_of::<u64>())?;
-            let pairs = Pairs { words, rows: number(m)? };
-            let mut ids = radix.sort(queue, primitives, pairs, m).await?.rows;
-            if !std::mem::take(&mut first) {
-                let words = queue.alloc(m * size_of::<u64>())?;
-                let named = vec![
-                    ("segments", Arg::Buffer(&left.segments)),
-                    ("ids", Arg::Buffer(&ids)),
-                    ("words", Arg::Buffer(&words)),
-                    ("n", Arg::U64(m as u64)),
-                ];
-                loaded.launch(queue, SEGMENTS, grid, named)?;
-                ids = radix.sort(queue, primitives, Pairs { words, rows: ids }, m).await?.rows;
+        while ties.n > 0 {
+            let words = chunk_words(&launch, &strings, &ties)?;
+            let ids = sort_ties(&launch, layout_kernels, radix, (&ties, &words), std::mem::take(&mut first)).await?;
+            match settle_ties(&launch, &strings, &order, &ties, (&words, &ids)).await? {
+                Some(next) => ties = next,
+                None => break,
             }
-            let known = [
-                ("chunks", Arg::Buffer(&chunks)),
-                ("ids", Arg::Buffer(&ids)),
-                ("segments", Arg::Buffer(&left.segments)),
-                ("rows", Arg::Buffer(&left.rows)),
-                ("places", Arg::Buffer(&left.places)),
-            ];
-            let results = [("order", Arg::Buffer(&order)), ("heads", Arg::Buffer(&heads))];
-            let extra: Vec<_> = known.into_iter().chain(results).collect();
-            let ties = Survivors::find(queue, &self.options, primitives, m, &extra, |grid, named, _| {
-                loaded.launch(queue, SETTLE, grid, named)
-            })
-            .await?;
-            if ties.count == 0 {
-                break;
-            }
-            let next = Unsettled {
-                n: ties.count,
-                rows: queue.alloc(ties.count * size_of::<u32>())?,
-                places: queue.alloc(ties.count * size_of::<u32>())?,
-                segments: queue.alloc((ties.count + 1) * size_of::<i64>())?,
-                depths: queue.alloc(ties.count * size_of::<u32>())?,
-                common: queue.filled((ties.count + 1) * size_of::<u32>(), 0xff)?,
-            };
-            let mut named = ties.args();
-            named.extend(known);
-            named.extend([
-                ("next_rows", Arg::Buffer(&next.rows)),
-                ("next_places", Arg::Buffer(&next.places)),
-                ("next_segments", Arg::Buffer(&next.segments)),
-                ("depths", Arg::Buffer(&left.depths)),
-                ("next_depths", Arg::Buffer(&next.depths)),
-            ]);
-            loaded.launch(queue, CARRY, ties.grid(), named)?;
-            let control = queue.alloc(size_of::<u64>())?;
-            primitives.offsets(queue, &next.segments, 0, next.n, 0, &control, 0)?;
-            let named = vec![
-                ("rows", Arg::Buffer(&next.rows)),
-                ("segments", Arg::Buffer(&next.segments)),
-                ("depths", Arg::Buffer(&next.depths)),
-                ("common", Arg::Buffer(&next.common)),
-                ("n", Arg::U64(next.n as u64)),
-            ];
-            loaded.launch_on(queue, COMMON, spread(queue, &self.options, next.n), &batch, None, named)?;
-            left = next;
         }
         let (control, ranks) = (queue.alloc(size_of::<u64>())?, queue.alloc(n * size_of::<u32>())?);
         if n > 0 {
-            primitives.offsets(queue, &heads, 0, n, 0, &control, 0)?;
+            launch.primitives.offsets(Lengths::of(&order.heads, n), &control, 0)?;
             let named = vec![
-                ("places", Arg::Buffer(&order)),
-                ("heads", Arg::Buffer(&heads)),
+                ("positions", Arg::Buffer(&order.rows)),
+                ("heads", Arg::Buffer(&order.heads)),
                 ("ranks", Arg::Buffer(&ranks)),
                 ("n", Arg::U64(n as u64)),
             ];
-            loaded.launch(queue, RANKS, spread(queue, &self.options, n), named)?;
+            launch.run(RANKS, launch.grid(n), named)?;
         }
         Ok(ranks)
     }
 }
 
-fn chunks(ty: &ColumnType, options: &Options) -> Result<Kernel> {
+/// The words of the next bytes of strings that tie.
+fn chunk_words(launch: &Launch<'_>, strings: &DeviceBatch, ties: &Ties) -> Result<Buffer> {
+    let words = launch.queue.alloc(ties.n * size_of::<u64>())?;
+    let named = vec![
+        ("rows", Arg::Buffer(&ties.rows)),
+        ("words", Arg::Buffer(&words)),
+        ("segments", Arg::Buffer(&ties.segments)),
+        ("depths", Arg::Buffer(&ties.depths)),
+        ("common", Arg::Buffer(&ties.common)),
+        ("n", Arg::U64(ties.n as u64)),
+    ];
+    launch.run_on(CHUNKS, launch.grid(ties.n), strings.columns(), None, named)?;
+    Ok(words)
+}
+
+/// Sorts strings that tie, by segment and then by word. Returns their numbers among the ties, u32
+/// each. In the first round there is one segment.
+async fn sort_ties(
+    launch: &Launch<'_>,
+    layout_kernels: &LoadedLayoutKernels<'_>,
+    radix: &LoadedRadix<'_>,
+    (ties, words): (&Ties, &Buffer),
+    first: bool,
+) -> Result<Buffer> {
+    let (queue, n) = (launch.queue, ties.n);
+    // The sort moves its words, and the unsorted words are read later.
+    let sorted = queue.alloc(n * size_of::<u64>())?;
+    queue.copy(words, 0, &sorted, 0, n * size_of::<u64>())?;
+    let pairs = WordRowPairs { words: sorted, rows: layout_kernels.row_numbers(Carrier::U32, n)? };
+    let ids = radix.sort(pairs, n).await?.rows;
+    if first {
+        return Ok(ids);
+    }
+    let segments = queue.alloc(n * size_of::<u64>())?;
+    let named = vec![
+        ("segments", Arg::Buffer(&ties.segments)),
+        ("ids", Arg::Buffer(&ids)),
+        ("words", Arg::Buffer(&segments)),
+        ("n", Arg::U64(n as u64)),
+    ];
+    launch.run(SEGMENTS, launch.grid(n), named)?;
+    Ok(radix.sort(WordRowPairs { words: segments, rows: ids }, n).await?.rows)
+}
+
+/// Writes the order that sorted ties have so far. Returns the strings that still tie, `None`
+/// without any.
+async fn settle_ties(
+    launch: &Launch<'_>,
+    strings: &DeviceBatch,
+    order: &RankedOrder,
+    ties: &Ties,
+    (words, ids): (&Buffer, &Buffer),
+) -> Result<Option<Ties>> {
+    let queue = launch.queue;
+    let sorted = [
+        ("chunks", Arg::Buffer(words)),
+        ("ids", Arg::Buffer(ids)),
+        ("segments", Arg::Buffer(&ties.segments)),
+        ("rows", Arg::Buffer(&ties.rows)),
+        ("positions", Arg::Buffer(&ties.positions)),
+    ];
+    let results = [("order", Arg::Buffer(&order.rows)), ("heads", Arg::Buffer(&order.heads))];
+    let extra: NamedArgs<'_> = sorted.iter().cloned().chain(results).collect();
+    let tied = Survivors::find(launch, SETTLE, &[], ties.n, &extra).await?;
+    if tied.count == 0 {
+        return Ok(None);
+    }
+    let next = Ties {
+        n: tied.count,
+        rows: queue.alloc(tied.count * size_of::<u32>())?,
+        positions: queue.alloc(tied.count * size_of::<u32>())?,
+        segments: queue.alloc((tied.count + 1) * size_of::<i64>())?,
+        depths: queue.alloc(tied.count * size_of::<u32>())?,
+        common: queue.filled((tied.count + 1) * size_of::<u32>(), 0xff)?,
+    };
+    let mut named: NamedArgs<'_> = tied.args();
+    named.extend(sorted);
+    named.extend([
+        ("next_rows", Arg::Buffer(&next.rows)),
+        ("next_positions", Arg::Buffer(&next.positions)),
+        ("next_segments", Arg::Buffer(&next.segments)),
+        ("depths", Arg::Buffer(&ties.depths)),
+        ("next_depths", Arg::Buffer(&next.depths)),
+    ]);
+    launch.run(CARRY, tied.grid(), named)?;
+    let control = queue.alloc(size_of::<u64>())?;
+    launch.primitives.offsets(Lengths::of(&next.segments, next.n), &control, 0)?;
+    let named = vec![
+        ("rows", Arg::Buffer(&next.rows)),
+        ("segments", Arg::Buffer(&next.segments)),
+        ("depths", Arg::Buffer(&next.depths)),
+        ("common", Arg::Buffer(&next.common)),
+        ("n", Arg::U64(next.n as u64)),
+    ];
+    launch.run_on(COMMON, launch.grid(next.n), strings.columns(), None, named)?;
+    Ok(Some(next))
+}
+
+fn chunks_kernel(ty: &ColumnType, options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Str);
     let rows = params.named("rows", "const G u32 *RESTRICT");
@@ -227,13 +269,14 @@ fn chunks(ty: &ColumnType, options: &Options) -> Result<Kernel> {
 {words}[row] = {valid} ? str_chunk({code}.p, {code}.len, depth) : 0;"
     ));
     let statements = writer.statements();
-    let mut kernel = Kernel::new("sort_chunks", params, for_rows(options.profile, "row", &n, &statements));
+    let mut kernel = Kernel::new("sort_chunks", params, row_loop(options.profile, "row", &n, &statements));
     kernel.params.function(str_chunk());
     Ok(kernel)
 }
 
-/// Finds how many bytes each string has in common with the one before it in its segment, and of these the fewest.
-fn common(ty: &ColumnType, options: &Options) -> Result<Kernel> {
+/// The kernel that finds how many bytes each string has in common with the one before in its
+/// segment, and their minimum.
+fn common_kernel(ty: &ColumnType, options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Str);
     let rows = params.named("rows", "const G u32 *RESTRICT");
@@ -245,8 +288,8 @@ fn common(ty: &ColumnType, options: &Options) -> Result<Kernel> {
     let mut string = |row: &str, prefix: &str| {
         let mut writer = RowWriter::new(&types, options.profile, &mut params).with_names(&format!("{rows}[{row}]"), prefix);
         let value = writer.eval(&Expr::Column(0))?;
-        let text = (value.code.clone(), value.valid_code().to_string());
-        Ok::<_, Error>((writer.statements(), text))
+        let string = (value.code.clone(), value.valid_code().to_string());
+        Ok::<_, Error>((writer.statements(), string))
     };
     let (own_statements, (own, own_valid)) = string("row", "x")?;
     let (other_statements, (other, other_valid)) = string("row - 1", "y")?;
@@ -257,20 +300,20 @@ fn common(ty: &ColumnType, options: &Options) -> Result<Kernel> {
     }}
 "
     );
-    let mut kernel = Kernel::new("sort_common", params, for_rows(options.profile, "row", &n, &statements));
-    kernel.params.function(STR_COMMON.replace("MOST", &MOST_COMMON.to_string()));
+    let mut kernel = Kernel::new("sort_common", params, row_loop(options.profile, "row", &n, &statements));
+    kernel.params.function(STR_COMMON.replace("MAX_LENGTH", &MAX_COMMON.to_string()));
     Ok(kernel)
 }
 
-/// The function that words of strings come from.
+/// The C function that makes words of strings.
 pub(super) fn str_chunk() -> String {
     STR_CHUNK.replace("CHUNK", &CHUNK.to_string())
 }
 
-fn fixed(name: &str, named: &[(&str, &str)], options: &Options, statements: &str) -> Kernel {
+fn row_kernel(name: &str, named: &[(&str, &str)], options: &Options, statements: &str) -> Kernel {
     let mut params = declare(named);
     let n = params.named("n", "u64");
-    Kernel::new(name, params, for_rows(options.profile, "row", &n, statements))
+    Kernel::new(name, params, row_loop(options.profile, "row", &n, statements))
 }
 
 fn declare(named: &[(&str, &str)]) -> Params {
@@ -282,39 +325,39 @@ fn declare(named: &[(&str, &str)]) -> Params {
     params
 }
 
-/// What both kernels after a sort read.
-const KNOWN: [(&str, &str); 5] = [
+/// Parameters of the kernels after a sort.
+const SORTED: [(&str, &str); 5] = [
     ("chunks", "const G u64 *RESTRICT"),
     ("ids", "const G u32 *RESTRICT"),
     ("segments", "const G i64 *RESTRICT"),
     ("rows", "const G u32 *RESTRICT"),
-    ("places", "const G u32 *RESTRICT"),
+    ("positions", "const G u32 *RESTRICT"),
 ];
 
-/// Puts the strings of a round where they belong as far as it tells, and finds those that still tie.
-fn settle(options: &Options) -> Kernel {
-    let mut params = declare(&KNOWN);
+/// The kernel that writes the order of a round, and masks the strings that still tie.
+fn settle_kernel(options: &Options) -> Kernel {
+    let mut params = declare(&SORTED);
     params.named("order", "G u32 *RESTRICT");
     params.named("heads", "G i64 *RESTRICT");
     let statements = "    u32 id = ids[row];
     u64 chunk = chunks[id];
     i32 before = row > 0 && segments[row] == segments[row + 1] && chunks[ids[row - 1]] == chunk;
     i32 after = row + 1 < n && segments[row + 2] == segments[row + 1] && chunks[ids[row + 1]] == chunk;
-    u32 place = places[row];
-    order[place] = rows[id];
-    if (!before) heads[place + 1] = 1;
+    u32 position = positions[row];
+    order[position] = rows[id];
+    if (!before) heads[position + 1] = 1;
 ";
     let condition = format!("(before | after) & ((chunk & 255) > {CHUNK})");
     let body = mask_body(&mut params, options, statements, &condition);
     Kernel::new("sort_settle", params, body)
 }
 
-/// Writes those that still tie.
-fn carry(options: &Options) -> Kernel {
-    let mut params = declare(&KNOWN);
+/// The kernel that writes the strings that still tie.
+fn carry_kernel(options: &Options) -> Kernel {
+    let mut params = declare(&SORTED);
     for (name, c_type) in [
         ("next_rows", "G u32 *RESTRICT"),
-        ("next_places", "G u32 *RESTRICT"),
+        ("next_positions", "G u32 *RESTRICT"),
         ("next_segments", "G i64 *RESTRICT"),
         ("depths", "const G u32 *RESTRICT"),
         ("next_depths", "G u32 *RESTRICT"),
@@ -324,7 +367,7 @@ fn carry(options: &Options) -> Kernel {
     let statements = "    u32 id = ids[row];
     i32 before = row > 0 && segments[row] == segments[row + 1] && chunks[ids[row - 1]] == chunks[id];
     next_rows[o] = rows[id];
-    next_places[o] = places[row];
+    next_positions[o] = positions[row];
     next_segments[o + 1] = !before;
     next_depths[o] = depths[id];
 ";
@@ -332,7 +375,7 @@ fn carry(options: &Options) -> Kernel {
     Kernel::new("sort_carry", params, body)
 }
 
-/// Bytes from `depth` on, the first one most significant; then their number.
+/// The bytes from `depth` on, the first one most significant, then their number.
 const STR_CHUNK: &str = "FN u64 str_chunk(const G u8 *p, u32 len, u32 depth) {
   if (len <= depth) return 0;
   u32 rest = len - depth;
@@ -348,11 +391,11 @@ const STR_CHUNK: &str = "FN u64 str_chunk(const G u8 *p, u32 len, u32 depth) {
 }
 ";
 
-/// Bytes from `depth` on that are equal.
+/// The number of equal bytes from `depth` on.
 const STR_COMMON: &str = "FN u32 str_common(const G u8 *p, u32 p_len, const G u8 *q, u32 q_len, u32 depth) {
   u32 len = p_len < q_len ? p_len : q_len, i = 0;
   if (len <= depth) return 0;
-  len = len - depth < MOST ? len - depth : MOST;
+  len = len - depth < MAX_LENGTH ? len - depth : MAX_LENGTH;
   p += depth;
   q += depth;
   while (i + 8 <= len && LOAD64(p + i) == LOAD64(q + i)) i += 8;

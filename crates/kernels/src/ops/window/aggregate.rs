@@ -1,40 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregates over frames.
 //!
-//! An item walks over consecutive rows. Where the frame of a row goes on from that of the row before, only the rows that came
-//! to it are taken in: running aggregates take one state a row. Else the frame is aggregated anew, out of a tree whose nodes
-//! hold the states of [`FANOUT`] rows, or nodes below: any frame of n rows is some 30 · log₁₆ n states, from left to right, and
-//! no state is ever taken back, so that every aggregate will do that can be merged.
+//! A work-item goes along consecutive rows:
 //!
-//! Distinct values have no such tree: which row counts depends on the frame. Counts, and sums of integers, durations and
-//! intervals, give back the values whose last row leaves the frame.
+//! - If the frame of a row extends that of the row before, only the new rows are added: running
+//!   aggregates add one value a row.
+//! - Else the frame is aggregated from a tree whose nodes have the states of [`FANOUT`] rows, or of
+//!   nodes below. A frame of n rows is some 30 · log₁₆ n states, from left to right. States are
+//!   merged and never subtracted, so that every aggregate that can be merged is supported.
+//!
+//! Distinct values have no tree, since the rows that count depend on the frame. Counts, and sums of
+//! integers, durations and intervals, subtract values whose last row leaves the frame.
 
 use arrow::datatypes::Field;
 use columnar::{ColumnType, DeviceColumn};
-use device::{Arg, Queue};
+use device::{Arg, Buffer};
 
-use super::frame::{Frame, Places};
+use super::WindowInput;
+use super::frame::{Frame, PartitionIndex};
+use super::order_dependent::OrderDependent;
 use crate::codegen::{Params, Profile, RowWriter, Value};
-use crate::expr::{Aggregate, Expr};
+use crate::expr::Expr;
 use crate::ops::Options;
-use crate::ops::accumulate::{Accumulators, Kind, Use};
-use crate::ops::output::Output;
-use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Loaded, Program, check_row, for_rows, run_of_rows, spread, word};
-use crate::ops::source::Source;
+use crate::ops::accumulate::{Accumulator, Accumulators, StateUse};
+use crate::ops::launch::NamedArgs;
+use crate::ops::launch::output::Output;
+use crate::ops::launch::program::{Kernel, check_failed_row, contiguous_rows, read_u64, row_loop};
+use crate::ops::launch::source::Source;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
 /// Children of a node: a power of two, `1 << FANOUT_BITS`.
 const FANOUT_BITS: usize = 4;
 const FANOUT: usize = 1 << FANOUT_BITS;
-/// Levels above 2^31 rows, and one for these.
+/// Levels of a tree over 2^31 rows, with that of the rows.
 const LEVELS: usize = 9;
-/// Consecutive rows of an item in the gpu profile.
-const ROWS_PER_ITEM: usize = 16;
-/// Most items that look at a whole frame of distinct values in that profile, a power of two, `1 << MOST_ITEMS_BITS`: with more
-/// rows, each item takes more of them.
-const MOST_ITEMS_BITS: usize = 16;
+/// Consecutive rows of a work-item in the gpu profile.
+const ROWS_PER_WORK_ITEM: usize = 16;
+/// Most work-items that read a whole frame of distinct values, in the gpu profile:
+/// `1 << MAX_WORK_ITEMS_BITS`. With more rows, each work-item has more of them.
+const MAX_WORK_ITEMS_BITS: usize = 16;
 
 /// An aggregate, and the kernels that write it.
 #[derive(Debug, Clone)]
@@ -42,7 +47,7 @@ pub(super) struct AggregateCall {
     frame: Frame,
     output: Output,
     words: usize,
-    /// Positions of the kernels that write the tree, where there is one.
+    /// Positions of the kernels for leaves and nodes of the tree, if there is one.
     tree: Option<(usize, usize)>,
     slide: usize,
 }
@@ -51,31 +56,30 @@ impl AggregateCall {
     /// Appends the kernels, named after `name`. Argument and filter are over columns of the source.
     ///
     /// # Errors
-    /// `Unsupported` where the aggregate is not supported on the device, or none over frames.
-    #[allow(clippy::too_many_arguments)]
+    /// `Unsupported` if the aggregate is not supported on the device, or not over frames.
     pub fn try_new(
-        aggregate: &Aggregate,
+        plan: &OrderDependent,
         frame: Frame,
         field: &Field,
         name: &str,
         source: &Source,
-        distinct: Option<Distinct>,
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<AggregateCall> {
+        let distinct = plan.distinct;
         let mut accumulators = Accumulators::default();
-        accumulators.plan(aggregate, source, 0, Use { atomic: false, grouped: false })?;
-        if accumulators.list.iter().any(|state| matches!(state.kind, Kind::BestMin | Kind::BestMax)) {
-            return Err(Error::Internal("text that is not numbered in a window".into()));
+        accumulators.plan(&plan.aggregate, source, 0, StateUse { atomic: false, grouped: false })?;
+        if accumulators.states.iter().any(|state| state.kind.refers_to_row()) {
+            return Err(Error::Internal("a string without a rank in a window".into()));
         }
-        let write = Write { accumulators, types: &source.types, distinct, options };
+        let write = FrameKernels { accumulators, types: &source.types, distinct, options };
         let tree = distinct.is_none().then_some((kernels.len(), kernels.len() + 1));
         if tree.is_some() {
             kernels.extend([write.leaves(name)?, write.nodes(name)]);
         }
         let (slide, output) = write.slide(name, &frame, field)?;
         kernels.push(slide);
-        Ok(AggregateCall { frame, output, words: write.accumulators.words, tree, slide: kernels.len() - 1 })
+        Ok(AggregateCall { frame, output, words: write.accumulators.slots, tree, slide: kernels.len() - 1 })
     }
 
     /// Type of the result.
@@ -83,79 +87,78 @@ impl AggregateCall {
         &self.output.ty
     }
 
-    /// The aggregate's values. Waits where it can fail.
-    #[allow(clippy::too_many_arguments)]
-    pub async fn run(
-        &self,
-        queue: &Queue,
-        options: &Options,
-        program: &Program,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
-        columns: &[DeviceColumn],
-        n: usize,
-        places: &Places,
-    ) -> Result<DeviceColumn> {
+    /// The aggregate's values. Waits if it can fail.
+    pub async fn run(&self, input: WindowInput<'_>) -> Result<DeviceColumn> {
+        let WindowInput { launch, columns, n, partitions, .. } = input;
+        let (tree, levels) = self.build_tree(input)?;
+        let buffers = self.output.alloc(launch.queue, n)?;
+        let error = launch.queue.filled(size_of::<u64>(), 0xff)?;
+        let mut named = partitions.args();
+        named.extend(self.frame.offsets());
+        named.extend([("tree", Arg::Buffer(&tree)), ("levels", Arg::U32(levels)), ("n", Arg::U64(n as u64))]);
+        named.extend(self.output.args(&buffers));
+        launch.run_on(self.slide, launch.grid(n), columns, Some(&error), named)?;
+        if launch.can_fail(self.slide) {
+            let answer = launch.queue.read(&error, 0..error.len()).await?;
+            // Only an AVG can fail here; the row is not one of the input's batches.
+            check_failed_row(read_u64(&answer, 0)?).map_err(|_| Error::AverageOverflow)?;
+        }
+        self.output.finish(&launch.primitives, n, buffers, None)
+    }
+
+    /// Enqueues the kernels that write the tree. Returns it with its number of levels above the
+    /// rows.
+    fn build_tree(&self, input: WindowInput<'_>) -> Result<(Buffer, u32)> {
+        let WindowInput { launch, columns, n, .. } = input;
         let mut sizes = vec![n];
         while let Some(size) = sizes.last().copied().filter(|size| self.tree.is_some() && *size > FANOUT) {
             sizes.push(size.div_ceil(FANOUT));
         }
-        let tree = queue.alloc(sizes.iter().skip(1).sum::<usize>() * self.words * size_of::<u64>())?;
+        let tree = launch.queue.alloc(sizes.iter().skip(1).sum::<usize>() * self.words * size_of::<u64>())?;
         let mut base = 0;
         for ((level, size), (leaves, nodes)) in sizes.iter().enumerate().skip(1).zip(self.tree.iter().cycle()) {
-            let mut named = vec![("tree", Arg::Buffer(&tree)), ("n", Arg::U64(*size as u64))];
+            let mut named: NamedArgs<'_> = vec![("tree", Arg::Buffer(&tree)), ("n", Arg::U64(*size as u64))];
             if level == 1 {
                 named.push(("rows", Arg::U64(n as u64)));
-                loaded.launch_on(queue, *leaves, spread(queue, options, *size), columns, None, named)?;
+                launch.run_on(*leaves, launch.grid(*size), columns, None, named)?;
             } else {
                 let below = sizes[level - 1];
                 named.extend([("below", Arg::U64(base as u64)), ("below_n", Arg::U64(below as u64))]);
                 base += below;
                 named.push(("base", Arg::U64(base as u64)));
-                loaded.launch(queue, *nodes, spread(queue, options, *size), named)?;
+                launch.run(*nodes, launch.grid(*size), named)?;
             }
         }
-        let buffers = self.output.alloc(queue, n)?;
-        let error = queue.filled(size_of::<u64>(), 0xff)?;
-        let mut named = places.args();
-        named.extend(self.frame.offsets());
-        named.extend([("tree", Arg::Buffer(&tree)), ("levels", Arg::U32(sizes.len() as u32 - 1)), ("n", Arg::U64(n as u64))]);
-        named.extend(self.output.args(&buffers));
-        loaded.launch_on(queue, self.slide, spread(queue, options, n), columns, Some(&error), named)?;
-        if program.can_fail(self.slide) {
-            let answer = queue.read(&error, 0..error.len()).await?;
-            // All that can fail is an AVG; the row is not one of the input's batches.
-            check_row(word(&answer, 0)?).map_err(|_| Error::AverageOverflow)?;
-        }
-        self.output.finish(queue, primitives, n, buffers, None)
+        Ok((tree, sizes.len() as u32 - 1))
     }
 }
 
-/// Where a row's value stands beside it, as columns, for DISTINCT: of rows of one value, the frame's first counts.
+/// Columns with the nearest rows of the same value, for DISTINCT: the first row of a value in the
+/// frame counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Distinct {
-    /// Where before it.
+    /// The nearest row before.
     pub before: usize,
-    /// Where behind it; only where the state gives values back. Without, each frame is looked at anew.
-    pub behind: Option<usize>,
+    /// The nearest row after, if states subtract values. Else each frame is read again.
+    pub after: Option<usize>,
 }
 
-/// Writes the kernels.
-struct Write<'a> {
+/// Generates the kernels.
+struct FrameKernels<'a> {
     accumulators: Accumulators,
     types: &'a [ColumnType],
     distinct: Option<Distinct>,
     options: &'a Options,
 }
 
-impl Write<'_> {
+impl FrameKernels<'_> {
     fn profile(&self) -> Profile {
         self.options.profile
     }
 
     /// C that declares the state.
     fn declare(&self) -> String {
-        format!("    u64 s[{}];\n", self.accumulators.words)
+        format!("    u64 s[{}];\n", self.accumulators.slots)
     }
 
     /// C that makes it the state of no rows.
@@ -164,13 +167,13 @@ impl Write<'_> {
         init.iter().enumerate().map(|(word, value)| format!("s[{word}] = (u64){value:#x}UL; ")).collect()
     }
 
-    /// C that takes row `at` in.
-    fn take(&self, params: &mut Params) -> Result<String> {
+    /// C that adds row `at`.
+    fn add_row(&self, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
-        let list = &self.accumulators.list;
+        let list = &self.accumulators.states;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            writer.push(&state.kind.take(&state.places(|word| format!("s[{word}]")), values));
+            writer.push(&state.kind.update(&state.slot_names(|word| format!("s[{word}]")), values));
             Ok(())
         };
         match self.distinct {
@@ -184,35 +187,37 @@ impl Write<'_> {
         Ok(writer.statements())
     }
 
-    /// C that takes row `at`, the first, back out of the state of the rows before `high`, where its value has no other there.
-    fn take_back(&self, behind: usize, params: &mut Params) -> Result<String> {
+    /// C that subtracts row `at`, the first of those before `high`, unless its value occurs again
+    /// among them.
+    fn subtract_row(&self, after: usize, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");
-        let list = &self.accumulators.list;
+        let list = &self.accumulators.states;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            let text = state.kind.take_back(&state.places(|word| format!("s[{word}]")), values);
-            writer.push(&text.ok_or_else(|| Error::Internal(format!("{:?} gives no value back", state.kind)))?);
+            let statement = state.kind.retract(&state.slot_names(|word| format!("s[{word}]")), values);
+            writer.push(&statement.ok_or_else(|| Error::Internal(format!("{:?} cannot subtract", state.kind)))?);
             Ok(())
         };
-        let behind = writer.eval(&Expr::Column(behind))?;
-        let last = format!("({0} == 0 || {0} > high)", behind.code);
+        let after = writer.eval(&Expr::Column(after))?;
+        let last = format!("({0} == 0 || {0} > high)", after.code);
         writer.guarded(&last, |writer| self.accumulators.write(writer, 0, &mut update))?;
         Ok(writer.statements())
     }
 
     /// C that merges the state at `node`.
     fn merge(&self) -> String {
-        let merge = |state: &crate::ops::accumulate::Accumulator| {
-            let text =
-                state.kind.merge(&state.places(|word| format!("s[{word}]")), &state.places(|word| format!("node[{word}]")));
-            format!("      {text}\n")
+        let merge = |state: &Accumulator| {
+            let statement = state
+                .kind
+                .merge(&state.slot_names(|word| format!("s[{word}]")), &state.slot_names(|word| format!("node[{word}]")));
+            format!("      {statement}\n")
         };
-        self.accumulators.list.iter().map(merge).collect()
+        self.accumulators.states.iter().map(merge).collect()
     }
 
     /// C that stores the state of node `at`.
     fn store(&self, at: &str) -> String {
-        let words = self.accumulators.words;
+        let words = self.accumulators.slots;
         (0..words).map(|word| format!("    tree[({at}) * {words} + {word}] = s[{word}];\n")).collect()
     }
 
@@ -229,25 +234,25 @@ impl Write<'_> {
     /// The nodes over rows.
     fn leaves(&self, name: &str) -> Result<Kernel> {
         let mut params = self.params(&[("tree", "G u64 *RESTRICT"), ("rows", "u64"), ("n", "u64")]);
-        let text = format!(
+        let statements = format!(
             "{declare}    {reset}
     u64 first = row * {FANOUT}, count = rows - first < {FANOUT} ? rows - first : {FANOUT};
     for (u64 k = 0; k < count; ++k) {{
       u64 at = first + k;
-{take}    }}
+{add}    }}
 {store}",
             declare = self.declare(),
             reset = self.reset(),
-            take = self.take(&mut params)?,
+            add = self.add_row(&mut params)?,
             store = self.store("row"),
         );
-        Ok(Kernel::new(format!("window_leaves{name}"), params, for_rows(self.profile(), "row", "n", &text)))
+        Ok(Kernel::new(format!("window_leaves{name}"), params, row_loop(self.profile(), "row", "n", &statements)))
     }
 
     /// The nodes over nodes.
     fn nodes(&self, name: &str) -> Kernel {
         let params = self.params(&[("tree", "G u64 *"), ("below", "u64"), ("below_n", "u64"), ("base", "u64"), ("n", "u64")]);
-        let text = format!(
+        let statements = format!(
             "{declare}    {reset}
     u64 first = row * {FANOUT}, count = below_n - first < {FANOUT} ? below_n - first : {FANOUT};
     for (u64 k = 0; k < count; ++k) {{
@@ -256,52 +261,53 @@ impl Write<'_> {
 {store}",
             declare = self.declare(),
             reset = self.reset(),
-            words = self.accumulators.words,
+            words = self.accumulators.slots,
             merge = self.merge(),
             store = self.store("base + row"),
         );
-        Kernel::new(format!("window_nodes{name}"), params, for_rows(self.profile(), "row", "n", &text))
+        Kernel::new(format!("window_nodes{name}"), params, row_loop(self.profile(), "row", "n", &statements))
     }
 
-    /// The walk over the rows. The state is that of the rows from `low` to `high`.
+    /// The kernel that goes along the rows. The state is that of the rows from `low` to `high`.
     fn slide(&self, name: &str, frame: &Frame, field: &Field) -> Result<(Kernel, Output)> {
         let mut params = match self.distinct {
             None => self.params(&[("tree", "const G u64 *RESTRICT"), ("levels", "u32"), ("n", "u64")]),
             Some(_) => self.params(&[("n", "u64")]),
         };
-        let places = Places::text(&mut params, "row");
-        let bounds = frame.text(&mut params, "row");
-        let take = self.take(&mut params)?;
+        let partition = PartitionIndex::declare(&mut params, "row");
+        let bounds = frame.declare(&mut params, "row");
+        let add = self.add_row(&mut params)?;
         let mut writer = RowWriter::new(self.types, self.profile(), &mut params).with_names("row", "e");
-        let ending = self.accumulators.endings.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
-        let value = self.accumulators.end(&mut writer, ending, &|word| format!("s[{word}]"))?;
+        let evaluator =
+            self.accumulators.evaluators.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
+        let value = self.accumulators.evaluate(&mut writer, evaluator, &|word| format!("s[{word}]"))?;
         let output = Output::of(&value, field.data_type(), name)?;
         output.write(&mut writer, &value, "row");
         let end = writer.statements();
         let walk = match self.distinct {
-            None => self.walk(&take),
-            Some(Distinct { behind, .. }) => {
-                let take_back = behind.map(|behind| self.take_back(behind, &mut params)).transpose()?;
-                self.walk_distinct(&take, take_back.as_deref())
+            None => self.walk(&add),
+            Some(Distinct { after, .. }) => {
+                let subtract = after.map(|after| self.subtract_row(after, &mut params)).transpose()?;
+                self.walk_distinct(&add, subtract.as_deref())
             }
         };
-        let text = format!("    {places}\n    {bounds}\n{walk}    high = frame_end;\n{end}");
+        let statements = format!("    {partition}\n    {bounds}\n{walk}    high = frame_end;\n{end}");
         let rows = format!(
-            "{}    {}\n    u64 low = 0, high = 0;\n    for (u64 row = begin; row < end; ++row) {{\n{text}    }}\n",
+            "{}    {}\n    u64 low = 0, high = 0;\n    for (u64 row = begin; row < end; ++row) {{\n{statements}    }}\n",
             self.declare(),
             self.reset()
         );
-        let least = ROWS_PER_ITEM;
-        let rows_per_item = match self.distinct {
+        let least = ROWS_PER_WORK_ITEM;
+        let rows_per_work_item = match self.distinct {
             None => least.to_string(),
-            Some(_) => format!("(n >> {MOST_ITEMS_BITS} > {least} ? n >> {MOST_ITEMS_BITS} : {least})"),
+            Some(_) => format!("(n >> {MAX_WORK_ITEMS_BITS} > {least} ? n >> {MAX_WORK_ITEMS_BITS} : {least})"),
         };
         let walk = match self.profile() {
-            Profile::Cpu => format!("{}{rows}", run_of_rows("n")),
+            Profile::Cpu => format!("{}{rows}", contiguous_rows("n")),
             Profile::Gpu => format!(
-                "  u64 per_item = {rows_per_item};
-  for (u64 run = GID(); run * per_item < n; run += GSZ()) {{
-    u64 begin = run * per_item, end = n - begin < per_item ? n : begin + per_item;
+                "  u64 per_work_item = {rows_per_work_item};
+  for (u64 run = GID(); run * per_work_item < n; run += GSZ()) {{
+    u64 begin = run * per_work_item, end = n - begin < per_work_item ? n : begin + per_work_item;
 {rows}  }}
 "
             ),
@@ -313,8 +319,9 @@ impl Write<'_> {
         Ok((Kernel::new(format!("window_slide{name}"), params, body), output))
     }
 
-    /// C that brings the state from the rows from `low` to `high` to those of the frame, by way of the tree.
-    fn walk(&self, take: &str) -> String {
+    /// C that changes the state from the rows from `low` to `high` to those of the frame, through
+    /// the tree.
+    fn walk(&self, add: &str) -> String {
         format!(
             "    if (frame_start != low || frame_end < high) {{
       {reset}
@@ -331,7 +338,7 @@ impl Write<'_> {
         if (level) {{
           const G u64 *node = tree + (bases[level] + at) * {words};
 {merge}        }} else {{
-{take}        }}
+{add}        }}
         ++at;
       }} else if (level) {{
         rising = 0;
@@ -342,35 +349,38 @@ impl Write<'_> {
 ",
             reset = self.reset(),
             mask = FANOUT - 1,
-            words = self.accumulators.words,
+            words = self.accumulators.slots,
             merge = self.merge(),
         )
     }
 
-    /// The same without a tree: rows that left the frame are taken back, or else the frame is looked at anew.
-    fn walk_distinct(&self, take: &str, take_back: Option<&str>) -> String {
-        let goes_on = match take_back {
+    /// The same without a tree: rows that left the frame are subtracted, or else the frame is read
+    /// again.
+    fn walk_distinct(&self, add: &str, subtract: Option<&str>) -> String {
+        let continues = match subtract {
             Some(_) => "frame_start >= low && frame_start < high",
             None => "frame_start == low",
         };
-        let back = match take_back {
-            Some(back) => format!("    for (u64 at = low; at < frame_start; ++at) {{\n{back}    }}\n    low = frame_start;\n"),
+        let subtracted = match subtract {
+            Some(subtract) => {
+                format!("    for (u64 at = low; at < frame_start; ++at) {{\n{subtract}    }}\n    low = frame_start;\n")
+            }
             None => String::new(),
         };
         format!(
-            "    if (!({goes_on}) || frame_end < high) {{
+            "    if (!({continues}) || frame_end < high) {{
       {reset}
       low = high = frame_start;
     }}
-{back}    for (u64 at = high; at < frame_end; ++at) {{
-{take}    }}
+{subtracted}    for (u64 at = high; at < frame_end; ++at) {{
+{add}    }}
 ",
             reset = self.reset()
         )
     }
 }
 
-/// C that tells where the levels of the tree begin.
+/// C that declares the first node of each level of the tree.
 fn bases() -> String {
     format!(
         "  u64 bases[{LEVELS}], size = n, base = 0;

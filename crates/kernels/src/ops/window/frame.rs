@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames: which rows of its partition a row looks at, and the C that tells.
+//! Frames: the rows of its partition that a row reads, and the C that finds them.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use device::{Arg, Buffer};
 use crate::codegen::{CType, Params};
 use crate::{Error, Result};
 
-/// The rows that a window function looks at, from a first one to a last one.
+/// The rows that a window function reads, from a first one to a last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// What offsets count, and what the current row's end is.
+    /// The unit of offsets, and the meaning of the current row.
     pub units: FrameUnits,
     /// The first row.
     pub start: FrameBound,
@@ -19,69 +19,70 @@ pub struct Frame {
     pub end: FrameBound,
 }
 
-/// What a frame is made of.
+/// The unit of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameUnits {
     /// Rows.
     Rows,
-    /// Values of the order: the current row stands for all of its peers. Offsets count in units of the one order key's integers
-    /// (days of a `Date32`, hundredths of a `Decimal128(15, 2)`).
+    /// Values of the order: the current row stands for all of its peers. Offsets are in units of
+    /// the one order key's integers (days of a `Date32`, hundredths of a `Decimal128(15, 2)`).
     Range {
-        /// Whether keys fall.
-        falls: bool,
+        /// Whether keys are in descending order.
+        descending: bool,
     },
-    /// The same where the one order key is a `Decimal128` that 64 bits may not hold.
+    /// A range over a `Decimal128` key that may exceed 64 bits.
     Range128 {
-        /// Whether keys fall.
-        falls: bool,
+        /// Whether keys are in descending order.
+        descending: bool,
     },
-    /// The same of a `Decimal256`.
+    /// A range over a `Decimal256` key.
     Range256 {
-        /// Whether keys fall.
-        falls: bool,
+        /// Whether keys are in descending order.
+        descending: bool,
     },
-    /// The same where the one order key is a float. Offsets are the bits of floats of its type that are finite and not less than
-    /// 0; one of 0 is not the current row: -0.0 and 0.0 lie apart, and 0.0 ahead of both is 0.0.
+    /// A range over a float key. Offsets are the bits of floats of its type that are finite and not
+    /// below 0. An offset of 0 is not the current row: -0.0 and 0.0 are different keys, and 0.0
+    /// ahead of both is 0.0.
     FloatRange {
-        /// Whether keys fall.
-        falls: bool,
+        /// Whether keys are in descending order.
+        descending: bool,
     },
-    /// The same where the one order key is a date or a timestamp, and offsets are [`interval`]s: months and days are not
-    /// all of one length, and clocks are put back.
-    Moments {
-        /// Whether keys fall.
-        falls: bool,
+    /// A range over a date or timestamp key with [`interval`]s as offsets: months and days differ
+    /// in length, and clocks are put back.
+    IntervalRange {
+        /// Whether keys are in descending order.
+        descending: bool,
     },
-    /// The same where nothing is added to the one order key's type, such as texts: each offset leads beyond all keys, with
-    /// DataFusion.
-    Boundless,
+    /// A range over a key without arithmetic, such as a string: in DataFusion each offset leads
+    /// beyond all keys.
+    NonArithmeticRange,
     /// Groups of peers.
     Groups,
 }
 
-/// An offset of [`FrameUnits::Moments`].
+/// An offset of [`FrameUnits::IntervalRange`].
 pub fn interval(months: i32, days: i32, nanos: i64) -> u128 {
     u128::from(months as u32) << 96 | u128::from(days as u32) << 64 | u128::from(nanos as u64)
 }
 
-/// Its months, days and nanoseconds.
-pub(super) fn parts(interval: u128) -> [i64; 3] {
+/// Months, days and nanoseconds of an [`interval`].
+pub(super) fn interval_parts(interval: u128) -> [i64; 3] {
     [i64::from((interval >> 96) as i32), i64::from((interval >> 64) as i32), interval as i64]
 }
 
-/// An end of a frame. Offsets of 0 mean the current row, but for [`FrameUnits::FloatRange`], [`FrameUnits::Moments`] and
-/// [`FrameUnits::Boundless`].
+/// An end of a frame. An offset of 0 is the current row, except for [`FrameUnits::FloatRange`],
+/// [`FrameUnits::IntervalRange`] and [`FrameUnits::NonArithmeticRange`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameBound {
-    /// The partition's first row.
+    /// The first row of the partition.
     UnboundedPreceding,
-    /// So many units before.
+    /// So many units before the row.
     Preceding(u128),
     /// The row itself, or its peers.
     CurrentRow,
-    /// So many units behind.
+    /// So many units after the row.
     Following(u128),
-    /// The partition's last row.
+    /// The last row of the partition.
     UnboundedFollowing,
 }
 
@@ -89,11 +90,15 @@ impl Frame {
     /// The whole partition.
     pub const PARTITION: Frame =
         Frame { units: FrameUnits::Rows, start: FrameBound::UnboundedPreceding, end: FrameBound::UnboundedFollowing };
-    /// From the partition's first row to the current one's last peer: what SQL means where there is an order and no frame.
-    pub const RUNNING: Frame =
-        Frame { units: FrameUnits::Range { falls: false }, start: FrameBound::UnboundedPreceding, end: FrameBound::CurrentRow };
+    /// From the first row of the partition to the last peer of the current row: SQL's default frame
+    /// with an order.
+    pub const RUNNING: Frame = Frame {
+        units: FrameUnits::Range { descending: false },
+        start: FrameBound::UnboundedPreceding,
+        end: FrameBound::CurrentRow,
+    };
 
-    /// Refuses what is not supported on the device.
+    /// Fails for frames that are not supported on the device.
     pub(super) fn check(&self) -> Result<()> {
         if self.start == FrameBound::UnboundedFollowing || self.end == FrameBound::UnboundedPreceding {
             return Err(Error::Unsupported(format!("a frame of {self:?} is not supported on the device")));
@@ -101,37 +106,37 @@ impl Frame {
         Ok(())
     }
 
-    /// Whether rows are found by their order key.
-    pub(super) fn looks_at_keys(&self) -> bool {
+    /// Whether a bound is found by the order key.
+    pub(super) fn searches_keys(&self) -> bool {
         let Frame { units, start, end } = self;
         units.by_key(*start) || units.by_key(*end)
     }
 
-    /// How many rows a frame of rows has at most, where offsets tell.
+    /// Most rows of a frame in units of rows, if its offsets limit them.
     pub(super) fn rows(&self) -> Option<u64> {
-        let places = |offset: u128| offset.min(MOST_ROWS.into()) as i128;
-        let place = |bound| match bound {
-            FrameBound::Preceding(offset) => Some(-places(offset)),
+        let rows = |offset: u128| offset.min(MORE_THAN_ALL_ROWS.into()) as i128;
+        let position = |bound| match bound {
+            FrameBound::Preceding(offset) => Some(-rows(offset)),
             FrameBound::CurrentRow => Some(0),
-            FrameBound::Following(offset) => Some(places(offset)),
+            FrameBound::Following(offset) => Some(rows(offset)),
             FrameBound::UnboundedPreceding | FrameBound::UnboundedFollowing => None,
         };
-        let rows = (place(self.end)? - place(self.start)? + 1).max(0);
+        let rows = (position(self.end)? - position(self.start)? + 1).max(0);
         (self.units == FrameUnits::Rows).then(|| u64::try_from(rows).unwrap_or(u64::MAX))
     }
 
-    /// The offsets, as kernels take them.
+    /// The offsets as kernel arguments.
     pub(super) fn offsets(&self) -> Vec<(&'static str, Arg<'static>)> {
         let most = match self.units {
             FrameUnits::Range { .. } => i64::MAX as u128,
             FrameUnits::Range128 { .. } | FrameUnits::Range256 { .. } => i128::MAX as u128,
             FrameUnits::FloatRange { .. } => u64::MAX.into(),
-            FrameUnits::Moments { .. } | FrameUnits::Boundless => 0,
-            FrameUnits::Rows | FrameUnits::Groups => MOST_ROWS.into(),
+            FrameUnits::IntervalRange { .. } | FrameUnits::NonArithmeticRange => 0,
+            FrameUnits::Rows | FrameUnits::Groups => MORE_THAN_ALL_ROWS.into(),
         };
         let offset = |bound| match bound {
             FrameBound::Preceding(offset) | FrameBound::Following(offset) => offset.min(most),
-            _ => 0,
+            FrameBound::UnboundedPreceding | FrameBound::CurrentRow | FrameBound::UnboundedFollowing => 0,
         };
         let words = |[low, high]: [&'static str; 2], offset: u128| {
             let high = self.units.key().is_wide().then_some((high, Arg::U64((offset >> 64) as u64)));
@@ -140,8 +145,9 @@ impl Frame {
         words(START_OFFSET, offset(self.start)).chain(words(END_OFFSET, offset(self.end))).collect()
     }
 
-    /// C that declares `frame_start` and `frame_end`, behind the last row, of the row `i` whose places are declared.
-    pub(super) fn text(&self, params: &mut Params, i: &str) -> String {
+    /// C that declares `frame_start` and the exclusive `frame_end` of the row `i`, after
+    /// [`PartitionIndex::declare`].
+    pub(super) fn declare(&self, params: &mut Params, i: &str) -> String {
         let units = self.units;
         let key = units.key();
         for [low, high] in [START_OFFSET, END_OFFSET] {
@@ -150,11 +156,11 @@ impl Frame {
                 params.named(high, "u64");
             }
         }
-        let keys = match (units, self.looks_at_keys()) {
-            (FrameUnits::Moments { .. }, true) => {
+        let keys = match (units, self.searches_keys()) {
+            (FrameUnits::IntervalRange { .. }, true) => {
                 for bound in [self.start, self.end] {
                     if let FrameBound::Preceding(number) | FrameBound::Following(number) = bound {
-                        params.named(&positions(number as usize), "const G u32 *RESTRICT");
+                        params.named(&interval_bound(number as usize), "const G u32 *RESTRICT");
                     }
                 }
                 String::new()
@@ -163,35 +169,40 @@ impl Frame {
                 params.need_type(key);
                 params.named("range_keys", &format!("const G {} *RESTRICT", key.name()));
                 params.named("range_valid", "const G u8 *RESTRICT");
-                values(key, units.falls(), i)
+                declare_values(key, units.descending(), i)
             }
             (_, false) => String::new(),
         };
-        let start = Position { bound: self.start, units, i, offset: START_OFFSET, behind: false };
-        let end = Position { bound: self.end, units, i, offset: END_OFFSET, behind: true };
+        let start = BoundRow { bound: self.start, units, i, offset: START_OFFSET, behind: false };
+        let end = BoundRow { bound: self.end, units, i, offset: END_OFFSET, behind: true };
         format!("{keys}u64 frame_start = {start}, frame_end = {end};\nif (frame_end < frame_start) frame_end = frame_start;")
     }
 }
 
 impl FrameUnits {
-    /// What order keys are to kernels, where these find rows by them.
+    /// C type of the order key, if rows are found by it.
     pub(super) fn key(self) -> CType {
         match self {
             FrameUnits::Range128 { .. } => CType::I128,
             FrameUnits::Range256 { .. } => CType::I256,
-            _ => CType::I64,
+            FrameUnits::Rows
+            | FrameUnits::Range { .. }
+            | FrameUnits::FloatRange { .. }
+            | FrameUnits::IntervalRange { .. }
+            | FrameUnits::NonArithmeticRange
+            | FrameUnits::Groups => CType::I64,
         }
     }
 
-    /// Whether order keys fall, where these are looked at.
-    fn falls(self) -> bool {
+    /// Whether order keys are descending, if rows are found by them.
+    fn descending(self) -> bool {
         match self {
-            FrameUnits::Range { falls }
-            | FrameUnits::Range128 { falls }
-            | FrameUnits::Range256 { falls }
-            | FrameUnits::FloatRange { falls }
-            | FrameUnits::Moments { falls } => falls,
-            FrameUnits::Boundless | FrameUnits::Rows | FrameUnits::Groups => false,
+            FrameUnits::Range { descending }
+            | FrameUnits::Range128 { descending }
+            | FrameUnits::Range256 { descending }
+            | FrameUnits::FloatRange { descending }
+            | FrameUnits::IntervalRange { descending } => descending,
+            FrameUnits::NonArithmeticRange | FrameUnits::Rows | FrameUnits::Groups => false,
         }
     }
 
@@ -200,31 +211,36 @@ impl FrameUnits {
         let (FrameBound::Preceding(offset) | FrameBound::Following(offset)) = bound else { return false };
         match self {
             FrameUnits::Range { .. } | FrameUnits::Range128 { .. } | FrameUnits::Range256 { .. } => offset > 0,
-            FrameUnits::FloatRange { .. } | FrameUnits::Moments { .. } | FrameUnits::Boundless => true,
+            FrameUnits::FloatRange { .. } | FrameUnits::IntervalRange { .. } | FrameUnits::NonArithmeticRange => true,
             FrameUnits::Rows | FrameUnits::Groups => false,
         }
     }
 }
 
-/// C that declares what [`VALUES`] does, of a row whose partition and peers are declared.
-pub(super) fn values(key: CType, falls: bool, row: &str) -> String {
+/// C that declares the variables of [`VALUES`] for a row, after [`PartitionIndex::declare`].
+pub(super) fn declare_values(key: CType, descending: bool, row: &str) -> String {
     let own = match key.is_wide() {
         true => format!("{}_sel(has_key, range_keys[ROW], {})", key.name(), key.zero()),
         false => "has_key ? range_keys[ROW] : 0".into(),
     };
-    VALUES.replace("FALLS", if falls { "1" } else { "0" }).replace("OWN_KEY", &own).replace("ROW", row).replace("KEY", key.name())
+    VALUES
+        .replace("DESCENDING", if descending { "1" } else { "0" })
+        .replace("OWN_KEY", &own)
+        .replace("ROW", row)
+        .replace("KEY", key.name())
 }
 
-/// The places of a bound of [`FrameUnits::Moments`], by its number in the window.
-pub(super) fn positions(number: usize) -> String {
-    format!("positions{number}")
+/// Parameter of a bound of [`FrameUnits::IntervalRange`], by its number in the window.
+pub(super) fn interval_bound(number: usize) -> String {
+    format!("interval_bound{number}")
 }
 
-/// The rows of the partition that have a key, and whether keys fall; which NULL the row itself is, if it is one.
+/// The rows of the partition whose key is not NULL, whether keys are descending, and the key of the
+/// row.
 const VALUES: &str = "u64 values_start = part_start, values_end = part_end;
 if (!range_valid[part_start]) values_start = peer_starts[peers[part_start + 1]];
 if (!range_valid[part_end - 1]) values_end = peer_starts[peers[part_end] - 1];
-i32 has_key = range_valid[ROW], falls = FALLS;
+i32 has_key = range_valid[ROW], descending = DESCENDING;
 KEY own_key = OWN_KEY;
 ";
 
@@ -233,15 +249,15 @@ fn less(key: CType, a: &str, b: &str) -> String {
     if key.is_wide() { format!("{}_lt({a}, {b})", key.name()) } else { format!("{a} < {b}") }
 }
 
-/// C: whether two keys are the same.
+/// C: whether two keys are equal.
 fn same(key: CType, a: &str, b: &str) -> String {
     if key.is_wide() { format!("{}_eq({a}, {b})", key.name()) } else { format!("{a} == {b}") }
 }
 
-/// The function that finds rows by their keys.
+/// The C function that finds rows by integer keys.
 ///
-/// A bound beyond the values of the key's type is none at all, with DataFusion: NULLs lie before it as well. Less than 0
-/// of an unsigned type is 0.
+/// In DataFusion a bound beyond the values of the key's type is unbounded, so that it includes
+/// NULLs. A bound below 0 of an unsigned type is 0.
 pub(super) fn range_search(least: i64, most: i64, unsigned: bool) -> String {
     let (least, most, unsigned) = (least as u64, most as u64, i32::from(unsigned));
     let target = INTEGER_TARGET
@@ -251,21 +267,21 @@ pub(super) fn range_search(least: i64, most: i64, unsigned: bool) -> String {
     range_search_to(CType::I64, &target)
 }
 
-/// The same for decimals of several words: their arithmetic ends where the words do.
+/// The same for decimals of several words: bounds overflow where the words do.
 pub(super) fn wide_range_search(key: CType) -> String {
     range_search_to(key, &WIDE_TARGET.replace("KEY", key.name()))
 }
 
-/// The same for floats of `bits` bits, whose keys are numbers in their total order. There is a number beyond each bound: an
-/// infinite one.
+/// The same for floats of `bits` bits, whose keys are integers in their totalOrder. No bound
+/// overflows: it becomes infinite.
 pub(super) fn float_range_search(bits: u32) -> String {
     let target = "  fWIDTH own = fWIDTH_unkey((iWIDTH)key), by = BITS_FWIDTH((uWIDTH)offset);
-  i64 target = fWIDTH_key(back != falls ? fWIDTH_sub(own, by) : fWIDTH_add(own, by));
+  i64 target = fWIDTH_key(back != descending ? fWIDTH_sub(own, by) : fWIDTH_add(own, by));
 ";
     range_search_to(CType::I64, &target.replace("WIDTH", &bits.to_string()))
 }
 
-/// The function that finds the bounds of [`FrameUnits::Moments`].
+/// The C function that finds the bounds of [`FrameUnits::IntervalRange`].
 pub(super) fn key_search(key: CType) -> String {
     KEY_SEARCH
         .replace("MORE", &less(key, "target", "other"))
@@ -281,7 +297,7 @@ fn range_search_to(key: CType, target: &str) -> String {
 
 const INTEGER_TARGET: &str = "  const i64 least = LEAST, most = MOST;
   i64 by = (i64)offset, target;
-  if (back != falls) {
+  if (back != descending) {
     i32 below = (u64)key - (u64)least < offset;
     if (below && !UNSIGNED) return edge;
     target = below ? least : key - by;
@@ -291,18 +307,18 @@ const INTEGER_TARGET: &str = "  const i64 least = LEAST, most = MOST;
   }
 ";
 
-const WIDE_TARGET: &str = "  i32 down = back != falls;
+const WIDE_TARGET: &str = "  i32 down = back != descending;
   if (down ? KEY_sub_over(key, offset) : KEY_add_over(key, offset)) return edge;
   KEY target = down ? KEY_sub(key, offset) : KEY_add(key, offset);
 ";
 
 const KEY_SEARCH: &str =
-    "/* The first of the rows from low to high whose key does not come before the target; nor is the target, where `behind`. */
-FN u64 key_search(const G KEY *keys, u64 low, u64 high, KEY target, i32 falls, i32 behind) {
+    "/* The first of the rows from low to high whose key is not before the target; with `behind`, whose key is after it. */
+FN u64 key_search(const G KEY *keys, u64 low, u64 high, KEY target, i32 descending, i32 behind) {
   while (low < high) {
     u64 middle = low + (high - low) / 2;
     KEY other = keys[middle];
-    i32 before = falls ? MORE : LESS;
+    i32 before = descending ? MORE : LESS;
     if (before || (behind && SAME)) low = middle + 1;
     else high = middle;
   }
@@ -310,21 +326,21 @@ FN u64 key_search(const G KEY *keys, u64 low, u64 high, KEY target, i32 falls, i
 }
 ";
 
-const RANGE_SEARCH: &str = "/* The same of the key that lies `offset` back from `key`, or ahead of it. */
-FN u64 range_search(const G KEY *keys, u64 low, u64 high, KEY key, OFFSET offset, i32 back, i32 falls, i32 behind, u64 edge) {
-TARGET  return key_search(keys, low, high, target, falls, behind);
+const RANGE_SEARCH: &str = "/* The same for the target that is `offset` back from `key`, or ahead of it. */
+FN u64 range_search(const G KEY *keys, u64 low, u64 high, KEY key, OFFSET offset, i32 back, i32 descending, i32 behind, u64 edge) {
+TARGET  return key_search(keys, low, high, target, descending, behind);
 }
 ";
 
-/// The words of an offset, of which only wide keys have the second one.
+/// The words of an offset; only wide keys have the second one.
 const START_OFFSET: [&str; 2] = ["start_offset", "start_offset_high"];
 const END_OFFSET: [&str; 2] = ["end_offset", "end_offset_high"];
 
-/// More rows than there can be.
-const MOST_ROWS: u64 = 1 << 40;
+/// More rows than a batch can have.
+const MORE_THAN_ALL_ROWS: u64 = 1 << 40;
 
-/// C for the row of a bound, or the one behind it.
-struct Position<'a> {
+/// C for the row of a bound, or with `behind` for the row after it.
+struct BoundRow<'a> {
     bound: FrameBound,
     units: FrameUnits,
     i: &'a str,
@@ -332,9 +348,9 @@ struct Position<'a> {
     behind: bool,
 }
 
-impl fmt::Display for Position<'_> {
+impl fmt::Display for BoundRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { i, offset: [offset, high], behind, .. } = self;
+        let BoundRow { i, offset: [offset, high], behind, .. } = self;
         let one = if *behind { " + 1" } else { "" };
         match (self.bound, self.units) {
             (FrameBound::UnboundedPreceding, _) => f.write_str("part_start"),
@@ -354,8 +370,8 @@ impl fmt::Display for Position<'_> {
             (FrameBound::Following(1..), FrameUnits::Groups) => {
                 write!(f, "((u64)peers[part_end] - 1 - peer < {offset} ? part_end : peer_starts[peer + {offset}{one}])")
             }
-            (FrameBound::Preceding(number) | FrameBound::Following(number), FrameUnits::Moments { .. }) => {
-                write!(f, "{}[{i}]", positions(number as usize))
+            (FrameBound::Preceding(number) | FrameBound::Following(number), FrameUnits::IntervalRange { .. }) => {
+                write!(f, "{}[{i}]", interval_bound(number as usize))
             }
             (bound, units) if units.by_key(bound) => {
                 let back = i32::from(matches!(self.bound, FrameBound::Preceding(_)));
@@ -371,13 +387,20 @@ impl fmt::Display for Position<'_> {
                     _ => (*offset).to_owned(),
                 };
                 let found = |key: &str| match units {
-                    FrameUnits::Boundless => edge.to_owned(),
-                    _ => format!(
-                        "range_search(range_keys, values_start, values_end, {key}, {offset}, {back}, falls, {behind}, {edge})"
+                    FrameUnits::NonArithmeticRange => edge.to_owned(),
+                    FrameUnits::Rows
+                    | FrameUnits::Range { .. }
+                    | FrameUnits::Range128 { .. }
+                    | FrameUnits::Range256 { .. }
+                    | FrameUnits::FloatRange { .. }
+                    | FrameUnits::IntervalRange { .. }
+                    | FrameUnits::Groups => format!(
+                        "range_search(range_keys, values_start, values_end, {key}, {offset}, {back}, descending, {behind}, {edge})"
                     ),
                 };
-                // DataFusion looks for each bound from that of the row before on: where the last value's leads beyond the
-                // partition, so do those of the NULLs behind it, whose frames are empty.
+                // DataFusion searches each bound from that of the row before on. If the bound of
+                // the last value is beyond the partition, so are those of the NULLs after it, whose
+                // frames are empty.
                 let nulls = match (back, behind) {
                     (0, 0) => format!(
                         "values_start < values_end && values_end <= {i} && {} == part_end ? part_end : {peers}",
@@ -387,28 +410,39 @@ impl fmt::Display for Position<'_> {
                 };
                 write!(f, "(has_key ? {} : {nulls})", found("own_key"))
             }
-            _ => f.write_str(if *behind { "peer_end" } else { "peer_start" }),
+            (
+                FrameBound::CurrentRow | FrameBound::Preceding(_) | FrameBound::Following(_),
+                FrameUnits::Range { .. }
+                | FrameUnits::Range128 { .. }
+                | FrameUnits::Range256 { .. }
+                | FrameUnits::FloatRange { .. }
+                | FrameUnits::IntervalRange { .. }
+                | FrameUnits::NonArithmeticRange
+                | FrameUnits::Groups,
+            ) => f.write_str(if *behind { "peer_end" } else { "peer_start" }),
         }
     }
 }
 
-/// Where partitions and peers lie among the rows of a batch.
+/// The partitions and groups of peers of the rows of a batch.
 #[derive(Debug)]
-pub(super) struct Places {
-    /// Number of each row's partition, counted from 1, 64 bits each, behind one word; and of its peers.
+pub(super) struct PartitionIndex {
+    /// For each row, the number of its partition, and that of its peers; from 1, i64 each, after a
+    /// first element.
     pub parts: Buffer,
     pub peers: Buffer,
-    /// First row of each, and the number of rows, 32 bits each.
+    /// The first row of each partition and of each group of peers, u32 each. The last element is
+    /// the number of rows.
     pub part_starts: Buffer,
     pub peer_starts: Buffer,
-    /// The order key of each row as its units have it, and whether it has one, as bytes; where frames look at it.
+    /// The order key of each row, and a byte for whether it is not NULL; if frames search keys.
     pub keys: Option<(Buffer, Buffer)>,
-    /// The bounds of [`FrameUnits::Moments`], 32 bits for each row, and their names.
-    pub positions: Vec<(String, Buffer)>,
+    /// The bounds of [`FrameUnits::IntervalRange`] by parameter name, a u32 for each row.
+    pub interval_bounds: Vec<(String, Buffer)>,
 }
 
-impl Places {
-    /// The arguments by which kernels know them.
+impl PartitionIndex {
+    /// The kernel arguments.
     pub fn args(&self) -> Vec<(&str, Arg<'_>)> {
         let mut args = vec![
             ("parts", Arg::Buffer(&self.parts)),
@@ -419,12 +453,12 @@ impl Places {
         if let Some((keys, valid)) = &self.keys {
             args.extend([("range_keys", Arg::Buffer(keys)), ("range_valid", Arg::Buffer(valid))]);
         }
-        args.extend(self.positions.iter().map(|(name, positions)| (name.as_str(), Arg::Buffer(positions))));
+        args.extend(self.interval_bounds.iter().map(|(name, rows)| (name.as_str(), Arg::Buffer(rows))));
         args
     }
 
     /// C that declares the partition and the peers of the row `i`.
-    pub fn text(params: &mut Params, i: &str) -> String {
+    pub fn declare(params: &mut Params, i: &str) -> String {
         for name in ["parts", "peers"] {
             params.named(name, "const G i64 *RESTRICT");
         }

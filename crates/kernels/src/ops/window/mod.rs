@@ -1,139 +1,165 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Window functions over sorted rows: ranks, values of other rows, aggregates over frames.
 //!
-//! The input comes in the order of partition and order keys, as [`Sort`](super::Sort) gives it, and all of it is kept: at the
-//! end it becomes one batch. Where partitions and groups of peers begin is found first (see [`bounds`]), and then each function
-//! writes its column (see [`value`] and [`aggregate`]). DISTINCT, and the least and the greatest text, look at the order of
-//! their values (see [`over_order`] and [`once`]), as do medians and percentiles (see [`quantile`]). Rows keep their order.
+//! The input has the order of partition and order keys, as [`Sort`](super::Sort) gives it. Rows
+//! keep their order. All of the input is kept and concatenated to one batch at the end:
+//!
+//! 1. Partitions and groups of peers are found (see [`bounds`]).
+//! 2. The orders of values are found that some functions need (see [`order_facts`]): DISTINCT, MIN
+//!    and MAX of strings, quantiles, sketches.
+//! 3. Each function writes its column (see [`value`], [`aggregate`] and [`quantile`]).
 
 mod aggregate;
 mod bounds;
+mod first_occurrence;
 mod frame;
-mod moments;
-mod once;
-mod over_order;
+mod interval_bounds;
+mod order_dependent;
+mod order_facts;
 mod quantile;
-mod sorted;
 mod value;
 mod wavelet;
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use columnar::{ColumnType, DeviceBatch};
-use device::Queue;
+use columnar::{ColumnType, DeviceBatch, DeviceColumn};
+use device::{Buffer, Queue};
 
-use super::primitives::Primitives;
-use super::program::Program;
-use super::source::Source;
-use super::{Concat, Input, Options, Select, Take, check_rows};
+use super::launch::Launch;
+use super::launch::primitives::Primitives;
+use super::launch::program::{Kernel, Program};
+use super::launch::source::Source;
+use super::{Concat, Gather, Input, Options, Select, check_rows};
 use crate::codegen::CType;
 use crate::expr::{Aggregate, Expr, Literal};
 use crate::{Error, Result};
 use aggregate::AggregateCall;
+use first_occurrence::FirstOccurrence;
+use frame::PartitionIndex;
 pub use frame::{Frame, FrameBound, FrameUnits, interval};
-use moments::Moments;
-use once::Once;
-use over_order::OverOrder;
+use interval_bounds::IntervalBounds;
+use order_dependent::OrderDependent;
+use order_facts::{OrderFact, OrderFacts};
 pub use quantile::Quantile;
-use quantile::{QuantileCall, Ranked};
-use sorted::Sorted;
-use value::{Of, ValueCall};
+use quantile::{QuantileCall, QuantilePlan};
+use value::{Ranking, ValueCall, ValueKind};
 use wavelet::Wavelet;
 
 /// A function of a row and the rows around it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WindowFunction {
-    /// Number of the row in its partition, from 1, as `UInt64`, like the ranks.
+    /// Number of the row in its partition, from 1. `UInt64`, as the ranks.
     RowNumber,
-    /// One more than the rows before its peers.
+    /// One more than the number of rows before its peers.
     Rank,
-    /// One more than the groups of peers before its own.
+    /// One more than the number of groups of peers before its own.
     DenseRank,
-    /// The rows before its peers among all others of the partition, as `Float64`.
+    /// The share of rows before its peers among the other rows of the partition, as `Float64`.
     PercentRank,
-    /// The rows up to its last peer among all of the partition, as `Float64`.
+    /// The share of rows up to its last peer among the rows of the partition, as `Float64`.
     CumeDist,
-    /// Number of the row's bucket, of so many, at least 1, that have about as many rows, as `UInt64`.
+    /// Number of the row's bucket, as `UInt64`: there are so many buckets, at least 1, of about
+    /// equal size.
     Ntile(u64),
-    /// The value so many rows before, behind where negative; the default where the partition has no such row.
+    /// The value so many rows before, or after if negative; the default if the partition has no
+    /// such row.
     Lag {
         /// The value.
         value: Expr,
         /// Rows before.
         offset: i64,
-        /// Of the value's type; NULL without.
+        /// A default of the value's type; `None` is NULL.
         default: Option<Literal>,
-        /// Which rows count.
-        counted: Counted,
+        /// The rows that count.
+        nulls: NullTreatment,
     },
-    /// The value in the frame's row of this number, from 1, or from its end, from -1; NULL where there is none.
+    /// The value in the row with a number of the frame, from 1, or from its end, from -1; NULL
+    /// without such a row.
     NthValue(Expr, i64),
-    /// The same among the frame's rows whose value is not NULL.
-    NthKnown(Expr, i64),
-    /// The list of the values in the frame's rows; NULL where there are none.
-    Values {
+    /// The same among the rows of the frame whose value is not NULL.
+    NthNonNull(Expr, i64),
+    /// `array_agg`: the list of the values in the frame; NULL for an empty list.
+    ArrayAgg {
         /// The values.
         value: Expr,
         /// Whether NULLs are left out.
-        known: bool,
-        /// Whether a value that stands several times in the frame comes once, where it stands first; where frames end with the
-        /// partition, and do not begin with it, last.
+        ignore_nulls: bool,
+        /// Whether only the first of repeated values counts. If frames end with the partition and
+        /// do not begin with it, only the last one counts.
         distinct: bool,
     },
-    /// The texts of a `LargeUtf8` column in the frame's rows, one after another; NULL where all are.
-    Texts {
+    /// `string_agg`: the concatenated strings of a `LargeUtf8` column in the frame; NULL if all
+    /// are.
+    StringAgg {
         /// The column.
-        texts: Expr,
-        /// Bytes that each of them begins with, and the result does not.
+        strings: Expr,
+        /// Number of bytes at the beginning of each string that the result leaves out.
         skipped: u32,
-        /// Whether a text that stands several times in the frame comes once, where it stands first; where frames end with the
-        /// partition, and do not begin with it, last.
+        /// Whether one of repeated strings counts, as in [`ArrayAgg`](Self::ArrayAgg).
         distinct: bool,
     },
-    /// An aggregate of the frame's rows, but for medians and percentiles.
+    /// An aggregate of the rows of the frame, except for medians and percentiles.
     Aggregate(Aggregate),
-    /// A quantile of the frame's values that are not NULL, floats or decimals; NULL where there are none.
+    /// A quantile of the values in the frame that are not NULL, floats or decimals; NULL without
+    /// such values.
     Quantile {
-        /// Which.
+        /// The quantile.
         quantile: Quantile,
-        /// The values; the result is of their type.
+        /// The values; the result has their type.
         value: Expr,
-        /// Whether a value that stands several times in the frame counts once.
+        /// Whether repeated values in the frame count once.
         distinct: bool,
     },
 }
 
 /// The rows that [`WindowFunction::Lag`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
-    /// All.
-    All,
-    /// Those whose value is not NULL.
-    Known,
-    /// The same as far as they are in sight, as for DataFusion's operator of bounded memory. Of the n-th value behind a row, n + 1
-    /// values are in sight at first, and each one more that follows the last one of these at once. Where a NULL does, the last
-    /// n - 1 rows' values before it get the default, and at the last one again n + 1 come into sight. One item goes along a
-    /// partition to tell.
-    InSight,
+pub enum NullTreatment {
+    /// `RESPECT NULLS`: all rows.
+    Respect,
+    /// `IGNORE NULLS`: rows with a value.
+    Ignore,
+    /// `IGNORE NULLS` as DataFusion's `BoundedWindowAggExec` computes it: only values in sight
+    /// count.
+    ///
+    /// - For the n-th value after a row, n + 1 values are in sight at first.
+    /// - Each value that follows the last one of these at once comes into sight.
+    /// - If a NULL follows instead, the values of the last n - 1 rows before get the default. At
+    ///   the last one again n + 1 values come into sight.
+    ///
+    /// One work-item goes along a partition to find out.
+    IgnoreBounded,
 }
 
-/// A window function and its frame, which ranks and `Lag` do not look at.
+/// A window function and its frame, which ranks and `Lag` ignore.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowCall {
     /// The function.
     pub function: WindowFunction,
-    /// The rows that it looks at.
+    /// The rows that the function reads.
     pub frame: Frame,
 }
 
 impl WindowCall {
-    /// Whether rows are found by their order key.
-    fn looks_at_keys(&self) -> bool {
-        use WindowFunction::{Aggregate, NthKnown, NthValue, Quantile, Texts, Values};
-        let frames =
-            matches!(self.function, NthValue(..) | NthKnown(..) | Values { .. } | Texts { .. } | Aggregate(_) | Quantile { .. });
-        frames && self.frame.looks_at_keys()
+    /// Whether the rows of the frame are found by their order key.
+    fn searches_keys(&self) -> bool {
+        let reads_frame = match &self.function {
+            WindowFunction::NthValue(..)
+            | WindowFunction::NthNonNull(..)
+            | WindowFunction::ArrayAgg { .. }
+            | WindowFunction::StringAgg { .. }
+            | WindowFunction::Aggregate(_)
+            | WindowFunction::Quantile { .. } => true,
+            WindowFunction::RowNumber
+            | WindowFunction::Rank
+            | WindowFunction::DenseRank
+            | WindowFunction::PercentRank
+            | WindowFunction::CumeDist
+            | WindowFunction::Ntile(_)
+            | WindowFunction::Lag { .. } => false,
+        };
+        reads_frame && self.frame.searches_keys()
     }
 }
 
@@ -142,43 +168,72 @@ impl WindowCall {
 pub struct Window {
     schema: SchemaRef,
     types: Vec<ColumnType>,
+    /// Number of columns that are passed on.
     passed: usize,
-    /// What the order key becomes, where frames find rows by it.
+    /// C type of the order key, if frames find rows by it.
     key: Option<CType>,
-    moments: Moments,
+    interval_bounds: IntervalBounds,
     options: Options,
     /// Columns that are passed on, then keys and arguments.
     select: Select,
     concat: Concat,
-    sorted: Sorted,
-    /// Columns behind those of `sorted`.
-    once: Vec<Once>,
+    facts: OrderFacts,
+    /// Columns after those of `facts`.
+    first_occurrences: Vec<FirstOccurrence>,
     calls: Vec<Call>,
     program: Program,
     primitives: Primitives,
 }
 
+/// A planned function, with its kernels.
 #[derive(Debug, Clone)]
 enum Call {
     Value(ValueCall),
     Aggregate(AggregateCall),
-    /// The least or greatest text: of the numbers that texts have in their order, and then the text. Which order.
-    Text(Box<AggregateCall>, usize, Box<ValueCall>),
+    /// MIN or MAX of strings: an aggregate of the ranks of the strings, then the string of that
+    /// rank.
+    StringMinMax {
+        rank: Box<AggregateCall>,
+        /// Position of the order that ranks the strings.
+        order: usize,
+        value: Box<ValueCall>,
+    },
     Quantile(QuantileCall),
 }
 
-/// What a function needs to be told of the order of values.
-enum Told {
-    Nothing,
-    Aggregate(OverOrder),
-    Quantile(Ranked),
-    /// The position of the texts.
-    Once(usize),
-    /// What is true of the rows whose value stands there for the others.
-    Distinct(Expr),
+/// A function over columns and order facts, before its kernels are generated.
+enum FunctionPlan {
+    Value(ValueKind),
+    /// `string_agg` of a [`FirstOccurrence`], by its position.
+    StringAgg {
+        occurrence: usize,
+        skipped: u32,
+    },
+    Aggregate(OrderDependent),
+    Quantile(QuantilePlan),
 }
 
-/// What has been pushed so far.
+/// What functions are planned over: columns, order facts, and the kernels so far.
+struct PlanContext<'a> {
+    types: &'a [ColumnType],
+    facts: OrderFacts,
+    first_occurrences: Vec<FirstOccurrence>,
+    options: &'a Options,
+    kernels: Vec<Kernel>,
+}
+
+/// The rows of a window with everything that functions read.
+#[derive(Clone, Copy)]
+struct WindowInput<'a> {
+    launch: &'a Launch<'a>,
+    columns: &'a [DeviceColumn],
+    n: usize,
+    partitions: &'a PartitionIndex,
+    /// Row numbers in the orders of [`OrderFacts`], u32 each.
+    orders: &'a [Buffer],
+}
+
+/// The rows that were pushed so far.
 #[derive(Debug, Default)]
 pub struct WindowState {
     batches: Vec<DeviceBatch>,
@@ -186,10 +241,11 @@ pub struct WindowState {
 }
 
 impl Window {
-    /// For an input in the order of `partition` and then of `order`. The result has `outputs` and then the functions.
+    /// For an input in the order of `partition` and then of `order`. The result has `outputs`, then
+    /// the functions.
     ///
     /// # Errors
-    /// `Unsupported` where an expression, a function or a frame is not supported on the device.
+    /// `Unsupported` if an expression, a function or a frame is not supported on the device.
     ///
     /// # Examples
     /// ```
@@ -229,118 +285,29 @@ impl Window {
         let passed = outputs.len();
         let mut fields: Vec<_> = outputs.iter().map(|(_, field)| field.clone()).collect();
         fields.extend(functions.iter().map(|(_, field)| field.clone()));
-        let mut columns = Columns { schema: input.schema.clone(), list: outputs };
+        let mut columns = InputColumns { schema: input.schema.clone(), list: outputs };
         let partition = columns.add_all(&partition)?;
         let order = columns.add_all(&order)?;
-        let mut moments = Moments::default();
+        let mut interval_bounds = IntervalBounds::default();
         let functions = functions.into_iter().map(|(call, field)| {
-            let frame = moments.number(call.frame);
+            let frame = interval_bounds.number(call.frame);
             Ok((WindowCall { frame, ..columns.add_call(call)? }, field))
         });
         let functions = functions.collect::<Result<Vec<_>>>()?;
         let select = Select::try_new(input, columns.list, options.clone())?;
         let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
         let types = concat.output_types();
-        let units = functions.iter().filter(|(call, _)| call.looks_at_keys()).map(|(call, _)| call.frame.units);
-        let units: Vec<FrameUnits> = units.collect();
-        // Keys of moments are their ticks.
-        let reads = |units: &FrameUnits| match *units {
-            FrameUnits::Moments { falls } => FrameUnits::Range { falls },
-            other => other,
-        };
-        if units.iter().any(|other| Some(reads(other)) != units.first().map(reads)) {
-            return Err(Error::Unsupported(
-                "frames that read one order key in several ways are not supported on the device".into(),
-            ));
-        }
-        let mut kernels = bounds::kernels(types, &partition, &order, &units, &mut moments, &options)?;
-        let (mut sorted, mut once) = (Sorted::behind(types.len()), Vec::new());
-        let told = functions.iter().map(|(call, _)| match &call.function {
-            WindowFunction::Aggregate(aggregate) => {
-                let aggregate = aggregate.clone().plain();
-                OverOrder::plan(aggregate, &call.frame, types, &mut sorted, &options, &mut kernels).map(Told::Aggregate)
-            }
-            WindowFunction::Quantile { quantile, value, distinct } => {
-                let column = column(value)?;
-                Ranked::plan(*quantile, column, *distinct, &call.frame, types, &mut sorted, &options, &mut kernels)
-                    .map(Told::Quantile)
-            }
-            WindowFunction::Texts { texts, distinct: true, .. } => {
-                once.push(Once::plan(column(texts)?, &call.frame, types, &mut sorted, &options, &mut kernels)?);
-                Ok(Told::Once(once.len() - 1))
-            }
-            WindowFunction::Values { value, distinct: true, .. } => {
-                let told = sorted.tell(once::tell("array_agg", &call.frame)?, column(value)?, types, &options, &mut kernels)?;
-                Ok(Told::Distinct(once::is_alone(told)))
-            }
-            _ => Ok(Told::Nothing),
-        });
-        let told = told.collect::<Result<Vec<_>>>()?;
-        let mut types: Vec<ColumnType> = types.iter().cloned().chain(sorted.types()).collect();
-        let first_once = types.len();
-        for texts in &once {
-            types.push(texts.ty()?.clone());
-        }
-        let source = Source::of_types(types.clone());
+        let units = searched_units(&functions)?;
+        let kernels = bounds::kernels(types, &partition, &order, &units, &mut interval_bounds, &options)?;
+        let facts = OrderFacts::after(types.len());
+        let mut context = PlanContext { types, facts, first_occurrences: vec![], options: &options, kernels };
+        let plans = functions.iter().map(|(call, _)| context.plan(call)).collect::<Result<Vec<_>>>()?;
+        let PlanContext { facts, first_occurrences, mut kernels, .. } = context;
+        let columns = FunctionColumns::of(types, &facts, &first_occurrences)?;
         let mut calls = Vec::with_capacity(functions.len());
-        for (index, ((WindowCall { function, frame }, field), told)) in functions.into_iter().zip(told).enumerate() {
-            frame.check()?;
-            let name = index.to_string();
-            if let Told::Quantile(ranked) = told {
-                let call = QuantileCall::try_new(&ranked, frame, &field, &name, &types, &options, &mut kernels)?;
-                calls.push(Call::Quantile(call));
-                continue;
-            }
-            if let Told::Aggregate(OverOrder { aggregate, distinct, text }) = told {
-                let mut write = |field: &Field| {
-                    AggregateCall::try_new(&aggregate, frame, field, &name, &source, distinct, &options, &mut kernels)
-                };
-                let Some((column, order)) = text else {
-                    calls.push(Call::Aggregate(write(&field)?));
-                    continue;
-                };
-                let best = write(&Field::new("number", DataType::UInt32, true))?;
-                let all: Vec<ColumnType> = types.iter().chain([best.ty()]).cloned().collect();
-                let of = Of::Numbered { column, number: types.len() };
-                let value = ValueCall::try_new(of, &field, &format!("{name}_text"), &all, &options, &mut kernels)?;
-                calls.push(Call::Text(Box::new(best), order, Box::new(value)));
-                continue;
-            }
-            let of = match function {
-                WindowFunction::Aggregate(_) | WindowFunction::Quantile { .. } => {
-                    return Err(Error::Internal("a function that is not planned".into()));
-                }
-                WindowFunction::RowNumber => Of::RowNumber,
-                WindowFunction::Rank => Of::Rank,
-                WindowFunction::DenseRank => Of::DenseRank,
-                WindowFunction::PercentRank => Of::PercentRank,
-                WindowFunction::CumeDist => Of::CumeDist,
-                WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) is not supported on the device".into())),
-                WindowFunction::Ntile(n) => Of::Ntile(n),
-                WindowFunction::Lag { value, offset, default, counted } => {
-                    Of::Lag { column: column(&value)?, offset, default, counted }
-                }
-                WindowFunction::NthValue(value, n) => Of::Nth { column: column(&value)?, n, frame, known: false },
-                WindowFunction::NthKnown(value, n) => Of::Nth { column: column(&value)?, n, frame, known: true },
-                WindowFunction::Values { value, known, .. } => {
-                    let column = column(&value)?;
-                    let known = (known && types[column].nullable).then(|| is_known(column));
-                    let alone = match told {
-                        Told::Distinct(alone) => Some(alone),
-                        _ => None,
-                    };
-                    let counted = known.into_iter().chain(alone).reduce(|known, alone| Expr::And(vec![known, alone]));
-                    Of::Rows { column, frame, counted }
-                }
-                WindowFunction::Texts { texts, skipped, .. } => {
-                    let column = match told {
-                        Told::Once(index) => first_once + index,
-                        _ => column(&texts)?,
-                    };
-                    Of::Texts { column, skipped, frame, known: true }
-                }
-            };
-            calls.push(Call::Value(ValueCall::try_new(of, &field, &name, &types, &options, &mut kernels)?));
+        for (index, ((call, field), plan)) in functions.into_iter().zip(plans).enumerate() {
+            call.frame.check()?;
+            calls.push(columns.call(plan, call.frame, &field, &index.to_string(), &options, &mut kernels)?);
         }
         let mut result: Vec<_> = types.iter().take(passed).cloned().collect();
         result.extend(calls.iter().map(|call| call.ty().clone()));
@@ -349,14 +316,14 @@ impl Window {
             types: result,
             passed,
             key: units.first().map(|units| units.key()),
-            moments,
-            program: Program::try_new("Window", &options, kernels)?,
-            primitives: Primitives::try_new(&options)?,
+            interval_bounds,
+            program: Program::new("Window", &options, kernels),
+            primitives: Primitives::new(&options),
             options,
             select,
             concat,
-            sorted,
-            once,
+            facts,
+            first_occurrences,
             calls,
         })
     }
@@ -371,47 +338,50 @@ impl Window {
         &self.types
     }
 
-    /// Names and texts of the kernels.
-    pub fn kernel_text(&self) -> Vec<(String, String)> {
-        let once = self.once.iter().flat_map(|once| once.select().kernel_text());
-        let before = self.select.kernel_text().into_iter().chain(self.sorted.kernel_text()).chain(once);
-        let wavelets = self.wavelets().into_iter().flat_map(Wavelet::kernel_text);
-        before.chain(self.program.kernel_text()).chain(wavelets).chain(self.takes().flat_map(Take::kernel_text)).collect()
+    /// Names and sources of the kernels.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        let occurrences = self.first_occurrences.iter().flat_map(|occurrence| occurrence.select().kernel_source());
+        let before = self.select.kernel_source().into_iter().chain(self.facts.kernel_source()).chain(occurrences);
+        let wavelets = self.wavelets().into_iter().flat_map(Wavelet::kernel_source);
+        let gathers = self.gathers().flat_map(Gather::kernel_source);
+        before.chain(self.program.kernel_source()).chain(wavelets).chain(gathers).collect()
     }
 
-    /// The programs as they are compiled, where an input needs them.
+    /// The kernel sources as they are compiled, for inputs that need them.
     pub fn programs(&self) -> Vec<String> {
-        let before = self.select.programs().into_iter().chain(self.concat.programs()).chain(self.sorted.programs());
-        let before = before.chain(self.once.iter().flat_map(|once| once.select().programs()));
-        let wavelets = self.wavelets().into_iter().map(|wavelet| wavelet.text().to_owned());
-        let after = wavelets.chain(self.takes().flat_map(Take::programs));
-        before.chain([self.program.text().to_owned()]).chain(after).collect()
+        let before = self.select.programs().into_iter().chain(self.concat.programs()).chain(self.facts.programs());
+        let before = before.chain(self.first_occurrences.iter().flat_map(|occurrence| occurrence.select().programs()));
+        let wavelets = self.wavelets().into_iter().map(|wavelet| wavelet.source().to_owned());
+        let after = wavelets.chain(self.gathers().flat_map(Gather::programs));
+        before.chain([self.program.source().to_owned()]).chain(after).collect()
     }
 
-    /// What gathers values of lists.
-    fn takes(&self) -> impl Iterator<Item = &Take> {
+    /// The operators that gather elements of lists.
+    fn gathers(&self) -> impl Iterator<Item = &Gather> {
         self.calls.iter().filter_map(|call| match call {
-            Call::Value(call) => call.take(),
-            _ => None,
+            Call::Value(call) => call.gather(),
+            Call::Aggregate(_) | Call::StringMinMax { .. } | Call::Quantile(_) => None,
         })
     }
 
-    /// The kernels that quantiles share.
+    /// The kernels that quantiles share, each once.
     fn wavelets(&self) -> Vec<&Wavelet> {
         let mut wavelets: Vec<&Wavelet> = vec![];
         for call in &self.calls {
             let Call::Quantile(call) = call else { continue };
-            wavelets.extend(call.wavelet().filter(|own| wavelets.iter().all(|known| known.text() != own.text())));
+            let is_new = |own: &&Wavelet| wavelets.iter().all(|known| known.source() != own.source());
+            let new = call.wavelet().filter(is_new);
+            wavelets.extend(new);
         }
         wavelets
     }
 
-    /// Nothing pushed yet.
+    /// The state before the first batch.
     pub fn start(&self) -> WindowState {
         WindowState::default()
     }
 
-    /// Takes in the next rows.
+    /// Adds the next rows.
     ///
     /// # Errors
     /// `Row` with the lowest failing row; `Unsupported` for more than 2^31 - 1 rows in all.
@@ -423,38 +393,151 @@ impl Window {
         Ok(())
     }
 
-    /// The rows with their functions. No batch where there are no rows.
+    /// The rows with their functions. No batch without rows.
     ///
     /// # Errors
-    /// `AverageOverflow`; the device's.
+    /// `AverageOverflow`; errors of the device.
     pub async fn finish(&self, queue: &Queue, state: WindowState) -> Result<Vec<DeviceBatch>> {
         let Some(all) = self.concat.run(queue, state.batches).await? else { return Ok(vec![]) };
-        let (options, program) = (&self.options, &self.program);
-        let loaded = program.load(queue).await?;
-        let primitives = self.primitives.load(queue).await?;
-        let mut places = bounds::find(queue, options, &loaded, &primitives, &all, self.key).await?;
-        self.moments.find(queue, options, &loaded, &all, &mut places)?;
+        let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
+        let mut partitions = bounds::find(&launch, &all, self.key).await?;
+        self.interval_bounds.find(&launch, &all, &mut partitions)?;
         let (n, mut read) = (all.num_rows(), all.columns().to_vec());
-        let orders = self.sorted.orders(queue, &all).await?;
-        read.extend(self.sorted.columns(queue, options, &loaded, &primitives, &all, &places, &orders)?);
-        for once in &self.once {
-            read.push(once.texts(queue, &read, n).await?);
+        let orders = self.facts.orders(queue, &all).await?;
+        read.extend(self.facts.columns(&launch, &all, &partitions, &orders)?);
+        for occurrence in &self.first_occurrences {
+            read.push(occurrence.strings(queue, &read, n).await?);
         }
+        let input = WindowInput { launch: &launch, columns: &read, n, partitions: &partitions, orders: &orders };
         let mut columns: Vec<_> = all.columns().iter().take(self.passed).cloned().collect();
         for call in &self.calls {
-            columns.push(match call {
-                Call::Value(call) => call.run(queue, options, program, &loaded, &primitives, &read, n, &places, None).await?,
-                Call::Aggregate(call) => call.run(queue, options, program, &loaded, &primitives, &read, n, &places).await?,
-                Call::Text(best, order, value) => {
-                    let best = best.run(queue, options, program, &loaded, &primitives, &read, n, &places).await?;
-                    let read: Vec<_> = read.iter().cloned().chain([best]).collect();
-                    let order = orders.get(*order);
-                    value.run(queue, options, program, &loaded, &primitives, &read, n, &places, order).await?
-                }
-                Call::Quantile(call) => call.run(queue, options, &loaded, &primitives, &read, n, &places, &orders).await?,
-            });
+            columns.push(call.run(input).await?);
         }
         Ok(vec![DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?])
+    }
+}
+
+/// The units of frames that find rows by the order key. All must read the key in the same way.
+fn searched_units(functions: &[(WindowCall, Field)]) -> Result<Vec<FrameUnits>> {
+    let units = functions.iter().filter(|(call, _)| call.searches_keys()).map(|(call, _)| call.frame.units);
+    let units: Vec<FrameUnits> = units.collect();
+    // The keys of interval ranges are their ticks, as those of integer ranges.
+    let key_units = |units: &FrameUnits| match *units {
+        FrameUnits::IntervalRange { descending } => FrameUnits::Range { descending },
+        other => other,
+    };
+    if units.iter().any(|other| Some(key_units(other)) != units.first().map(key_units)) {
+        return Err(Error::Unsupported("frames that read one order key in several ways are not supported on the device".into()));
+    }
+    Ok(units)
+}
+
+impl PlanContext<'_> {
+    /// Position of the column with a fact, a new one unless it exists already.
+    fn fact(&mut self, fact: OrderFact, column: usize) -> Result<usize> {
+        self.facts.add(fact, column, self.types, self.options, &mut self.kernels)
+    }
+
+    /// Plans a function whose arguments are columns.
+    fn plan(&mut self, call: &WindowCall) -> Result<FunctionPlan> {
+        let frame = call.frame;
+        Ok(FunctionPlan::Value(match &call.function {
+            WindowFunction::Aggregate(aggregate) => {
+                let aggregate = OrderDependent::plan(aggregate.clone().plain(), &frame, self)?;
+                return Ok(FunctionPlan::Aggregate(aggregate));
+            }
+            WindowFunction::Quantile { quantile, value, distinct } => {
+                let plan = QuantilePlan::plan(*quantile, column(value)?, *distinct, &frame, self)?;
+                return Ok(FunctionPlan::Quantile(plan));
+            }
+            WindowFunction::StringAgg { strings, skipped, distinct: true } => {
+                let occurrence = FirstOccurrence::plan(column(strings)?, &frame, self)?;
+                self.first_occurrences.push(occurrence);
+                return Ok(FunctionPlan::StringAgg { occurrence: self.first_occurrences.len() - 1, skipped: *skipped });
+            }
+            WindowFunction::StringAgg { strings, skipped, distinct: false } => {
+                ValueKind::StringAgg { column: column(strings)?, skipped: *skipped, frame, nullable: true }
+            }
+            WindowFunction::ArrayAgg { value, ignore_nulls, distinct } => {
+                let column = column(value)?;
+                let non_null = (*ignore_nulls && self.types[column].nullable).then(|| is_not_null(column));
+                let first = match distinct {
+                    true => {
+                        let fact = first_occurrence::other_occurrence("array_agg", &frame)?;
+                        Some(first_occurrence::has_no_other(self.fact(fact, column)?))
+                    }
+                    false => None,
+                };
+                let counted = non_null.into_iter().chain(first).reduce(|a, b| Expr::And(vec![a, b]));
+                ValueKind::ArrayAgg { column, frame, counted }
+            }
+            WindowFunction::RowNumber => ValueKind::Ranking(Ranking::RowNumber),
+            WindowFunction::Rank => ValueKind::Ranking(Ranking::Rank),
+            WindowFunction::DenseRank => ValueKind::Ranking(Ranking::DenseRank),
+            WindowFunction::PercentRank => ValueKind::Ranking(Ranking::PercentRank),
+            WindowFunction::CumeDist => ValueKind::Ranking(Ranking::CumeDist),
+            WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) is not supported on the device".into())),
+            WindowFunction::Ntile(n) => ValueKind::Ranking(Ranking::Ntile(*n)),
+            WindowFunction::Lag { value, offset, default, nulls } => {
+                ValueKind::Lag { column: column(value)?, offset: *offset, default: default.clone(), nulls: *nulls }
+            }
+            WindowFunction::NthValue(value, n) => ValueKind::Nth { column: column(value)?, n: *n, frame, ignore_nulls: false },
+            WindowFunction::NthNonNull(value, n) => ValueKind::Nth { column: column(value)?, n: *n, frame, ignore_nulls: true },
+        }))
+    }
+}
+
+/// The columns that the kernels of functions read.
+struct FunctionColumns {
+    types: Vec<ColumnType>,
+    source: Source,
+    /// Position of the first [`FirstOccurrence`].
+    first_occurrence: usize,
+}
+
+impl FunctionColumns {
+    fn of(types: &[ColumnType], facts: &OrderFacts, occurrences: &[FirstOccurrence]) -> Result<FunctionColumns> {
+        let mut types: Vec<ColumnType> = types.iter().cloned().chain(facts.types()).collect();
+        let first_occurrence = types.len();
+        for occurrence in occurrences {
+            types.push(occurrence.ty()?.clone());
+        }
+        Ok(FunctionColumns { source: Source::of_types(types.clone()), types, first_occurrence })
+    }
+
+    /// Generates the kernels of a function, named after `name`.
+    fn call(
+        &self,
+        plan: FunctionPlan,
+        frame: Frame,
+        field: &Field,
+        name: &str,
+        options: &Options,
+        kernels: &mut Vec<Kernel>,
+    ) -> Result<Call> {
+        let value = |kind, kernels| ValueCall::try_new(kind, field, name, &self.types, options, kernels);
+        Ok(match plan {
+            FunctionPlan::Value(kind) => Call::Value(value(kind, kernels)?),
+            FunctionPlan::StringAgg { occurrence, skipped } => {
+                let column = self.first_occurrence + occurrence;
+                Call::Value(value(ValueKind::StringAgg { column, skipped, frame, nullable: true }, kernels)?)
+            }
+            FunctionPlan::Quantile(plan) => {
+                Call::Quantile(QuantileCall::try_new(&plan, frame, field, name, &self.types, options, kernels)?)
+            }
+            FunctionPlan::Aggregate(plan) => {
+                let Some((column, order)) = plan.string else {
+                    let call = AggregateCall::try_new(&plan, frame, field, name, &self.source, options, kernels)?;
+                    return Ok(Call::Aggregate(call));
+                };
+                let rank_field = Field::new("number", DataType::UInt32, true);
+                let rank = AggregateCall::try_new(&plan, frame, &rank_field, name, &self.source, options, kernels)?;
+                let types: Vec<ColumnType> = self.types.iter().chain([rank.ty()]).cloned().collect();
+                let kind = ValueKind::OfRank { column, rank: self.types.len() };
+                let value = ValueCall::try_new(kind, field, &format!("{name}_text"), &types, options, kernels)?;
+                Call::StringMinMax { rank: Box::new(rank), order, value: Box::new(value) }
+            }
+        })
     }
 }
 
@@ -463,20 +546,34 @@ impl Call {
         match self {
             Call::Value(call) => call.ty(),
             Call::Aggregate(call) => call.ty(),
-            Call::Text(_, _, value) => value.ty(),
+            Call::StringMinMax { value, .. } => value.ty(),
             Call::Quantile(call) => call.ty(),
+        }
+    }
+
+    /// The function's column.
+    async fn run(&self, input: WindowInput<'_>) -> Result<DeviceColumn> {
+        match self {
+            Call::Value(call) => call.run(input, None).await,
+            Call::Aggregate(call) => call.run(input).await,
+            Call::StringMinMax { rank, order, value } => {
+                let rank = rank.run(input).await?;
+                let columns: Vec<_> = input.columns.iter().cloned().chain([rank]).collect();
+                value.run(WindowInput { columns: &columns, ..input }, input.orders.get(*order)).await
+            }
+            Call::Quantile(call) => call.run(input).await,
         }
     }
 }
 
 /// The columns that are computed before anything else.
-struct Columns {
+struct InputColumns {
     schema: SchemaRef,
     list: Vec<(Expr, Field)>,
 }
 
-impl Columns {
-    /// The position of a column, a new one where no other is the same.
+impl InputColumns {
+    /// Position of the column of an expression, a new one unless it exists already.
     fn add(&mut self, expr: &Expr) -> Result<usize> {
         let data_type = expr.data_type(&self.schema)?;
         let known = self.list.iter().position(|(other, field)| other == expr && *field.data_type() == data_type);
@@ -492,30 +589,32 @@ impl Columns {
 
     /// The call with columns as arguments.
     fn add_call(&mut self, call: WindowCall) -> Result<WindowCall> {
+        use WindowFunction::{ArrayAgg, Lag, NthNonNull, NthValue, Quantile, StringAgg};
         let mut add = |expr: Expr| self.add(&expr).map(Expr::Column);
         let function = match call.function {
-            WindowFunction::Lag { value, offset, default, counted } => {
-                WindowFunction::Lag { value: add(value)?, offset, default, counted }
-            }
-            WindowFunction::NthValue(value, n) => WindowFunction::NthValue(add(value)?, n),
-            WindowFunction::NthKnown(value, n) => WindowFunction::NthKnown(add(value)?, n),
-            WindowFunction::Values { value, known, distinct } => WindowFunction::Values { value: add(value)?, known, distinct },
-            WindowFunction::Texts { texts, skipped, distinct } => WindowFunction::Texts { texts: add(texts)?, skipped, distinct },
+            Lag { value, offset, default, nulls } => Lag { value: add(value)?, offset, default, nulls },
+            NthValue(value, n) => NthValue(add(value)?, n),
+            NthNonNull(value, n) => NthNonNull(add(value)?, n),
+            ArrayAgg { value, ignore_nulls, distinct } => ArrayAgg { value: add(value)?, ignore_nulls, distinct },
+            StringAgg { strings, skipped, distinct } => StringAgg { strings: add(strings)?, skipped, distinct },
             WindowFunction::Aggregate(aggregate) => WindowFunction::Aggregate(Aggregate {
                 arguments: aggregate.arguments.into_iter().map(&mut add).collect::<Result<_>>()?,
                 filter: aggregate.filter.map(&mut add).transpose()?,
                 ..aggregate
             }),
-            WindowFunction::Quantile { quantile, value, distinct } => {
-                WindowFunction::Quantile { quantile, value: add(value)?, distinct }
-            }
-            other => other,
+            Quantile { quantile, value, distinct } => Quantile { quantile, value: add(value)?, distinct },
+            function @ (WindowFunction::RowNumber
+            | WindowFunction::Rank
+            | WindowFunction::DenseRank
+            | WindowFunction::PercentRank
+            | WindowFunction::CumeDist
+            | WindowFunction::Ntile(_)) => function,
         };
         Ok(WindowCall { function, ..call })
     }
 }
 
-/// The column that an argument has become.
+/// The column of an argument.
 fn column(expr: &Expr) -> Result<usize> {
     match expr {
         Expr::Column(index) => Ok(*index),
@@ -523,7 +622,7 @@ fn column(expr: &Expr) -> Result<usize> {
     }
 }
 
-/// Whether a column has a value.
-fn is_known(column: usize) -> Expr {
+/// Whether a column is not NULL.
+fn is_not_null(column: usize) -> Expr {
     Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(column)))))
 }

@@ -1,92 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Medians and percentiles over frames: of the values that count, the one or two around a place in their order.
+//! Medians and percentiles over frames: the one or two values around a position in the order of the
+//! counted values.
 //!
-//! Sorting by value gives each row the number of its value among all. The numbers of the rows that count are brought together;
-//! a frame is a range of them, in which a [`Wavelet`] matrix finds those around the place. What is made of their values is what
-//! grouped aggregation makes of them.
+//! A sort by value gives each row a rank. The ranks of the counted rows are compacted, so that a
+//! frame is a range of them. A [`Wavelet`] matrix finds the ranks around the position, and the
+//! states of grouped aggregation make a result of their values.
 //!
-//! Which rows of DISTINCT count depends on the frame, unless it begins or ends with the partition: those with no row of the same
-//! value before them in the frame. The matrix is told how far before each row there is one. A frame of few rows is looked at anew
-//! for each row instead: a number is found by halving the range that it lies in.
+//! With DISTINCT, rows without an equal value before them in the frame count. They depend on the
+//! frame, unless that begins or ends with the partition. So the matrix has, for each row, the
+//! nearest row before with its value. A frame of few rows is read for each row instead, and a rank
+//! is found by bisection.
 
 use arrow::datatypes::{DataType, Field};
 use columnar::{ColumnType, DeviceColumn};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer};
 
-use super::frame::{Frame, FrameBound, Places};
-use super::is_known;
-use super::sorted::{ROWS, Sorted, Tell};
-use super::value::{KNOWN, known_flags};
+use super::frame::{Frame, FrameBound, PartitionIndex};
+use super::order_facts::{OrderFact, OrderFacts, ROWS};
+use super::value::{COUNTED, counted_flags};
 use super::wavelet::{Companions, Wavelet};
-use crate::codegen::{Params, Place, RowWriter, Value};
-use crate::expr::{Aggregate, AggregateFunction, CompareOp, Expr, Literal, LiteralValue};
+use super::{PlanContext, WindowInput, first_occurrence, is_not_null};
+use crate::codegen::{Params, RowRef, RowWriter, Value};
+use crate::expr::{Aggregate, AggregateFunction, Expr, Literal, LiteralValue};
 use crate::ops::Options;
-use crate::ops::accumulate::{Accumulators, Use};
-use crate::ops::output::Output;
-use crate::ops::primitives::LoadedPrimitives;
-use crate::ops::program::{Kernel, Loaded, for_rows, spread};
-use crate::ops::source::Source;
+use crate::ops::accumulate::{Accumulators, StateUse};
+use crate::ops::launch::NamedArgs;
+use crate::ops::launch::output::Output;
+use crate::ops::launch::primitives::Lengths;
+use crate::ops::launch::program::{Kernel, row_loop};
+use crate::ops::launch::source::Source;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// A place in the order of values.
+/// A quantile of a set of values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Quantile {
-    /// The middle; between two values, their mean.
+    /// The median; between two values, their mean.
     Median,
-    /// So far from the least to the greatest, of 1; between two values, a part of both.
-    Share(f64),
+    /// The percentile at a fraction from 0 to 1; between two values, an interpolation.
+    Percentile(f64),
 }
 
-/// Most rows of a frame that is looked at anew for each row, once for each bit of a number.
-const FEW_ROWS: u64 = 1 << 9;
+/// Most rows of a frame that is read for each row, once for each bit of a rank.
+const MAX_BISECTED_ROWS: u64 = 1 << 9;
 
-/// A quantile of a column and what sorting tells of it.
-pub(super) struct Ranked {
+/// A quantile over columns and order facts.
+pub(super) struct QuantilePlan {
     quantile: Quantile,
     column: usize,
-    /// The column with the numbers of values.
-    number: usize,
-    /// Whether a row counts.
+    /// The column with the ranks.
+    rank: usize,
+    /// Condition for a row to count.
     counts: Expr,
-    /// For DISTINCT over a frame that begins and ends somewhere: the column that tells where the same value stands before a row.
+    /// For DISTINCT over a frame that neither begins nor ends with the partition: the column of
+    /// [`OrderFact::Before`].
     before: Option<usize>,
     /// The position of the sort.
     order: usize,
 }
 
-impl Ranked {
-    /// Of DISTINCT, rows count where the same value does not stand before them in the partition, where frames begin with it, or
-    /// behind them, where frames end with it.
-    #[allow(clippy::too_many_arguments)]
+impl QuantilePlan {
+    /// With DISTINCT and frames that begin with the partition, a row counts unless its value occurs
+    /// before it in the partition. If frames end with the partition, unless its value occurs after
+    /// it.
     pub fn plan(
         quantile: Quantile,
         column: usize,
         distinct: bool,
         frame: &Frame,
-        types: &[ColumnType],
-        sorted: &mut Sorted,
-        options: &Options,
-        kernels: &mut Vec<Kernel>,
-    ) -> Result<Ranked> {
-        if let Quantile::Share(share) = quantile
-            && !(0.0..=1.0).contains(&share)
+        context: &mut PlanContext<'_>,
+    ) -> Result<QuantilePlan> {
+        if let Quantile::Percentile(fraction) = quantile
+            && !(0.0..=1.0).contains(&fraction)
         {
-            return Err(Error::Unsupported(format!("a percentile at {share} is not supported on the device")));
+            return Err(Error::Unsupported(format!("a percentile at {fraction} is not supported on the device")));
         }
-        let number = sorted.tell(Tell::Number, column, types, options, kernels)?;
-        let mut counts = vec![is_known(column)];
+        let rank = context.fact(OrderFact::Rank, column)?;
+        let mut counts = vec![is_not_null(column)];
         let mut before = None;
-        let begins_or_ends = frame.start == FrameBound::UnboundedPreceding || frame.end == FrameBound::UnboundedFollowing;
-        if distinct && !begins_or_ends {
-            before = Some(sorted.tell(Tell::Before, column, types, options, kernels)?);
+        let begins = frame.start == FrameBound::UnboundedPreceding;
+        if distinct && !begins && frame.end != FrameBound::UnboundedFollowing {
+            before = Some(context.fact(OrderFact::Before, column)?);
         } else if distinct {
-            let tell = if frame.start == FrameBound::UnboundedPreceding { Tell::Before } else { Tell::Behind };
-            let told = Box::new(Expr::Column(sorted.tell(tell, column, types, options, kernels)?));
-            let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
-            counts.push(Expr::Compare { op: CompareOp::Eq, left: told, right: Box::new(Expr::Literal(none)) });
+            let other = context.fact(if begins { OrderFact::Before } else { OrderFact::After }, column)?;
+            counts.push(first_occurrence::has_no_other(other));
         }
-        Ok(Ranked { quantile, column, number, counts: Expr::And(counts), before, order: sorted.sort_of(number) })
+        let order = context.facts.order_of(rank);
+        Ok(QuantilePlan { quantile, column, rank, counts: Expr::And(counts), before, order })
     }
 }
 
@@ -96,38 +96,39 @@ pub(super) struct QuantileCall {
     frame: Frame,
     order: usize,
     output: Output,
-    way: Way,
-    /// The positions of the first kernel and of the last one.
+    strategy: QuantileStrategy,
+    /// Position of the first kernel.
     first: usize,
-    end: usize,
+    /// Position of the kernel that writes the quantiles.
+    last: usize,
 }
 
-/// How numbers are found in their order.
+/// How ranks around a quantile are found.
 #[derive(Debug, Clone)]
-enum Way {
-    /// A frame is a range of those that count.
+enum QuantileStrategy {
+    /// A frame is a range of the counted rows.
     Range(Wavelet),
-    /// A range leaves out those of rows before which there is one of the same value in the frame.
-    Distinct(Wavelet),
-    /// The same, each row looking at its frame itself.
-    Few,
+    /// A range leaves out rows with an equal value before them in the frame.
+    DistinctRange(Wavelet),
+    /// The same, by reading the frame of each row.
+    Bisection,
 }
 
-/// Positions behind the first kernel.
+/// Positions after the first kernel.
 const FLAGS: usize = 0;
-const GATHER: usize = 1;
+const COMPACT_RANKS: usize = 1;
 const SEARCH: usize = 2;
-/// Of [`Way::Distinct`].
-const GATHER_BEFORE: usize = 3;
+/// Kernels of [`QuantileStrategy::DistinctRange`].
+const COMPACT_BEFORE: usize = 3;
 const FRAMES: usize = 4;
 
 impl QuantileCall {
     /// Appends the kernels, named after `name`, over columns of `types`.
     ///
     /// # Errors
-    /// `Unsupported` where values of the column have no quantile.
+    /// `Unsupported` if values of the column have no quantile.
     pub fn try_new(
-        ranked: &Ranked,
+        plan: &QuantilePlan,
         frame: Frame,
         field: &Field,
         name: &str,
@@ -136,27 +137,27 @@ impl QuantileCall {
         kernels: &mut Vec<Kernel>,
     ) -> Result<QuantileCall> {
         let first = kernels.len();
-        let few = frame.rows().is_some_and(|rows| rows <= FEW_ROWS);
-        let way = match ranked.before {
+        let few = frame.rows().is_some_and(|rows| rows <= MAX_BISECTED_ROWS);
+        let strategy = match plan.before {
             Some(before) if few => {
-                kernels.push(pick(name, ranked, before, &frame, types, options)?);
-                Way::Few
+                kernels.push(bisect_kernel(name, plan, before, &frame, types, options)?);
+                QuantileStrategy::Bisection
             }
             before => {
-                kernels.push(known_flags(name, &ranked.counts, types, options)?);
-                kernels.push(gather(&format!("window_numbers_of{name}"), ranked.number, types, options)?);
-                kernels.push(search(name, ranked.quantile, before.is_some(), &frame, options)?);
+                kernels.push(counted_flags(name, &plan.counts, types, options)?);
+                kernels.push(compact_kernel(&format!("window_compact_ranks{name}"), plan.rank, types, options)?);
+                kernels.push(search_kernel(name, plan.quantile, before.is_some(), &frame, options)?);
                 if let Some(before) = before {
-                    kernels.push(gather(&format!("window_before{name}"), before, types, options)?);
-                    kernels.push(frames(name, &frame, options)?);
+                    kernels.push(compact_kernel(&format!("window_compact_before{name}"), before, types, options)?);
+                    kernels.push(frames_kernel(name, &frame, options)?);
                 }
                 let wavelet = Wavelet::try_new(before.is_some(), options)?;
-                if before.is_some() { Way::Distinct(wavelet) } else { Way::Range(wavelet) }
+                if before.is_some() { QuantileStrategy::DistinctRange(wavelet) } else { QuantileStrategy::Range(wavelet) }
             }
         };
-        let (end, output) = end(name, ranked, field, types, options)?;
-        kernels.push(end);
-        Ok(QuantileCall { frame, order: ranked.order, output, way, first, end: kernels.len() - 1 })
+        let (last, output) = result_kernel(name, plan, field, types, options)?;
+        kernels.push(last);
+        Ok(QuantileCall { frame, order: plan.order, output, strategy, first, last: kernels.len() - 1 })
     }
 
     /// Type of the result.
@@ -164,137 +165,162 @@ impl QuantileCall {
         &self.output.ty
     }
 
-    /// What finds numbers in their order, if it asks for it.
+    /// The wavelet matrix, if the strategy has one.
     pub fn wavelet(&self) -> Option<&Wavelet> {
-        match &self.way {
-            Way::Range(wavelet) | Way::Distinct(wavelet) => Some(wavelet),
-            Way::Few => None,
+        match &self.strategy {
+            QuantileStrategy::Range(wavelet) | QuantileStrategy::DistinctRange(wavelet) => Some(wavelet),
+            QuantileStrategy::Bisection => None,
         }
     }
 
-    /// The quantiles. `orders`: the rows in the order of each column's values.
-    #[allow(clippy::too_many_arguments)]
-    pub async fn run(
-        &self,
-        queue: &Queue,
-        options: &Options,
-        loaded: &Loaded<'_>,
-        primitives: &LoadedPrimitives<'_>,
-        columns: &[DeviceColumn],
-        n: usize,
-        places: &Places,
-        orders: &[Buffer],
-    ) -> Result<DeviceColumn> {
+    /// The quantiles.
+    pub async fn run(&self, input: WindowInput<'_>) -> Result<DeviceColumn> {
+        let WindowInput { launch, columns, n, orders, .. } = input;
         let order = orders.get(self.order).ok_or_else(|| Error::Internal(format!("no order {}", self.order)))?;
-        let (grid, rows) = (spread(queue, options, n), ("n", Arg::U64(n as u64)));
+        let found = match &self.strategy {
+            QuantileStrategy::Range(wavelet) => self.search_wavelet(input, wavelet, false).await?,
+            QuantileStrategy::DistinctRange(wavelet) => self.search_wavelet(input, wavelet, true).await?,
+            QuantileStrategy::Bisection => self.bisect(input)?,
+        };
+        let Found { counts, searches, ranks } = found;
+        let counts = launch.primitives.column(&OrderFacts::ty(false).into(), n, vec![counts], None, None)?;
+        let columns: Vec<_> = columns.iter().cloned().chain([counts]).collect();
+        let buffers = self.output.alloc(launch.queue, n)?;
+        let mut named: NamedArgs<'_> =
+            vec![(ROWS, Arg::Buffer(order)), (RANKS, Arg::Buffer(&ranks)), (SEARCHES, Arg::Buffer(&searches))];
+        named.push(("n", Arg::U64(n as u64)));
+        named.extend(self.output.args(&buffers));
+        launch.run_on(self.last, launch.grid(n), &columns, None, named)?;
+        self.output.finish(&launch.primitives, n, buffers, None)
+    }
+
+    /// Finds ranks in ranges of the counted rows. With `distinct`, a range leaves out repeated
+    /// values.
+    async fn search_wavelet(&self, input: WindowInput<'_>, wavelet: &Wavelet, distinct: bool) -> Result<Found> {
+        let WindowInput { launch, columns, n, .. } = input;
+        let (queue, grid, rows) = (launch.queue, launch.grid(n), ("n", Arg::U64(n as u64)));
         let words = |count: usize| queue.alloc(count * n * size_of::<u32>());
         let (counts, searches) = (words(1)?, words(2 * 3)?);
-        let mut of_frame = places.args();
-        of_frame.extend(self.frame.offsets());
-        of_frame.push(rows);
-        let mut found = of_frame.clone();
-        found.extend([(COUNTS, Arg::Buffer(&counts)), (SEARCHES, Arg::Buffer(&searches))]);
-        let numbers = match self.wavelet() {
-            Some(wavelet) => {
-                let known = queue.alloc((n + 1) * size_of::<i64>())?;
-                let wavelet = wavelet.load(queue, &known, n).await?;
-                loaded.launch_on(queue, self.first + FLAGS, grid, columns, None, vec![(KNOWN, Arg::Buffer(&known)), rows])?;
-                primitives.offsets(queue, &known, 0, n, 0, &queue.alloc(size_of::<u64>())?, 0)?;
-                let gathered = |kernel: usize| {
-                    let gathered = words(1)?;
-                    let named = vec![(KNOWN, Arg::Buffer(&known)), (GATHERED, Arg::Buffer(&gathered)), rows];
-                    loaded.launch_on(queue, self.first + kernel, grid, columns, None, named)?;
-                    Ok::<_, Error>(gathered)
-                };
-                let numbers = gathered(GATHER)?;
-                let (ranges, thresholds) = (words(3)?, words(1)?);
-                let companions = match self.way {
-                    Way::Distinct(_) => {
-                        let companions = Companions { values: gathered(GATHER_BEFORE)?, thresholds: &thresholds };
-                        of_frame.extend([(KNOWN, Arg::Buffer(&known)), (RANGES, Arg::Buffer(&ranges))]);
-                        of_frame.push((THRESHOLDS, Arg::Buffer(&thresholds)));
-                        loaded.launch(queue, self.first + FRAMES, grid, of_frame)?;
-                        wavelet.below(primitives, &companions, &ranges, n)?;
-                        queue.copy(&ranges, 2 * n * size_of::<u32>(), &counts, 0, n * size_of::<u32>())?;
-                        Some(companions)
-                    }
-                    _ => None,
-                };
-                found.push((KNOWN, Arg::Buffer(&known)));
-                loaded.launch(queue, self.first + SEARCH, grid, found)?;
-                wavelet.select(primitives, numbers, companions, &searches, 2 * n).await?
-            }
-            None => {
-                let numbers = words(2)?;
-                found.push((NUMBERS, Arg::Buffer(&numbers)));
-                loaded.launch_on(queue, self.first, grid, columns, None, found)?;
-                numbers
-            }
+        let counted = queue.alloc((n + 1) * size_of::<i64>())?;
+        let wavelet = wavelet.load(launch, &counted, n).await?;
+        launch.run_on(self.first + FLAGS, grid, columns, None, vec![(COUNTED, Arg::Buffer(&counted)), rows])?;
+        launch.primitives.offsets(Lengths::of(&counted, n), &queue.alloc(size_of::<u64>())?, 0)?;
+        let compacted = |kernel: usize| {
+            let compacted = words(1)?;
+            let named = vec![(COUNTED, Arg::Buffer(&counted)), (COMPACTED, Arg::Buffer(&compacted)), rows];
+            launch.run_on(self.first + kernel, grid, columns, None, named)?;
+            Ok::<_, Error>(compacted)
         };
-        let counts = primitives.column(queue, &Sorted::ty(false).into(), n, vec![counts], None, None)?;
-        let columns: Vec<_> = columns.iter().cloned().chain([counts]).collect();
-        let buffers = self.output.alloc(queue, n)?;
-        let mut named =
-            vec![(ROWS, Arg::Buffer(order)), (NUMBERS, Arg::Buffer(&numbers)), (SEARCHES, Arg::Buffer(&searches)), rows];
-        named.extend(self.output.args(&buffers));
-        loaded.launch_on(queue, self.end, grid, &columns, None, named)?;
-        self.output.finish(queue, primitives, n, buffers, None)
+        let ranks = compacted(COMPACT_RANKS)?;
+        let (ranges, thresholds) = (words(3)?, words(1)?);
+        let companions = match distinct {
+            true => {
+                let companions = Companions { values: compacted(COMPACT_BEFORE)?, thresholds: &thresholds };
+                let mut named = self.frame_args(input);
+                named.extend([(COUNTED, Arg::Buffer(&counted)), (RANGES, Arg::Buffer(&ranges))]);
+                named.push((THRESHOLDS, Arg::Buffer(&thresholds)));
+                launch.run(self.first + FRAMES, grid, named)?;
+                wavelet.below(&companions, &ranges, n)?;
+                queue.copy(&ranges, 2 * n * size_of::<u32>(), &counts, 0, n * size_of::<u32>())?;
+                Some(companions)
+            }
+            false => None,
+        };
+        let mut named = self.frame_args(input);
+        named.extend([(COUNTS, Arg::Buffer(&counts)), (SEARCHES, Arg::Buffer(&searches))]);
+        named.push((COUNTED, Arg::Buffer(&counted)));
+        launch.run(self.first + SEARCH, grid, named)?;
+        let ranks = wavelet.select(ranks, companions, &searches, 2 * n).await?;
+        Ok(Found { counts, searches, ranks })
+    }
+
+    /// Finds ranks by reading the frame of each row.
+    fn bisect(&self, input: WindowInput<'_>) -> Result<Found> {
+        let WindowInput { launch, columns, n, .. } = input;
+        let words = |count: usize| launch.queue.alloc(count * n * size_of::<u32>());
+        let (counts, searches, ranks) = (words(1)?, words(2 * 3)?, words(2)?);
+        let mut named = self.frame_args(input);
+        named.extend([(COUNTS, Arg::Buffer(&counts)), (SEARCHES, Arg::Buffer(&searches))]);
+        named.push((RANKS, Arg::Buffer(&ranks)));
+        launch.run_on(self.first, launch.grid(n), columns, None, named)?;
+        Ok(Found { counts, searches, ranks })
+    }
+
+    /// The arguments of [`over_frames`].
+    fn frame_args<'a>(&self, input: WindowInput<'a>) -> NamedArgs<'a> {
+        let mut args = input.partitions.args();
+        args.extend(self.frame.offsets());
+        args.push(("n", Arg::U64(input.n as u64)));
+        args
     }
 }
 
-/// The numbers of the values that count, and how many of them each frame has.
-const NUMBERS: &str = "numbers";
+/// The ranks around a quantile, for each row.
+struct Found {
+    /// Number of counted values of the frame, a u32 for each row.
+    counts: Buffer,
+    /// Positions in `ranks`: for the lower value of each row, then for the upper value of each; u32
+    /// each.
+    searches: Buffer,
+    /// Ranks, u32 each.
+    ranks: Buffer,
+}
+
+/// Parameters of [`Found`].
+const RANKS: &str = "ranks";
 const COUNTS: &str = "counts";
-/// A search for the lower place of each row, then one for the upper place of each.
 const SEARCHES: &str = "searches";
-/// A column's words, of the rows that count.
-const GATHERED: &str = "gathered";
-/// Each row's frame as a range of the rows that count, and which of these have one of the same value before them in the frame.
+/// Parameter of the u32 values of a column in the counted rows.
+const COMPACTED: &str = "compacted";
+/// Parameters of each row's frame as a range of the counted rows, and of the thresholds for the
+/// companions of these.
 const RANGES: &str = "ranges";
 const THRESHOLDS: &str = "thresholds";
 
-/// Brings the words of a column together that are of rows that count.
-fn gather(name: &str, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
+/// The kernel that compacts the u32 values of a column to those of the counted rows.
+fn compact_kernel(name: &str, column: usize, types: &[ColumnType], options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
-    params.named(KNOWN, "const G i64 *RESTRICT");
-    params.named(GATHERED, "G u32 *RESTRICT");
+    params.named(COUNTED, "const G i64 *RESTRICT");
+    params.named(COMPACTED, "G u32 *RESTRICT");
     let n = params.named("n", "u64");
     let mut writer = RowWriter::new(types, options.profile, &mut params);
     let word = writer.eval(&Expr::Column(column))?;
-    writer.push(&format!("if ({KNOWN}[row + 1] != {KNOWN}[row]) {GATHERED}[{KNOWN}[row]] = {};", word.code));
+    writer.push(&format!("if ({COUNTED}[row + 1] != {COUNTED}[row]) {COMPACTED}[{COUNTED}[row]] = {};", word.code));
     let statements = writer.statements();
-    Ok(Kernel::new(name, params, for_rows(options.profile, "row", &n, &statements)))
+    Ok(Kernel::new(name, params, row_loop(options.profile, "row", &n, &statements)))
 }
 
-/// A kernel that looks at each row's frame. `text` is C behind what declares that.
+/// A kernel that reads the frame of each row. `statements` gives the C after the declaration of the
+/// frame.
 fn over_frames(
     name: &str,
     frame: &Frame,
     options: &Options,
     named: &[(&str, &str)],
-    text: impl FnOnce(&mut Params, &str) -> Result<String>,
+    statements: impl FnOnce(&mut Params, &str) -> Result<String>,
 ) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
-    let places = Places::text(&mut params, "row");
-    let bounds = frame.text(&mut params, "row");
+    let partition = PartitionIndex::declare(&mut params, "row");
+    let bounds = frame.declare(&mut params, "row");
     for (name, c_type) in named {
         params.named(name, c_type);
     }
     let n = params.named("n", "u64");
-    let text = text(&mut params, &n)?;
-    Ok(Kernel::new(name, params, for_rows(options.profile, "row", &n, &format!("    {places}\n    {bounds}\n{text}"))))
+    let statements = statements(&mut params, &n)?;
+    let statements = format!("    {partition}\n    {bounds}\n{statements}");
+    Ok(Kernel::new(name, params, row_loop(options.profile, "row", &n, &statements)))
 }
 
-/// Writes each row's frame as a range of the rows that count, and the threshold of its companions: one more than the last row
-/// before the frame.
-fn frames(name: &str, frame: &Frame, options: &Options) -> Result<Kernel> {
-    let named = [(KNOWN, "const G i64 *RESTRICT"), (RANGES, "G u32 *RESTRICT"), (THRESHOLDS, "G u32 *RESTRICT")];
+/// The kernel that writes each row's frame as a range of the counted rows. The threshold of its
+/// companions is one more than the last row before the frame.
+fn frames_kernel(name: &str, frame: &Frame, options: &Options) -> Result<Kernel> {
+    let named = [(COUNTED, "const G i64 *RESTRICT"), (RANGES, "G u32 *RESTRICT"), (THRESHOLDS, "G u32 *RESTRICT")];
     over_frames(&format!("window_frames{name}"), frame, options, &named, |_, n| {
         Ok(format!(
-            "    {RANGES}[row] = (u32){KNOWN}[frame_start];
-    {RANGES}[{n} + row] = (u32){KNOWN}[frame_end];
+            "    {RANGES}[row] = (u32){COUNTED}[frame_start];
+    {RANGES}[{n} + row] = (u32){COUNTED}[frame_end];
     {RANGES}[2 * {n} + row] = 0;
     {THRESHOLDS}[row] = (u32)(frame_start < {n} ? frame_start + 1 : {n});
 "
@@ -302,17 +328,18 @@ fn frames(name: &str, frame: &Frame, options: &Options) -> Result<Kernel> {
     })
 }
 
-/// Writes what each row searches for. `counted`: how many values its frame has stands there.
-fn search(name: &str, quantile: Quantile, counted: bool, frame: &Frame, options: &Options) -> Result<Kernel> {
-    let named = [(KNOWN, "const G i64 *RESTRICT"), (COUNTS, "G u32 *RESTRICT"), (SEARCHES, "G u32 *RESTRICT")];
-    let count = match counted {
+/// The kernel that writes the searches of each row. `has_counts`: the number of counted values is
+/// known.
+fn search_kernel(name: &str, quantile: Quantile, has_counts: bool, frame: &Frame, options: &Options) -> Result<Kernel> {
+    let named = [(COUNTED, "const G i64 *RESTRICT"), (COUNTS, "G u32 *RESTRICT"), (SEARCHES, "G u32 *RESTRICT")];
+    let count = match has_counts {
         true => format!("count = {COUNTS}[row];"),
         false => format!("count = behind - first;\n    {COUNTS}[row] = count;"),
     };
     over_frames(&format!("window_search{name}"), frame, options, &named, |params, n| {
         let between = between(quantile, params, options)?;
         Ok(format!(
-            "    u32 first = (u32){KNOWN}[frame_start], behind = (u32){KNOWN}[frame_end], {count}
+            "    u32 first = (u32){COUNTED}[frame_start], behind = (u32){COUNTED}[frame_end], {count}
     u32 last = count ? count - 1 : 0;
     {between}
     G u32 *of = {SEARCHES} + row;
@@ -325,25 +352,36 @@ fn search(name: &str, quantile: Quantile, counted: bool, frame: &Frame, options:
     })
 }
 
-/// C: the places around the quantile among so many numbers and one more, from 0.
+/// C that declares the positions `low` and `high` around the quantile, among `last` + 1 values.
 fn between(quantile: Quantile, params: &mut Params, options: &Options) -> Result<String> {
     Ok(match quantile {
         Quantile::Median => "u32 low = last / 2, high = last - low;".into(),
-        Quantile::Share(share) => {
-            let share = RowWriter::new(&[], options.profile, params).eval(&literal(share))?;
-            format!("f64 place = {} * (f64)last;\n    u32 low = (u32)place, high = low + ((f64)low < place);", share.code)
+        Quantile::Percentile(fraction) => {
+            let fraction = RowWriter::new(&[], options.profile, params).eval(&literal(fraction))?;
+            format!(
+                "f64 position = {} * (f64)last;\n    u32 low = (u32)position, high = low + ((f64)low < position);",
+                fraction.code
+            )
         }
     })
 }
 
-/// Finds the numbers themselves, of values that do not stand before in the frame.
-fn pick(name: &str, ranked: &Ranked, before: usize, frame: &Frame, types: &[ColumnType], options: &Options) -> Result<Kernel> {
-    let named = [(NUMBERS, "G u32 *RESTRICT"), (COUNTS, "G u32 *RESTRICT"), (SEARCHES, "G u32 *RESTRICT")];
-    over_frames(&format!("window_pick{name}"), frame, options, &named, |params, n| {
-        let between = between(ranked.quantile, params, options)?;
+/// The kernel that finds ranks by bisection, of rows without an equal value before them in the
+/// frame.
+fn bisect_kernel(
+    name: &str,
+    plan: &QuantilePlan,
+    before: usize,
+    frame: &Frame,
+    types: &[ColumnType],
+    options: &Options,
+) -> Result<Kernel> {
+    let named = [(RANKS, "G u32 *RESTRICT"), (COUNTS, "G u32 *RESTRICT"), (SEARCHES, "G u32 *RESTRICT")];
+    over_frames(&format!("window_bisect{name}"), frame, options, &named, |params, n| {
+        let between = between(plan.quantile, params, options)?;
         let mut writer = RowWriter::new(types, options.profile, params).with_names("i", "x");
-        let counts = writer.eval(&ranked.counts)?.is_true();
-        let (before, number) = (writer.eval(&Expr::Column(before))?.code, writer.eval(&Expr::Column(ranked.number))?.code);
+        let counts = writer.eval(&plan.counts)?.is_true();
+        let (before, rank) = (writer.eval(&Expr::Column(before))?.code, writer.eval(&Expr::Column(plan.rank))?.code);
         let values = writer.statements();
         let of_frame = |then: &str| {
             format!(
@@ -364,56 +402,62 @@ fn pick(name: &str, ranked: &Ranked, before: usize, frame: &Frame, types: &[Colu
     u32 next = (u32){n};
     {next}
     {COUNTS}[row] = count;
-    {NUMBERS}[row] = least;
-    {NUMBERS}[{n} + row] = next;
+    {RANKS}[row] = least;
+    {RANKS}[{n} + row] = next;
     {SEARCHES}[row] = (u32)row;
     {SEARCHES}[{n} + row] = (u32)(high > low ? {n} + row : row);
 ",
             count = of_frame("++count;"),
-            below = of_frame(&format!("below += {number} < middle;")),
-            next = of_frame(&format!("if ({number} > least && {number} < next) next = {number};")),
+            below = of_frame(&format!("below += {rank} < middle;")),
+            next = of_frame(&format!("if ({rank} > least && {rank} < next) next = {rank};")),
         ))
     })
 }
 
-/// Writes the quantiles, out of the values that were found.
-fn end(name: &str, ranked: &Ranked, field: &Field, types: &[ColumnType], options: &Options) -> Result<(Kernel, Output)> {
+/// The kernel that writes the quantiles, from the values of the ranks.
+fn result_kernel(
+    name: &str,
+    plan: &QuantilePlan,
+    field: &Field,
+    types: &[ColumnType],
+    options: &Options,
+) -> Result<(Kernel, Output)> {
     let count = types.len();
-    let types: Vec<ColumnType> = types.iter().cloned().chain([Sorted::ty(false)]).collect();
-    let (value, data_type) = (Expr::Column(ranked.column), field.data_type().clone());
-    let (function, arguments) = match ranked.quantile {
+    let types: Vec<ColumnType> = types.iter().cloned().chain([OrderFacts::ty(false)]).collect();
+    let (value, data_type) = (Expr::Column(plan.column), field.data_type().clone());
+    let (function, arguments) = match plan.quantile {
         Quantile::Median => (AggregateFunction::Median, vec![value]),
-        Quantile::Share(share) => {
+        Quantile::Percentile(fraction) => {
             let number = Expr::Cast { expr: Box::new(Expr::Column(count)), to: DataType::Int64, checked: false };
-            (AggregateFunction::PercentileCont, vec![value, number, literal(share)])
+            (AggregateFunction::PercentileCont, vec![value, number, literal(fraction)])
         }
     };
     let aggregate = Aggregate { function, arguments, filter: None, distinct: false, data_type };
     let mut accumulators = Accumulators::default();
-    accumulators.plan(&aggregate, &Source::of_types(types.clone()), 0, Use { atomic: false, grouped: false })?;
+    accumulators.plan(&aggregate, &Source::of_types(types.clone()), 0, StateUse { atomic: false, grouped: false })?;
 
     let mut params = Params::new();
     params.need(Section::Base);
     params.named(ROWS, "const G u32 *RESTRICT");
-    params.named(NUMBERS, "const G u32 *RESTRICT");
+    params.named(RANKS, "const G u32 *RESTRICT");
     params.named(SEARCHES, "const G u32 *RESTRICT");
     let n = params.named("n", "u64");
-    // Values are those of other rows, their number is the row's own.
+    // Values are read at other rows, their count at the row itself.
     let mut own = vec![None; types.len()];
-    own[count] = Some(Place { row: "row".into(), found: None, is_mark: false });
-    let mut writer = RowWriter::new(&types, options.profile, &mut params).with_places(&own).with_names("at", "x");
+    own[count] = Some(RowRef { row: "row".into(), found: None, is_mark: false });
+    let mut writer = RowWriter::new(&types, options.profile, &mut params).with_row_refs(&own).with_names("at", "x");
     let there = writer.eval(&Expr::Column(count))?;
     let before = writer.statements();
     let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
-        let state = &accumulators.list[index];
-        writer.push(&state.kind.take(&state.places(|word| format!("s{word}")), values));
+        let state = &accumulators.states[index];
+        writer.push(&state.kind.update(&state.slot_names(|word| format!("s{word}")), values));
         Ok(())
     };
     accumulators.write(&mut writer, 0, &mut update)?;
     let take = writer.statements();
     let mut writer = RowWriter::new(&types, options.profile, &mut params).with_names("row", "e");
-    let ending = accumulators.endings.first().ok_or_else(|| Error::Internal("a quantile without an end".into()))?;
-    let value = accumulators.end(&mut writer, ending, &|word| format!("s{word}"))?;
+    let evaluator = accumulators.evaluators.first().ok_or_else(|| Error::Internal("a quantile without an end".into()))?;
+    let value = accumulators.evaluate(&mut writer, evaluator, &|word| format!("s{word}"))?;
     let output = Output::of(&value, field.data_type(), name)?;
     output.write(&mut writer, &value, "row");
     let end = writer.statements();
@@ -426,14 +470,14 @@ fn end(name: &str, ranked: &Ranked, field: &Field, types: &[ColumnType], options
     let text = format!(
         "{before}{states}    u32 found = {there} ? 1 + ({SEARCHES}[row] != {SEARCHES}[{n} + row]) : 0;
     for (u32 k = 0; k < found; ++k) {{
-      u64 at = {ROWS}[{NUMBERS}[{SEARCHES}[k * {n} + row]]];
+      u64 at = {ROWS}[{RANKS}[{SEARCHES}[k * {n} + row]]];
 {take}    }}
 {end}",
         there = there.code,
     );
-    Ok((Kernel::new(format!("window_quantile{name}"), params, for_rows(options.profile, "row", &n, &text)), output))
+    Ok((Kernel::new(format!("window_quantile{name}"), params, row_loop(options.profile, "row", &n, &text)), output))
 }
 
-fn literal(share: f64) -> Expr {
-    Expr::Literal(Literal { data_type: DataType::Float64, value: LiteralValue::Float(share) })
+fn literal(fraction: f64) -> Expr {
+    Expr::Literal(Literal { data_type: DataType::Float64, value: LiteralValue::Float(fraction) })
 }

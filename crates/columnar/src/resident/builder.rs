@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Builder of resident tables.
+//!
+//! Rows arrive in batches of any size and are stored in batches of
+//! [`ResidentBuilder::with_batch_rows`] rows. A full batch is uploaded at once, in the types that
+//! the rows so far allow, so the host holds at most one batch. If a later value needs a wider type,
+//! [`ResidentBuilder::finish`] converts the earlier batches, which is rare.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use device::Queue;
+
+use crate::resident::column::ColumnState;
+use crate::resident::table::Resident;
+use crate::upload::uploader::Uploader;
+use crate::{DeviceBatch, Result, natural_types};
+
+/// Uploads rows as they arrive and finds their narrowest types.
+///
+/// - Decimals of 128 and 256 bits use the narrowest of 32, 64 and 128 bits that holds all values.
+/// - Columns without NULLs have no validity bitmap, even if their field is nullable.
+/// - Strings of at most 1024 distinct values become codes of 8 or 16 bits with one dictionary for
+///   the whole table.
+/// - Integers, dates, times, decimals and codes get bounds, rounded outwards to powers of two.
+#[derive(Debug)]
+pub struct ResidentBuilder {
+    queue: Queue,
+    schema: SchemaRef,
+    batch_rows: usize,
+    pending: Vec<RecordBatch>,
+    pending_rows: usize,
+    columns: Vec<ColumnState>,
+    batches: Vec<DeviceBatch>,
+}
+
+impl ResidentBuilder {
+    /// A builder of an empty table.
+    ///
+    /// # Errors
+    /// `Unsupported`, naming the first column whose type is not supported on the device.
+    pub fn try_new(queue: &Queue, schema: &SchemaRef) -> Result<Self> {
+        let types = natural_types(schema)?;
+        let columns = schema.fields().iter().zip(types).map(|(field, ty)| ColumnState::new(field.name(), ty)).collect();
+        Ok(Self {
+            queue: queue.clone(),
+            schema: Arc::clone(schema),
+            batch_rows: Resident::BATCH_ROWS,
+            pending: vec![],
+            pending_rows: 0,
+            columns,
+            batches: vec![],
+        })
+    }
+
+    /// A builder that starts with the rows of `table`, which does not change.
+    ///
+    /// Both tables share a batch as long as its types stay the same.
+    pub fn extending(queue: &Queue, table: &Resident) -> Self {
+        Self {
+            queue: queue.clone(),
+            schema: Arc::clone(&table.schema),
+            batch_rows: Resident::BATCH_ROWS,
+            pending: vec![],
+            pending_rows: 0,
+            columns: table.columns.clone(),
+            batches: table.batches.clone(),
+        }
+    }
+
+    /// Sets the rows of a full batch, at least 1.
+    ///
+    /// More rows mean fewer launches; fewer rows need less memory at once.
+    #[must_use]
+    pub fn with_batch_rows(mut self, batch_rows: usize) -> Self {
+        self.batch_rows = batch_rows.max(1);
+        self
+    }
+
+    /// Adds rows and uploads all full batches.
+    ///
+    /// # Errors
+    /// Those of [`upload`](crate::upload()).
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let mut rest = batch;
+        while self.pending_rows + rest.num_rows() >= self.batch_rows {
+            let room = self.batch_rows - self.pending_rows;
+            self.pending.push(rest.slice(0, room));
+            rest = rest.slice(room, rest.num_rows() - room);
+            self.upload_pending()?;
+        }
+        if rest.num_rows() > 0 {
+            self.pending_rows += rest.num_rows();
+            self.pending.push(rest);
+        }
+        Ok(())
+    }
+
+    /// Uploads the last rows and converts all batches to the final types.
+    ///
+    /// # Errors
+    /// Those of [`upload`](crate::upload()) and [`download`](crate::download()).
+    pub async fn finish(mut self) -> Result<Resident> {
+        if !self.pending.is_empty() {
+            self.upload_pending()?;
+        }
+        let types: Vec<_> = self.columns.iter().map(|column| Arc::new(column.ty())).collect();
+        for batch in &mut self.batches {
+            let mut columns = Vec::with_capacity(types.len());
+            for ((state, ty), column) in self.columns.iter_mut().zip(&types).zip(batch.columns()) {
+                columns.push(state.convert(&self.queue, ty, column).await?);
+            }
+            *batch = DeviceBatch::try_new(Arc::clone(&self.schema), columns, batch.num_rows())?;
+        }
+        Ok(Resident {
+            types: types.iter().map(|ty| (**ty).clone()).collect(),
+            statistics: self.columns.iter().map(ColumnState::statistics).collect(),
+            schema: self.schema,
+            batches: self.batches,
+            columns: self.columns,
+        })
+    }
+
+    fn upload_pending(&mut self) -> Result<()> {
+        let batches = std::mem::take(&mut self.pending);
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        self.pending_rows = 0;
+        let uploader = Uploader::new(&self.queue, rows);
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (index, column) in self.columns.iter_mut().enumerate() {
+            let arrays = batches.iter().filter_map(|batch| batch.columns().get(index));
+            let arrays: Vec<_> = arrays.filter(|array| !array.is_empty()).collect();
+            columns.push(column.upload(&uploader, &arrays)?);
+        }
+        self.batches.push(DeviceBatch::try_new(Arc::clone(&self.schema), columns, rows)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The device operators as one enum.
+//!
+//! Each `match` on it lists all operators. A new operator is one row of `device_operators!`; the
+//! compiler then names the places that must handle it.
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::exec::{
+    DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
+    DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
+    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec,
+};
+
+macro_rules! device_operators {
+    ($($variant:ident($node:ident),)*) => {
+        /// An operator below a `DeviceToHostExec`.
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) enum DeviceOperator<'a> {
+            $($variant(&'a $node),)*
+        }
+
+        impl<'a> DeviceOperator<'a> {
+            /// `None` for operators of the host, and for `DeviceToHostExec`, whose rows are the
+            /// host's.
+            pub fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Option<DeviceOperator<'a>> {
+                $(if let Some(node) = plan.downcast_ref::<$node>() {
+                    return Some(DeviceOperator::$variant(node));
+                })*
+                None
+            }
+        }
+    };
+}
+
+device_operators! {
+    Aggregate(DeviceAggregateExec),
+    DynamicFilter(DeviceDynamicFilterExec),
+    Expand(DeviceExpandExec),
+    Filter(DeviceFilterExec),
+    Futhark(DeviceFutharkExec),
+    Join(DeviceJoinExec),
+    Limit(DeviceLimitExec),
+    Projection(DeviceProjectionExec),
+    Reuse(DeviceReuseExec),
+    Scan(DeviceScanExec),
+    Shared(DeviceSharedExec),
+    Sort(DeviceSortExec),
+    Stream(DeviceStreamExec),
+    Union(DeviceUnionExec),
+    Unnest(DeviceUnnestExec),
+    Upload(HostToDeviceExec),
+    Window(DeviceWindowExec),
+}
+
+impl DeviceOperator<'_> {
+    /// Whether the operator runs inside the kernels of the operator above it.
+    fn is_fused(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Filter(_) | Projection(_) => true,
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Futhark(_) | Join(_) | Limit(_) | Reuse(_) | Scan(_) | Shared(_)
+            | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// Whether the operator drops rows by a condition or a limit.
+    fn drops_rows(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Filter(_) | DynamicFilter(_) | Limit(_) => true,
+            Sort(sort) => sort.fetch_rows().is_some(),
+            Aggregate(_) | Expand(_) | Futhark(_) | Join(_) | Projection(_) | Reuse(_) | Scan(_) | Shared(_) | Stream(_)
+            | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// Whether the operator does more than compute columns of single rows, pass rows on, or drop
+    /// some.
+    pub fn is_costly(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Aggregate(_) | Join(_) | Sort(_) | Window(_) | Reuse(_) => true,
+            DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Limit(_) | Projection(_) | Scan(_) | Shared(_)
+            | Stream(_) | Union(_) | Unnest(_) | Upload(_) => false,
+        }
+    }
+}
+
+/// Whether a plan node runs on the device.
+pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    DeviceOperator::of(plan).is_some()
+}
+
+/// The inputs of a device operator within its offloaded subplan. What lies below an upload is the
+/// host's.
+pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn ExecutionPlan>> {
+    match DeviceOperator::of(plan) {
+        None | Some(DeviceOperator::Upload(_)) => Vec::new(),
+        Some(_) => plan.children(),
+    }
+}
+
+/// Names of the operators that are fused into the operator above `input`.
+pub(crate) fn fused_below(mut input: &Arc<dyn ExecutionPlan>) -> Vec<&str> {
+    let mut names = Vec::new();
+    while DeviceOperator::of(input).is_some_and(DeviceOperator::is_fused) {
+        names.push(input.name());
+        let Some(below) = input.children().first().copied() else { break };
+        input = below;
+    }
+    names
+}
+
+/// Whether an operator of a device subtree drops rows.
+pub(crate) fn drops_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match DeviceOperator::of(plan) {
+        Some(DeviceOperator::Reuse(reuse)) => drops_rows(reuse.shared()),
+        Some(operator) => operator.drops_rows() || device_inputs(plan).into_iter().any(drops_rows),
+        None => false,
+    }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lowering of device operators to stages; pure, without a device.
+//!
+//! Row-wise operators (filter, projection, probe) are substituted into the operator that ends their
+//! [`Pipeline`](pipeline). What remains are [`Stage`]s. Each reads the batches of the stages below.
+
+mod aggregate;
+mod joins;
+mod lowering;
+mod pipeline;
+mod stage;
+
+pub(crate) use aggregate::{AggregateOp, AggregateState};
+pub(crate) use joins::{BuildSide, BuildSideJoin, Joins, ScalarSide, ScanFilter, Side};
+pub(crate) use lowering::lower;
+pub(crate) use stage::{LibraryCall, ListOutput, Stage, StageKind};

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operators that read all of their input before their first row: aggregations, sorts and windows.
+
+use std::sync::Arc;
+
+use columnar::DeviceBatch;
+use datafusion::common::{Result, internal_err};
+use datafusion::physical_expr::PhysicalExpr;
+use device::Queue;
+use futures::{StreamExt, TryStreamExt, stream};
+use kernels::ops::{Sort, SortState, Window, WindowState};
+
+use super::DeviceBatchStream;
+use super::errors::explain;
+use super::lists::Elements;
+use super::memory::MemoryAttribution;
+use crate::error::op_error;
+use crate::graph::{AggregateOp, AggregateState, Stage, StageKind};
+
+/// A kernel operator that takes batches and gives its rows at the end.
+trait BlockingOp: Sync {
+    type State: Send;
+
+    fn start(&self) -> Self::State;
+
+    fn push(
+        &self,
+        queue: &Queue,
+        state: &mut Self::State,
+        batch: &DeviceBatch,
+    ) -> impl Future<Output = kernels::Result<()>> + Send;
+
+    fn finish(&self, queue: &Queue, state: Self::State) -> impl Future<Output = kernels::Result<Vec<DeviceBatch>>> + Send;
+}
+
+/// Implements the trait by the methods of the same names.
+macro_rules! blocking_op {
+    ($op:ty, $state:ty) => {
+        impl BlockingOp for $op {
+            type State = $state;
+
+            fn start(&self) -> $state {
+                self.start()
+            }
+
+            async fn push(&self, queue: &Queue, state: &mut $state, batch: &DeviceBatch) -> kernels::Result<()> {
+                self.push(queue, state, batch).await
+            }
+
+            async fn finish(&self, queue: &Queue, state: $state) -> kernels::Result<Vec<DeviceBatch>> {
+                self.finish(queue, state).await
+            }
+        }
+    };
+}
+blocking_op!(AggregateOp, AggregateState);
+blocking_op!(Sort, SortState);
+blocking_op!(Window, WindowState);
+
+/// Runs the operator of a stage over all of its input.
+pub(super) fn run(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+    stream::once(async move {
+        let mut elements = Elements::new(match &stage.kind {
+            StageKind::Aggregate { lists, .. } => lists,
+            _ => &[],
+        });
+        let batches = match &stage.kind {
+            StageKind::Aggregate { op, checks, .. } => result(op, checks, input, &mut elements, &stage, &queue).await?,
+            StageKind::Sort { op, checks, .. } => result(op.as_ref(), checks, input, &mut elements, &stage, &queue).await?,
+            StageKind::Window { op, checks, .. } => result(op.as_ref(), checks, input, &mut elements, &stage, &queue).await?,
+            _ => return internal_err!("the stage of a blocking operator"),
+        };
+        let batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
+        let batches: Vec<_> = batches.map(|batch| elements.attach(&queue, &stage, batch)).collect();
+        Ok(stream::iter(batches))
+    })
+    .try_flatten()
+    .boxed()
+}
+
+/// As [`run`] for an operator that holds all of its input in device memory.
+pub(super) fn run_over_whole_input(input: DeviceBatchStream, stage: &Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+    let memory = MemoryAttribution::new(&stage.operator, "its input");
+    run(memory.counted(input), Arc::clone(stage), queue).map_err(move |error| memory.attributed(error)).boxed()
+}
+
+async fn result<O: BlockingOp>(
+    op: &O,
+    checks: &[Arc<dyn PhysicalExpr>],
+    mut input: DeviceBatchStream,
+    elements: &mut Elements<'_>,
+    stage: &Stage,
+    queue: &Queue,
+) -> Result<Vec<DeviceBatch>> {
+    let mut state = op.start();
+    while let Some(batch) = input.next().await {
+        let batch = batch?;
+        elements.record(&batch)?;
+        if let Err(error) = op.push(queue, &mut state, &batch).await {
+            return Err(explain(error, &stage.operator, queue, &batch, checks).await);
+        }
+    }
+    drop(input);
+    op.finish(queue, state).await.map_err(|error| op_error(&stage.operator, error))
+}

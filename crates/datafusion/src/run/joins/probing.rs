@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows of a probe side on their way through joins.
+
+use std::sync::Arc;
+
+use columnar::DeviceBatch;
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::physical_plan::metrics::Count;
+use device::Queue;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
+use kernels::ops::{ChainState, FirstStep, JoinChain};
+
+use super::failed::{failed_chain, failed_left_over};
+use super::tables::Tables;
+use crate::error::op_error;
+use crate::graph::{Stage, StageKind};
+use crate::run::select::{BATCHES_STARTED, started};
+use crate::run::state::Run;
+
+/// Adds the removed rows to each dynamic filter's counter.
+pub(super) fn count(counters: &[Count], removed: impl IntoIterator<Item = u64>) {
+    counters.iter().zip(removed).for_each(|(counter, rows)| counter.add(rows as usize));
+}
+
+/// The probe side of a chain of joins.
+pub(super) struct Probing {
+    queue: Queue,
+    chain: Arc<JoinChain>,
+    state: ChainState,
+    /// Slices of the probe side after the first step of the chain, each with its batch.
+    first_steps: BoxStream<'static, Result<(DeviceBatch, FirstStep)>>,
+    pub current: CurrentBatch,
+}
+
+/// The batch that is on its way, for messages.
+#[derive(Clone)]
+pub(super) struct CurrentBatch {
+    stage: Arc<Stage>,
+    tables: Arc<Tables>,
+    batch: Option<DeviceBatch>,
+}
+
+impl CurrentBatch {
+    /// The message of an error on the way.
+    pub async fn failed(&self, error: kernels::Error, queue: &Queue) -> DataFusionError {
+        match (&error, &self.batch, &self.stage.kind) {
+            (kernels::Error::JoinedRow, Some(batch), StageKind::Join(joins)) => {
+                failed_chain(&self.stage, joins, &self.tables, queue, batch).await
+            }
+            _ => op_error(&self.stage.operator, error),
+        }
+    }
+}
+
+impl Probing {
+    /// `nothing`: no row has a result, so the probe side is not read.
+    pub fn new(
+        nothing: bool,
+        chain: JoinChain,
+        stage: &Arc<Stage>,
+        tables: &Arc<Tables>,
+        run: &Arc<Run>,
+        queue: &Queue,
+    ) -> Result<Probing> {
+        let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
+        let input = if nothing { stream::empty().boxed() } else { run.merge(&joins.probe)? };
+        let (state, chain, queue) = (chain.start(), Arc::new(chain), queue.clone());
+        let current = CurrentBatch { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
+        let filter = (Arc::clone(&chain), queue.clone(), current.clone());
+        let slices = input.and_then(move |batch| {
+            let (chain, queue, current) = filter.clone();
+            async move {
+                match chain.filtered(&queue, &batch).await {
+                    Ok(rows) => Ok(stream::iter(chain.slices(&queue, &rows).map(move |slice| Ok((batch.clone(), slice))))),
+                    Err(error) => Err(CurrentBatch { batch: Some(batch), ..current }.failed(error, &queue).await),
+                }
+            }
+        });
+        let start = (chain.first_step(&queue, &state), current.clone(), queue.clone());
+        let first_steps = slices.try_flatten().map(move |slice: Result<(DeviceBatch, DeviceBatch)>| {
+            let (start, current, queue) = &start;
+            let first_step = slice.map(|(batch, slice)| (batch, start(slice)));
+            let (current, queue) = (current.clone(), queue.clone());
+            started(async move {
+                let (batch, first_step) = first_step?;
+                match first_step.await {
+                    Ok(first_step) => Ok((batch, first_step)),
+                    Err(error) => Err(CurrentBatch { batch: Some(batch), ..current }.failed(error, &queue).await),
+                }
+            })
+        });
+        Ok(Probing { queue, chain, state, first_steps: first_steps.buffered(BATCHES_STARTED).boxed(), current })
+    }
+
+    /// The next batch of joined rows.
+    pub async fn next(&mut self) -> Result<Option<DeviceBatch>> {
+        loop {
+            match self.chain.next(&self.queue, &mut self.state).await {
+                Ok(None) => {}
+                Ok(batch) => return Ok(batch),
+                Err(error) => return Err(self.current.failed(error, &self.queue).await),
+            }
+            let Some(first_step) = self.first_steps.next().await else { return Ok(None) };
+            let (batch, first_step) = first_step?;
+            self.chain.resume(&mut self.state, first_step);
+            self.current.batch = Some(batch);
+        }
+    }
+
+    /// Number of rows that each dynamic filter has removed.
+    pub fn removed(&self) -> impl Future<Output = kernels::Result<Vec<u64>>> + Send + use<> {
+        self.chain.removed(&self.queue, &self.state)
+    }
+
+    /// The unmatched rows of the build side, after the last probe.
+    pub async fn finish(self, run: &Run) -> Result<Option<DeviceBatch>> {
+        let stage = &self.current.stage;
+        let (removed, counters, operator) = (self.removed(), self.current.tables.removed.clone(), stage.operator.clone());
+        run.at_end(async move {
+            count(&counters, removed.await.map_err(|error| op_error(&operator, error))?);
+            Ok(())
+        });
+        match (self.chain.finish(&self.queue, &self.state).await, &stage.kind) {
+            (Ok(rest), _) => Ok(rest),
+            (Err(kernels::Error::Row { row }), StageKind::Join(joins)) => {
+                Err(failed_left_over(stage, joins, &self.current.tables, &self.queue, &self.state, row).await)
+            }
+            (Err(error), _) => Err(op_error(&stage.operator, error)),
+        }
+    }
+}

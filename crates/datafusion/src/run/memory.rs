@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Attribution of device memory in errors.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use datafusion::common::DataFusionError;
+use futures::{StreamExt, TryStreamExt};
+
+use super::DeviceBatchStream;
+
+/// Counts the rows that an operator holds, for the message where memory ends.
+///
+/// Sorts, windows and aggregations by lists hold their input until it ends. A join holds its build
+/// side while it builds.
+#[derive(Clone)]
+pub(super) struct MemoryAttribution {
+    operator: String,
+    /// The rows, such as "its input".
+    held: &'static str,
+    rows: Arc<AtomicUsize>,
+}
+
+impl MemoryAttribution {
+    pub fn new(operator: &str, held: &'static str) -> MemoryAttribution {
+        MemoryAttribution { operator: operator.to_string(), held, rows: Arc::default() }
+    }
+
+    /// Counts the rows of the operator's input as they come.
+    pub fn counted(&self, rows: DeviceBatchStream) -> DeviceBatchStream {
+        let count = Arc::clone(&self.rows);
+        rows.inspect_ok(move |batch| _ = count.fetch_add(batch.num_rows(), Relaxed)).boxed()
+    }
+
+    /// Adds the operator and its rows to an out-of-memory error, which names the operator that
+    /// asked for the last bytes.
+    pub fn attributed(&self, error: DataFusionError) -> DataFusionError {
+        let (operator, held, rows) = (&self.operator, self.held, self.rows.load(Relaxed));
+        match error {
+            DataFusionError::ResourcesExhausted(message) if rows > 0 => {
+                DataFusionError::ResourcesExhausted(format!("{message}; {operator} holds all rows of {held}, {rows} so far"))
+            }
+            error => error,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metrics of operators on the device.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use device::Meter;
+
+/// Counters of one partition of one operator.
+///
+/// Dropping it writes them into the operator's metrics: when the queue's work has completed, or the
+/// query was cancelled.
+pub(crate) struct StageMeter {
+    meter: Arc<Meter>,
+    metrics: ExecutionPlanMetricsSet,
+    partition: usize,
+}
+
+impl StageMeter {
+    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        StageMeter { meter: Arc::new(Meter::default()), metrics: metrics.clone(), partition }
+    }
+
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+}
+
+impl Drop for StageMeter {
+    fn drop(&mut self) {
+        let meter = &self.meter;
+        let count = |name: &'static str, value: u64| {
+            if value > 0 {
+                MetricBuilder::new(&self.metrics).counter(name, self.partition).add(value as usize);
+            }
+        };
+        count("launches", meter.launches());
+        count("waits", meter.waits());
+        count("bytes_up", meter.bytes_up());
+        count("bytes_down", meter.bytes_down());
+        // Zero times are not shown: kernels without device.profiling, and programs that were
+        // compiled before.
+        let time = |name: &'static str, time: Duration| {
+            if !time.is_zero() {
+                MetricBuilder::new(&self.metrics).subset_time(name, self.partition).add_duration(time);
+            }
+        };
+        time("kernel_time", meter.kernel_time());
+        time("compile_time", meter.compile_time());
+        if meter.peak_bytes() > 0 {
+            MetricBuilder::new(&self.metrics).gauge("peak_device_bytes", self.partition).add(meter.peak_bytes() as usize);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A stage as a stream: `open` picks the function of each kind of stage.
+
+use std::sync::Arc;
+
+use columnar::DeviceBatch;
+use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::physical_plan::metrics::MetricBuilder;
+use device::Queue;
+use futures::{StreamExt, TryStreamExt, stream};
+use kernels::ops::{Concat, UnifyLayouts};
+
+use super::expand::expand;
+use super::import::import;
+use super::limit::limit;
+use super::memory::MemoryAttribution;
+use super::select::select;
+use super::state::{OFFLOADED_SUBPLAN, Run};
+use super::unnest::unnest;
+use super::upload::upload;
+use super::{DeviceBatchStream, blocking, futhark, joins, shared};
+use crate::error::{LOST, columnar_error, op_error};
+use crate::graph::{Stage, StageKind};
+
+impl Run {
+    /// The batches of one partition of a stage.
+    pub fn open(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize) -> Result<DeviceBatchStream> {
+        let of_stage = if stage.is_external() { &self.uploads } else { &self.queue };
+        let queue = self.metered(of_stage, &stage.metrics, partition);
+        let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
+        let batches = self.open_kind(stage, partition, queue)?;
+        // A coalesced batch is charged to its reader's operator, and its rows are none of the
+        // reader's output.
+        Ok(match stage.kind {
+            StageKind::Coalesce { .. } => batches,
+            _ => batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed(),
+        })
+    }
+
+    fn open_kind(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize, queue: Queue) -> Result<DeviceBatchStream> {
+        Ok(match &stage.kind {
+            StageKind::Upload { input } => upload(input.execute(partition, Arc::clone(&self.task))?, stage, self, queue),
+            StageKind::Scan { snapshot, .. } if snapshot.context().has_met_fatal_fault() => return exec_err!("{LOST}"),
+            StageKind::Scan { snapshot, columns } => {
+                let batches = snapshot.batches().iter().map(|batch| project(batch, columns, stage));
+                stream::iter(batches.collect::<Vec<_>>()).boxed()
+            }
+            StageKind::Stream { source, columns, decode } => import(source, columns, decode, stage, self, queue)?,
+            StageKind::Columns { input, columns } => {
+                let (columns, stage) = (columns.clone(), Arc::clone(stage));
+                self.open(input, partition)?.map(move |batch| project(&batch?, &columns, &stage)).boxed()
+            }
+            StageKind::Expand { input, sets } => expand(self.merge(input)?, input, sets, stage, self.batch_rows, queue),
+            StageKind::Select { input, .. } => select(self.open(input, partition)?, Arc::clone(stage), queue),
+            StageKind::LibraryCalls { input, .. } => {
+                futhark::call(self.open(input, partition)?, Arc::clone(stage), queue, partition)
+            }
+            StageKind::LibraryAggregates { input, .. } => {
+                futhark::aggregate(self.merge(input)?, Arc::clone(stage), queue, partition)
+            }
+            StageKind::Unnest { input, .. } => unnest(self.open(input, partition)?, Arc::clone(stage), queue),
+            StageKind::Union { inputs } => self.open_union(inputs, stage, partition, queue)?,
+            StageKind::Shared { input, sharing, .. } => shared::open(input, sharing, self)?,
+            // A limit over all partitions merges them.
+            StageKind::Limit { input, skip, fetch } if stage.partitions < input.partitions => {
+                limit(self.merge(input)?, *skip, *fetch)
+            }
+            StageKind::Limit { input, skip, fetch } => limit(self.open(input, partition)?, *skip, *fetch),
+            StageKind::Aggregate { input, over_joins: Some(_), .. } => {
+                joins::aggregate(Arc::clone(stage), Arc::clone(input), Arc::clone(self), queue)
+            }
+            StageKind::Aggregate { input, .. } => match &input.kind {
+                StageKind::Coalesce { .. } => blocking::run_over_whole_input(self.merge(input)?, stage, queue),
+                _ => blocking::run(self.merge(input)?, Arc::clone(stage), queue),
+            },
+            StageKind::Coalesce { input, concat } => coalesce(self.merge(input)?, concat, stage, queue),
+            // Rows with equal keys keep their order, which is that of the partitions.
+            StageKind::Sort { input, op, .. } => {
+                let rows = self.merge_in_order(input)?;
+                match op.keeps_all() {
+                    true => blocking::run_over_whole_input(rows, stage, queue),
+                    false => blocking::run(rows, Arc::clone(stage), queue),
+                }
+            }
+            StageKind::Window { input, .. } => blocking::run_over_whole_input(self.merge_in_order(input)?, stage, queue),
+            StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(self), queue),
+            StageKind::BuildSideJoin(_) => joins::build_side(Arc::clone(stage), Arc::clone(self), queue),
+        })
+    }
+
+    /// A partition of a union is one partition of one input, in the union's layouts.
+    fn open_union(
+        self: &Arc<Run>,
+        inputs: &[(Arc<Stage>, UnifyLayouts)],
+        stage: &Stage,
+        partition: usize,
+        queue: Queue,
+    ) -> Result<DeviceBatchStream> {
+        let mut first = 0;
+        let found = inputs.iter().find_map(|(input, unify)| {
+            let of_input = partition.checked_sub(first).filter(|of_input| *of_input < input.partitions);
+            first += input.partitions;
+            of_input.map(|of_input| (input, unify.clone(), of_input))
+        });
+        let Some((input, unify, of_input)) = found else {
+            return internal_err!("partition {partition} of a union of {first}");
+        };
+        let operator = stage.operator.clone();
+        let unified = self.open(input, of_input)?.and_then(move |batch| {
+            let (unify, queue, operator) = (unify.clone(), queue.clone(), operator.clone());
+            async move { unify.run(&queue, &batch).await.map_err(|error| op_error(&operator, error)) }
+        });
+        Ok(unified.boxed())
+    }
+}
+
+/// All rows as one batch.
+fn coalesce(rows: DeviceBatchStream, concat: &Concat, stage: &Stage, queue: Queue) -> DeviceBatchStream {
+    let memory = MemoryAttribution::new(&stage.operator, "its input");
+    let (rows, concat, operator) = (memory.counted(rows), concat.clone(), stage.operator.clone());
+    let coalesced = async move {
+        let batches = rows.try_collect().await?;
+        concat.run(&queue, batches).await.map_err(|error| op_error(&operator, error))
+    };
+    let coalesced = stream::once(coalesced).try_filter_map(|batch| async { Ok(batch) });
+    coalesced.map_err(move |error| memory.attributed(error)).boxed()
+}
+
+fn project(batch: &DeviceBatch, columns: &[usize], stage: &Stage) -> Result<DeviceBatch> {
+    let columns = columns.iter().map(|index| match batch.columns().get(*index) {
+        Some(column) => Ok(column.clone()),
+        None => internal_err!("column {index} of a batch of {}", batch.columns().len()),
+    });
+    DeviceBatch::try_new(Arc::clone(&stage.schema), columns.collect::<Result<_>>()?, batch.num_rows())
+        .map_err(|error| columnar_error(OFFLOADED_SUBPLAN, error))
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows that several stages read and that are computed once.
+
+use std::sync::Arc;
+
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::execution::TaskContext;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+
+use super::DeviceBatchStream;
+use super::execute::execute_device;
+use super::state::{RUN_ENDED, Run};
+use crate::exec::{SharedRows, Sharing};
+use crate::graph::Stage;
+
+/// The rows of `input`, from the run or from the cache of several offloaded subplans.
+pub(super) fn open(input: &Arc<Stage>, sharing: &Sharing, run: &Arc<Run>) -> Result<DeviceBatchStream> {
+    let rows = match &sharing.cache {
+        Some(cache) => {
+            cache.rows(sharing.readers, sharing.is_last, &run.task, || computed_apart(Arc::clone(input), Arc::clone(&run.task)))
+        }
+        None => of_run(sharing, input, run)?,
+    };
+    let batches = async move {
+        let rows = rows.await.map_err(DataFusionError::Shared)?;
+        let batches = (0..rows.len()).map(move |index| Ok(rows[index].clone()));
+        Ok::<_, DataFusionError>(stream::iter(batches))
+    };
+    Ok(stream::once(batches).try_flatten().boxed())
+}
+
+/// Rows that the run keeps until its last reader has come.
+fn of_run(sharing: &Sharing, input: &Arc<Stage>, run: &Arc<Run>) -> Result<SharedRows> {
+    let mut shared = run.shared.lock();
+    let Some(shared) = shared.as_mut() else { return internal_err!("{RUN_ENDED}") };
+    let (rows, missing_readers) = shared.entry(sharing.number).or_insert_with(|| {
+        // A weak reference: the run holds the rows.
+        let (input, run) = (Arc::clone(input), Arc::downgrade(run));
+        let rows = async move {
+            let Some(run) = run.upgrade() else { return internal_err!("{RUN_ENDED}") };
+            run.merge(&input)?.try_collect::<Vec<_>>().await
+        };
+        (rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared(), sharing.readers)
+    });
+    *missing_readers = missing_readers.saturating_sub(1);
+    let (rows, is_last) = (rows.clone(), *missing_readers == 0);
+    if is_last {
+        shared.remove(&sharing.number);
+    }
+    Ok(rows)
+}
+
+/// Rows of a run of their own, which goes on when the reader's run has ended.
+fn computed_apart(input: Arc<Stage>, task: Arc<TaskContext>) -> SharedRows {
+    let rows = async move { execute_device(&input, 0, &task)?.try_collect().await.map(Arc::new) };
+    rows.map(|rows| rows.map_err(Arc::new)).boxed().shared()
+}

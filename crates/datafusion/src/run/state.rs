@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! State that the stages of one execution share.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use datafusion::common::Result;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use device::{DeviceKind, Event, Queue};
+use futures::FutureExt;
+use futures::future::{BoxFuture, try_join_all};
+use kernels::ops::JoinTable;
+
+use super::metrics::StageMeter;
+use crate::error::device_error;
+use crate::exec::{ScalarSubquery, SharedRows};
+use crate::graph::Stage;
+use crate::session::{DeviceOptions, task_context};
+
+/// Operator that errors of downloads and waits name.
+pub(super) const OFFLOADED_SUBPLAN: &str = "DeviceToHostExec";
+
+/// Error for a task that outlives its run.
+pub(super) const RUN_ENDED: &str = "rows of a run that has ended";
+
+/// Batches of one input that may be on their way through the kernels when the next one is uploaded.
+pub(super) const BATCHES_AHEAD: usize = 3;
+
+/// One execution of an offloaded subplan's partition.
+pub(super) struct Run {
+    pub queue: Queue,
+    /// Uploads while kernels run; the same queue where the device shares the host's memory.
+    pub uploads: Queue,
+    pub task: Arc<TaskContext>,
+    pub batch_rows: usize,
+    meters: parking_lot::Mutex<Vec<StageMeter>>,
+    /// Tables of joins by dynamic filter number. A table lives as long as its join probes.
+    pub tables: parking_lot::Mutex<HashMap<usize, Weak<JoinTable>>>,
+    /// Rows of `StageKind::Shared` by number, each with its missing readers. `None` once the run
+    /// has ended.
+    pub shared: parking_lot::Mutex<Option<HashMap<usize, (SharedRows, usize)>>>,
+    /// Rows of scalar subqueries.
+    pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
+    /// Reads of metrics, awaited when the run ends.
+    at_end: parking_lot::Mutex<Vec<BoxFuture<'static, Result<()>>>>,
+}
+
+impl Run {
+    pub fn start(stage: &Stage, task: &Arc<TaskContext>) -> Result<Arc<Run>> {
+        let (context, options) = task_context(task)?;
+        let batch_rows = batch_rows(&options, context.info().kind);
+        let new_queue = || context.queue().map_err(|error| device_error(OFFLOADED_SUBPLAN, error));
+        let queue = new_queue()?;
+        let separate = stage.uploads() && !context.info().unified_memory;
+        let uploads = if separate { new_queue()? } else { queue.clone() };
+        let task = Arc::clone(task);
+        let (meters, tables, scalars, at_end) = Default::default();
+        let shared = parking_lot::Mutex::new(Some(HashMap::new()));
+        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters, tables, shared, scalars, at_end }))
+    }
+
+    /// A handle of a queue whose work is charged to an operator's metrics.
+    pub fn metered(&self, queue: &Queue, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
+        let meter = StageMeter::new(metrics, partition);
+        let queue = queue.metered(meter.meter());
+        self.meters.lock().push(meter);
+        queue
+    }
+
+    /// Waits until at most [`BATCHES_AHEAD`] batches of an input are in the queue.
+    ///
+    /// A reader that asks for another batch has enqueued at least the first kernels that read the
+    /// one before.
+    pub async fn throttle(&self, consumed: &mut VecDeque<Event>, operator: &str) -> Result<()> {
+        consumed.push_back(self.queue.record().map_err(|error| device_error(operator, error))?);
+        if consumed.len() > BATCHES_AHEAD
+            && let Some(oldest) = consumed.pop_front()
+        {
+            oldest.wait().await.map_err(|error| device_error(operator, error))?;
+        }
+        Ok(())
+    }
+
+    /// Registers work for the end of the run.
+    pub fn at_end(&self, work: impl Future<Output = Result<()>> + Send + 'static) {
+        self.at_end.lock().push(work.boxed());
+    }
+
+    /// Waits for the queues, then writes the meters into the operators' metrics.
+    pub async fn finish(&self) -> Result<()> {
+        let at_end = try_join_all(std::mem::take(&mut *self.at_end.lock()));
+        let (uploaded, computed, ended) = futures::join!(self.uploads.finish(), self.queue.finish(), at_end);
+        self.meters.lock().clear();
+        uploaded.and(computed).map_err(|error| device_error(OFFLOADED_SUBPLAN, error))?;
+        ended.map(drop)
+    }
+}
+
+fn batch_rows(options: &DeviceOptions, kind: DeviceKind) -> usize {
+    match (options.batch_rows, kind) {
+        (0, DeviceKind::Cpu) => 1 << 17,
+        (0, _) => 1 << 20,
+        (rows, _) => rows,
+    }
+}
+
+/// Ends a run when its stream is dropped: drops shared rows without a reader, and rows of scalar
+/// subqueries.
+pub(super) struct EndsOnDrop(pub Arc<Run>);
+
+impl Drop for EndsOnDrop {
+    fn drop(&mut self) {
+        let shared = self.0.shared.lock().take();
+        let scalars = std::mem::take(&mut *self.0.scalars.lock());
+        drop((shared, scalars));
+    }
+}

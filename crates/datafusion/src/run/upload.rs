@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Upload of host batches.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::SchemaRef;
+use columnar::BatchCoalescer;
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::execution::SendableRecordBatchStream;
+use device::Queue;
+use futures::{StreamExt, TryStreamExt, stream};
+use kernels::expr::value_type;
+
+use super::DeviceBatchStream;
+use super::state::Run;
+use crate::error::columnar_error;
+use crate::graph::Stage;
+
+/// Coalesces host batches to `run.batch_rows` and uploads them, a few ahead of the kernels.
+///
+/// Kernels may never wait for an answer of the device, so the throttle alone bounds the memory.
+pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, queue: Queue) -> DeviceBatchStream {
+    let (stage, run) = (Arc::clone(stage), Arc::clone(run));
+    stream::try_unfold((input, VecDeque::new(), None), move |(mut input, mut consumed, mut rest)| {
+        let (stage, run, queue) = (Arc::clone(&stage), Arc::clone(&run), queue.clone());
+        async move {
+            run.throttle(&mut consumed, &stage.operator).await?;
+            let failed = |error| columnar_error(&stage.operator, error);
+            // After a full batch the next one is most often full too.
+            let expected = if consumed.len() > 1 { run.batch_rows } else { 0 };
+            let coalescer = BatchCoalescer::new(&queue, &stage.schema, &stage.types, run.batch_rows);
+            let mut coalescer = coalescer.with_expected_rows(expected);
+            while coalescer.remaining_rows() > 0 {
+                let batch: RecordBatch = match rest.take() {
+                    Some(rest) => rest,
+                    None => match input.next().await {
+                        Some(batch) => batch?,
+                        None => break,
+                    },
+                };
+                if batch.num_rows() == 0 {
+                    continue;
+                }
+                let batch = as_schema_says(batch, &stage.schema)?;
+                let remaining = coalescer.remaining_rows();
+                if batch.num_rows() <= remaining || coalescer.is_empty() {
+                    coalescer.push(batch).map_err(failed)?;
+                } else {
+                    rest = Some(batch.slice(remaining, batch.num_rows() - remaining));
+                    coalescer.push(batch.slice(0, remaining)).map_err(failed)?;
+                }
+            }
+            let uploaded = coalescer.finish().map_err(failed)?;
+            let next = (!uploaded.is_empty()).then(|| (stream::iter(uploaded.into_iter().map(Ok)), (input, consumed, rest)));
+            Ok::<_, DataFusionError>(next)
+        }
+    })
+    .try_flatten()
+    .boxed()
+}
+
+/// Casts columns to the types of the schema. Some of DataFusion's plans give a column's values for
+/// the dictionary that the schema promises.
+fn as_schema_says(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    if schema.fields().is_empty() {
+        return Ok(batch.project(&[])?);
+    }
+    let pairs = || batch.columns().iter().zip(schema.fields());
+    if pairs().all(|(column, field)| column.data_type() == field.data_type()) {
+        return Ok(batch);
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let columns = pairs().map(|(column, field)| {
+        let (actual, expected) = (column.data_type(), field.data_type());
+        if value_type(actual) != value_type(expected) {
+            return internal_err!("column {} is of type {actual}, its schema says {expected}", field.name());
+        }
+        Ok(cast_with_options(column, expected, &options)?)
+    });
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?)?)
+}

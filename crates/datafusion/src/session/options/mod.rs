@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The settings `device.*` (`table.rs`), as a configuration extension of DataFusion.
+
+mod table;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::any::Any;
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::{Result, config_err};
+use device::Selector;
+
+use self::table::{SETTINGS, Setting};
+pub use table::DeviceOptions;
+
+/// Whether an operator may stay on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallback {
+    /// Operators that the device does not support run on the host; EXPLAIN says why.
+    Host,
+    /// A query with such an operator fails when it is planned.
+    Error,
+}
+
+/// When an operator that is supported on the device runs there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cost {
+    /// Unless statistics say that the input is tiny.
+    Auto,
+    /// Always.
+    Always,
+}
+
+/// Shape of the generated kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProfileSetting {
+    /// The shape that fits the device.
+    Auto,
+    /// Contiguous runs of rows per core.
+    Cpu,
+    /// Tiles per work-group, shared memory.
+    Gpu,
+}
+
+/// Documentation of one setting.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingDoc {
+    /// Full name, as in `SET`.
+    pub key: &'static str,
+    /// Default, as `SHOW` prints it.
+    pub default: &'static str,
+    /// Whether it may no longer change once the session's device is open.
+    pub frozen: bool,
+    /// Effect, unit and special values.
+    pub description: &'static str,
+}
+
+static DOCUMENTATION: LazyLock<Vec<SettingDoc>> = LazyLock::new(|| {
+    let defaults = DeviceOptions::default();
+    let doc = |setting: &Setting| SettingDoc {
+        key: setting.key,
+        default: (setting.get)(&defaults).leak(),
+        frozen: setting.frozen,
+        description: setting.description,
+    };
+    SETTINGS.iter().map(doc).collect()
+});
+
+/// Descriptions for `SHOW`, which has no columns for the default and whether a setting is frozen.
+static SHOWN_DESCRIPTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let shown = |doc: &SettingDoc| {
+        let frozen = if doc.frozen { "; frozen once the session's device is open" } else { "" };
+        format!("{}. Default '{}'{frozen}", doc.description, doc.default)
+    };
+    DOCUMENTATION.iter().map(shown).collect()
+});
+
+impl DeviceOptions {
+    /// Every setting with its default and meaning, by name.
+    pub fn documentation() -> &'static [SettingDoc] {
+        &DOCUMENTATION
+    }
+
+    /// The defaults, overridden by variables such as `DATAFUSION_DEVICE_MEMORY_BYTES`.
+    ///
+    /// # Errors
+    /// If a variable holds a bad value, or names no setting.
+    pub fn from_env() -> Result<Self> {
+        let mut options = Self::default();
+        let known = |name: &str| SETTINGS.iter().any(|setting| variable(setting) == name);
+        for (name, _) in std::env::vars_os() {
+            if let Some(name) = name.to_str().filter(|name| name.starts_with(VARIABLES) && !known(name)) {
+                let names: Vec<String> = SETTINGS.iter().map(variable).collect();
+                return config_err!("the variable {name} is no setting: there are {}", names.join(", "));
+            }
+        }
+        for setting in SETTINGS {
+            let variable = variable(setting);
+            if let Some(value) = std::env::var_os(&variable)
+                && let Err(error) = options.set_row(setting, &value.to_string_lossy())
+            {
+                return config_err!("the variable {variable}: {}", error.message());
+            }
+        }
+        Ok(options)
+    }
+
+    /// The settings of a configuration; the defaults where the extension is not installed.
+    pub(crate) fn of(config: &ConfigOptions) -> DeviceOptions {
+        config.extensions.get::<DeviceOptions>().cloned().unwrap_or_default()
+    }
+
+    /// The settings that ask for a particular device, with their values. The host is no substitute
+    /// for it.
+    pub(crate) fn demand(&self) -> Option<String> {
+        let selector = match self.selector.as_ref()? {
+            Selector::Auto => None,
+            selector => Some(format!("device.selector = '{selector}'")),
+        };
+        let platform = (!self.platform.is_empty()).then(|| format!("device.platform = '{}'", self.platform));
+        let demands: Vec<String> = selector.into_iter().chain(platform).collect();
+        (!demands.is_empty()).then(|| demands.join(", "))
+    }
+
+    /// Whether operators must run on the device even where the host would be faster.
+    pub(crate) fn always(&self) -> bool {
+        self.cost == Cost::Always || self.fallback == Fallback::Error
+    }
+
+    pub(crate) fn freeze(&self) {
+        self.opened.store(true, Ordering::Relaxed);
+    }
+
+    fn set_row(&mut self, setting: &Setting, value: &str) -> Result<()> {
+        let (value, current) = (value.trim(), (setting.get)(self));
+        if setting.frozen && self.opened.load(Ordering::Relaxed) && current != value {
+            return config_err!(
+                "{} cannot change from '{current}' to '{value}': the session's device is open; set it before the first query",
+                setting.key
+            );
+        }
+        (setting.set)(self, setting.key, value)
+    }
+}
+
+impl ConfigExtension for DeviceOptions {
+    const PREFIX: &'static str = "device";
+}
+
+impl ExtensionOptions for DeviceOptions {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn cloned(&self) -> Box<dyn ExtensionOptions> {
+        Box::new(self.clone())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match SETTINGS.iter().find(|setting| setting.key.strip_prefix("device.") == Some(key)) {
+            Some(setting) => self.set_row(setting, value),
+            None => {
+                let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
+                config_err!("device.{key} is not a setting; there are {}", known.join(", "))
+            }
+        }
+    }
+
+    fn entries(&self) -> Vec<ConfigEntry> {
+        let entry = |(setting, description): (&Setting, &'static String)| ConfigEntry {
+            key: setting.key.to_string(),
+            value: Some((setting.get)(self)),
+            description,
+        };
+        SETTINGS.iter().zip(SHOWN_DESCRIPTIONS.iter()).map(entry).collect()
+    }
+}
+
+/// Prefix of the environment variables.
+const VARIABLES: &str = "DATAFUSION_DEVICE_";
+
+/// The environment variable of a setting.
+fn variable(setting: &Setting) -> String {
+    format!("DATAFUSION_{}", setting.key.to_uppercase().replace('.', "_"))
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+use datafusion::common::config::ExtensionOptions;
+use device::Selector;
+
+use super::table::SETTINGS;
+use super::{DeviceOptions, variable};
+
+/// The value of a setting without the prefix `device.`.
+fn value(options: &DeviceOptions, key: &str) -> String {
+    let setting = SETTINGS.iter().find(|setting| setting.key == format!("device.{key}")).unwrap();
+    (setting.get)(options)
+}
+
+#[test]
+fn settings_are_sorted_by_name() {
+    assert!(SETTINGS.is_sorted_by_key(|setting| setting.key));
+}
+
+#[test]
+fn every_setting_can_be_set_to_its_default() {
+    let mut options = DeviceOptions::default();
+    for setting in DeviceOptions::documentation() {
+        let key = &setting.key["device.".len()..];
+        options.set(key, setting.default).unwrap();
+        assert_eq!(value(&options, key), setting.default, "{key}");
+    }
+}
+
+#[test]
+fn a_frozen_setting_cannot_change_once_the_device_is_open() {
+    let mut options = DeviceOptions::default();
+    options.freeze();
+    let error = options.set("memory_bytes", "1").unwrap_err().to_string();
+    assert!(error.contains("device.memory_bytes"), "{error}");
+    options.set("fallback", "error").unwrap();
+    options.set("memory_bytes", "0").unwrap();
+}
+
+#[test]
+fn words_select_in_upper_and_lower_case() {
+    let mut options = DeviceOptions::default();
+    options.set("selector", "None").unwrap();
+    assert_eq!((&options.selector, options.demand()), (&None, None));
+    options.set("selector", "AUTO").unwrap();
+    assert_eq!((&options.selector, options.demand()), (&Some(Selector::Auto), None));
+    options.set("selector", "H200").unwrap();
+    assert_eq!(options.demand().as_deref(), Some("device.selector = 'H200'"));
+}
+
+#[test]
+fn bad_values_are_told_with_what_would_do() {
+    let mut options = DeviceOptions::default();
+    for (key, bad, problem) in [
+        ("selector", "", "device.selector is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
+        ("selector", "#x", "device.selector = #x: expected a number after #"),
+        ("memory_bytes", "1e9", "device.memory_bytes = '1e9': must be a whole number, 0 or more"),
+        (
+            "batch_rows",
+            "99999999999999999999",
+            "device.batch_rows = '99999999999999999999': must be less than 2 to the power of 64",
+        ),
+        ("min_rows", "-1", "device.min_rows = '-1': must be a whole number, 0 or more"),
+        ("batch_rows", "4294967296", "device.batch_rows = 4294967296: must lie between 0 and 2147483647"),
+        ("work_group_size", "48", "device.work_group_size = 48: must be 0 or a power of two from 32 to 512"),
+        ("work_group_size", "1024", "device.work_group_size = 1024: must be 0 or a power of two from 32 to 512"),
+        ("compaction_tile_rows", "100", "device.compaction_tile_rows = 100: must be 0 or a multiple of 32 from 32 to 1048576"),
+        ("max_work_groups", "4294967297", "device.max_work_groups = 4294967297: must lie between 0 and 65536"),
+        ("profiling", "perhaps", "device.profiling = 'perhaps': must be one of true, false"),
+        ("profile", "tpu", "device.profile = 'tpu': must be one of auto, cpu, gpu"),
+        ("unified_memory", "perhaps", "device.unified_memory = 'perhaps': must be one of auto, never, always"),
+    ] {
+        let before = value(&options, key);
+        let error = options.set(key, bad).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+        assert_eq!(value(&options, key), before);
+    }
+}
+
+#[test]
+fn descriptions_tell_default_and_what_is_frozen() {
+    for (entry, setting) in DeviceOptions::default().entries().iter().zip(DeviceOptions::documentation()) {
+        assert_eq!(entry.key, setting.key);
+        assert_eq!(entry.value.as_deref(), Some(setting.default));
+        assert!(entry.description.contains(&format!("Default '{}'", setting.default)), "{}", entry.description);
+        assert_eq!(entry.description.contains("; frozen"), setting.frozen, "{}", entry.description);
+    }
+}
+
+#[test]
+fn variables_are_named_as_the_settings() {
+    assert!(SETTINGS.iter().any(|setting| variable(setting) == "DATAFUSION_DEVICE_MEMORY_BYTES"));
+}
+
+#[test]
+fn an_unknown_setting_lists_the_known_ones() {
+    let error = DeviceOptions::default().set("fallbak", "error").unwrap_err().to_string();
+    assert!(error.contains("device.fallback"), "{error}");
+}

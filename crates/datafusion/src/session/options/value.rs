@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Kinds of setting values: parsing, printing, and errors for bad values.
+
+use std::str::FromStr;
+
+use datafusion::common::{Result, config_err};
+use device::Selector;
+
+/// A kind of values of type `T`.
+pub(super) trait Value<T> {
+    /// Parses a value.
+    ///
+    /// # Errors
+    /// If the string is no such value; the message names the accepted ones.
+    fn parse(&self, key: &str, string: &str) -> Result<T>;
+
+    /// The value as `SHOW` prints it.
+    fn show(&self, value: &T) -> String;
+}
+
+/// Any string.
+pub(super) struct AnyString;
+
+impl Value<String> for AnyString {
+    fn parse(&self, _key: &str, string: &str) -> Result<String> {
+        Ok(string.to_string())
+    }
+
+    fn show(&self, value: &String) -> String {
+        value.clone()
+    }
+}
+
+/// 'true' or 'false'.
+pub(super) struct Flag;
+
+const FLAGS: Choice<bool> = Choice(&[("true", true), ("false", false)]);
+
+impl Value<bool> for Flag {
+    fn parse(&self, key: &str, string: &str) -> Result<bool> {
+        FLAGS.parse(key, string)
+    }
+
+    fn show(&self, value: &bool) -> String {
+        value.to_string()
+    }
+}
+
+/// One of several names, in upper or lower case.
+pub(super) struct Choice<T: 'static>(pub &'static [(&'static str, T)]);
+
+impl<T: Copy + PartialEq> Value<T> for Choice<T> {
+    fn parse(&self, key: &str, string: &str) -> Result<T> {
+        match self.0.iter().find(|(name, _)| name.eq_ignore_ascii_case(string)) {
+            Some((_, choice)) => Ok(*choice),
+            None => {
+                let names: Vec<&str> = self.0.iter().map(|(name, _)| *name).collect();
+                config_err!("{key} = '{string}': must be one of {}", names.join(", "))
+            }
+        }
+    }
+
+    fn show(&self, value: &T) -> String {
+        self.0.iter().find(|(_, choice)| choice == value).map_or_else(String::new, |(name, _)| (*name).to_string())
+    }
+}
+
+/// A whole number from 0 to `most`.
+pub(super) struct Number {
+    pub most: usize,
+}
+
+impl Value<usize> for Number {
+    fn parse(&self, key: &str, string: &str) -> Result<usize> {
+        let number: usize = number(key, string)?;
+        match number <= self.most {
+            true => Ok(number),
+            false => config_err!("{key} = {number}: must lie between 0 and {}", self.most),
+        }
+    }
+
+    fn show(&self, value: &usize) -> String {
+        value.to_string()
+    }
+}
+
+/// A number that `takes` accepts. The error quotes `wanted`.
+pub(super) struct Size {
+    pub takes: fn(u32) -> bool,
+    pub wanted: fn() -> String,
+}
+
+impl Value<u32> for Size {
+    fn parse(&self, key: &str, string: &str) -> Result<u32> {
+        let number: u64 = number(key, string)?;
+        match u32::try_from(number) {
+            Ok(size) if (self.takes)(size) => Ok(size),
+            _ => config_err!("{key} = {number}: {}", (self.wanted)()),
+        }
+    }
+
+    fn show(&self, value: &u32) -> String {
+        value.to_string()
+    }
+}
+
+fn number<T: FromStr>(key: &str, string: &str) -> Result<T> {
+    match string.parse() {
+        Ok(number) => Ok(number),
+        Err(_) if string.bytes().all(|byte| byte.is_ascii_digit()) && !string.is_empty() => {
+            config_err!("{key} = '{string}': must be less than 2 to the power of 64")
+        }
+        Err(_) => config_err!("{key} = '{string}': must be a whole number, 0 or more"),
+    }
+}
+
+/// A device, or 'none'.
+pub(super) struct DeviceSelector;
+
+impl Value<Option<Selector>> for DeviceSelector {
+    fn parse(&self, key: &str, string: &str) -> Result<Option<Selector>> {
+        match string {
+            "" => config_err!("{key} is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
+            none if none.eq_ignore_ascii_case("none") => Ok(None),
+            string => match string.parse::<Selector>() {
+                Ok(selector) => Ok(Some(selector)),
+                Err(error) => config_err!("{error}"),
+            },
+        }
+    }
+
+    fn show(&self, value: &Option<Selector>) -> String {
+        value.as_ref().map_or_else(|| "none".to_string(), Selector::to_string)
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pool of pinned host memory, which copies fast.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::Result;
+use crate::device_loss::DeviceLoss;
+use crate::driver::Driver;
+
+/// The chunk of an upload. It is large enough for full speed, and small enough that copying a chunk
+/// to pinned memory overlaps with the transfer of the previous one.
+pub(crate) const UPLOAD_CHUNK: usize = 4 << 20;
+
+/// The most bytes of uploads in flight; further uploads block.
+const MAX_UPLOADING: usize = 32 * UPLOAD_CHUNK;
+
+/// The most bytes of downloads in pinned memory; further downloads use the heap.
+const MAX_DOWNLOADED: usize = 1 << 30;
+
+/// The most bytes of free blocks that are kept for the next copy.
+const MAX_CACHED: usize = 64 * UPLOAD_CHUNK;
+
+/// The pinned host memory of a context.
+#[derive(Debug)]
+pub(crate) struct PinnedPool {
+    driver: Arc<dyn Driver>,
+    loss: DeviceLoss,
+    state: Mutex<PinnedState>,
+    returned: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct PinnedState {
+    uploading: usize,
+    downloaded: usize,
+    cached: usize,
+    /// Addresses of free blocks, by size.
+    free: HashMap<usize, Vec<usize>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Upload,
+    Download,
+    /// An exported result, which another library may hold for any time.
+    Export,
+}
+
+/// A block of pinned memory, returned to its pool when dropped.
+#[derive(Debug)]
+pub(crate) struct PinnedBlock {
+    owner: Arc<PinnedPool>,
+    host: usize,
+    bytes: usize,
+    purpose: Purpose,
+}
+
+impl Drop for PinnedBlock {
+    fn drop(&mut self) {
+        self.owner.give_back(self.host, self.bytes, self.purpose);
+    }
+}
+
+impl Drop for PinnedPool {
+    fn drop(&mut self) {
+        self.trim();
+    }
+}
+
+impl PinnedPool {
+    pub(crate) fn new(driver: Arc<dyn Driver>, loss: DeviceLoss) -> Arc<Self> {
+        Arc::new(Self { driver, loss, state: Mutex::default(), returned: Condvar::new() })
+    }
+
+    /// A block to upload at most [`UPLOAD_CHUNK`] bytes from. Blocks while too many uploads are in
+    /// flight; each of them has a fence that completes.
+    pub(crate) fn for_upload(self: &Arc<Self>, bytes: usize) -> Result<PinnedBlock> {
+        let bytes = bytes.next_power_of_two();
+        let mut state = self.state.lock();
+        while state.uploading > 0 && state.uploading + bytes > MAX_UPLOADING {
+            self.returned.wait(&mut state);
+        }
+        state.uploading += bytes;
+        let free = state.take(bytes);
+        drop(state);
+        let host = free.map_or_else(|| self.alloc(bytes), Ok).inspect_err(|_| {
+            self.state.lock().uploading -= bytes;
+            self.returned.notify_all();
+        })?;
+        Ok(PinnedBlock { owner: Arc::clone(self), host, bytes, purpose: Purpose::Upload })
+    }
+
+    /// A block to download into, `None` at the limit.
+    pub(crate) fn for_download(self: &Arc<Self>, bytes: usize) -> Option<PinnedBlock> {
+        let bytes = bytes.checked_next_power_of_two()?;
+        let mut state = self.state.lock();
+        if state.downloaded.saturating_add(bytes) > MAX_DOWNLOADED {
+            return None;
+        }
+        state.downloaded += bytes;
+        let free = state.take(bytes);
+        drop(state);
+        match free.map_or_else(|| self.alloc(bytes), Ok) {
+            Ok(host) => Some(PinnedBlock { owner: Arc::clone(self), host, bytes, purpose: Purpose::Download }),
+            Err(_) => {
+                self.state.lock().downloaded -= bytes;
+                None
+            }
+        }
+    }
+
+    /// A block for an exported result: always pinned, not limited.
+    pub(crate) fn for_export(self: &Arc<Self>, bytes: usize) -> Result<PinnedBlock> {
+        // A block that is too large to be kept needs no power of two.
+        let bytes = if bytes > MAX_CACHED { bytes } else { bytes.next_power_of_two() };
+        let free = self.state.lock().take(bytes);
+        let host = match free.map_or_else(|| self.alloc(bytes), Ok) {
+            // Free blocks of other sizes make room.
+            Err(error) if error.is_out_of_memory() && self.state.lock().cached > 0 => {
+                self.trim();
+                self.alloc(bytes)
+            }
+            result => result,
+        }?;
+        Ok(PinnedBlock { owner: Arc::clone(self), host, bytes, purpose: Purpose::Export })
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<usize> {
+        self.driver.alloc_pinned(bytes).inspect_err(|error| self.loss.check(error))
+    }
+
+    /// Returns the free blocks to the driver.
+    pub(crate) fn trim(&self) {
+        let free = {
+            let mut state = self.state.lock();
+            state.cached = 0;
+            std::mem::take(&mut state.free)
+        };
+        for (bytes, hosts) in free {
+            // SAFETY: the driver allocated each with these bytes, and a free block has no user.
+            hosts.into_iter().for_each(|host| unsafe { self.driver.free_pinned(host, bytes) });
+        }
+    }
+
+    fn give_back(&self, host: usize, bytes: usize, purpose: Purpose) {
+        let mut state = self.state.lock();
+        match purpose {
+            Purpose::Upload => state.uploading -= bytes,
+            Purpose::Download => state.downloaded -= bytes,
+            Purpose::Export => {}
+        }
+        let keep = state.cached + bytes <= MAX_CACHED;
+        if keep {
+            state.cached += bytes;
+            state.free.entry(bytes).or_default().push(host);
+        }
+        drop(state);
+        if !keep {
+            // SAFETY: the driver allocated it with these bytes, and its owner has dropped it.
+            unsafe { self.driver.free_pinned(host, bytes) };
+        }
+        self.returned.notify_all();
+    }
+}
+
+impl PinnedState {
+    fn take(&mut self, bytes: usize) -> Option<usize> {
+        let host = self.free.get_mut(&bytes)?.pop()?;
+        self.cached -= bytes;
+        Some(host)
+    }
+}
+
+impl PinnedBlock {
+    /// The host address.
+    pub(crate) fn host(&self) -> usize {
+        self.host
+    }
+}

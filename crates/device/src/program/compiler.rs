@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compilation on threads of its own, with caches in memory and in folders.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use futures::channel::oneshot;
+use futures::future::{BoxFuture, FutureExt, Shared};
+use parking_lot::{Condvar, Mutex};
+
+use super::handle::{Program, ProgramSource};
+use super::store::{DiskCache, DumpFolder, LoadFolder, SourceFolder};
+use crate::device_loss::DeviceLoss;
+use crate::driver::{Driver, LogSink, RawProgram};
+use crate::exit::WorkGuard;
+use crate::report::{LiveCounters, Meters, nanos};
+use crate::{DeviceConfig, Error, Result};
+
+/// The most programs in the cache of a context.
+const MAX_PROGRAMS: usize = 2048;
+
+/// The program cache of a context, and the threads that compile.
+pub(crate) struct Compiler {
+    driver: Arc<dyn Driver>,
+    counters: Arc<LiveCounters>,
+    loss: DeviceLoss,
+    options: Vec<String>,
+    disk: Option<DiskCache>,
+    dump_folder: Option<DumpFolder>,
+    load_folder: Option<LoadFolder>,
+    source_folder: Option<SourceFolder>,
+    log: Option<LogSink>,
+    cache: Mutex<ProgramCache>,
+    work: Mutex<CompileQueue>,
+    /// Notified when the last thread ends.
+    idle: Condvar,
+}
+
+/// The identity of a program: source and options.
+type ProgramKey = (Arc<str>, Vec<String>);
+
+/// The future that all requests for one program share.
+type ProgramFuture = Shared<BoxFuture<'static, Result<Arc<Program>>>>;
+
+/// The programs of a context, the least recently used ones evicted.
+#[derive(Default)]
+struct ProgramCache {
+    /// The program, and the clock at its last request.
+    programs: HashMap<ProgramKey, (ProgramFuture, u64)>,
+    /// Counts requests.
+    clock: u64,
+}
+
+#[derive(Default)]
+struct CompileQueue {
+    waiting: VecDeque<CompileTask>,
+    threads: usize,
+}
+
+struct CompileTask {
+    key: ProgramKey,
+    operator: String,
+    meters: Meters,
+    result: oneshot::Sender<Result<Arc<Program>>>,
+}
+
+impl Compiler {
+    pub(crate) fn new(
+        driver: Arc<dyn Driver>,
+        counters: Arc<LiveCounters>,
+        loss: DeviceLoss,
+        config: &DeviceConfig,
+    ) -> Result<Arc<Self>> {
+        let device = driver.as_ref();
+        let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new("device.cache_dir", folder, device)).transpose()?;
+        let dump_folder = config.dump_programs.as_deref().map(|folder| DumpFolder::new(folder, device)).transpose()?;
+        let load_folder = config.load_programs.as_deref().map(|folder| LoadFolder::new(folder, device)).transpose()?;
+        Ok(Arc::new(Self {
+            driver,
+            counters,
+            loss,
+            options: config.compile_options.clone(),
+            disk,
+            dump_folder,
+            load_folder,
+            source_folder: SourceFolder::from_env(),
+            log: config.log.clone(),
+            cache: Mutex::default(),
+            work: Mutex::default(),
+            idle: Condvar::new(),
+        }))
+    }
+
+    /// The program of `source` from the cache, else its compilation, which starts now.
+    pub(crate) fn get(self: &Arc<Self>, source: ProgramSource, meters: Meters) -> ProgramFuture {
+        let ProgramSource { source, operator, mut options } = source;
+        options.extend_from_slice(&self.options);
+        let key = (source, options);
+        let mut cache = self.cache.lock();
+        cache.clock += 1;
+        let clock = cache.clock;
+        if let Some((program, used)) = cache.programs.get_mut(&key) {
+            *used = clock;
+            self.counters.cache_hits_memory.fetch_add(1, Relaxed);
+            return program.clone();
+        }
+        let (sender, receiver) = oneshot::channel();
+        let gone = Error::Interrupted("the thread of a compilation");
+        let program = receiver.map(|result| result.unwrap_or(Err(gone))).boxed().shared();
+        cache.programs.insert(key.clone(), (program.clone(), clock));
+        cache.evict();
+        drop(cache);
+        self.start(CompileTask { key, operator, meters, result: sender });
+        program
+    }
+
+    /// Clears the cache. Programs in use stay loaded.
+    pub(crate) fn trim(&self) {
+        let programs = std::mem::take(&mut self.cache.lock().programs);
+        drop(programs);
+    }
+
+    /// Blocks until no compilation runs.
+    pub(crate) fn synchronize(&self) {
+        self.idle.wait_while(&mut self.work.lock(), |work| work.threads > 0);
+    }
+
+    /// Queues a task, and starts a thread if there are fewer threads than processors.
+    fn start(self: &Arc<Self>, task: CompileTask) {
+        let most = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut work = self.work.lock();
+        work.waiting.push_back(task);
+        if work.threads >= most {
+            return;
+        }
+        let (this, guard) = (Arc::clone(self), WorkGuard::begin());
+        let run = move || {
+            this.run();
+            drop(this);
+            drop(guard);
+        };
+        let thread = std::thread::Builder::new().name("device-compiler".to_owned()).spawn(run);
+        match thread {
+            Ok(_) => work.threads += 1,
+            // Another thread takes the task. Without one, the dropped senders fail the requests.
+            Err(_) if work.threads > 0 => {}
+            Err(_) => {
+                let abandoned = std::mem::take(&mut work.waiting);
+                drop(work);
+                abandoned.iter().for_each(|task| self.remove(&task.key));
+            }
+        }
+    }
+
+    /// The loop of a thread: compiles until the queue is empty.
+    fn run(&self) {
+        loop {
+            let task = {
+                let mut work = self.work.lock();
+                let task = work.waiting.pop_front();
+                if task.is_none() {
+                    work.threads -= 1;
+                    self.idle.notify_all();
+                }
+                task
+            };
+            let Some(CompileTask { key, operator, meters, result }) = task else { return };
+            let start = Instant::now();
+            // The log is the caller's code. A panic there must not end the thread.
+            let program = catch_unwind(AssertUnwindSafe(|| self.get_or_compile(&key, &operator)));
+            let program = program.unwrap_or(Err(Error::Interrupted("a compilation")));
+            let time = start.elapsed();
+            self.counters.compile_nanos.fetch_add(nanos(time), Relaxed);
+            meters.compiled(time);
+            if let Err(error) = &program {
+                self.loss.check(error);
+                // The next request compiles again.
+                self.remove(&key);
+            }
+            // The send fails if all futures were dropped.
+            _ = result.send(program);
+        }
+    }
+
+    /// Loads or compiles a program, and leaves its source in the folder of
+    /// `DEVICEFUSION_DUMP_KERNELS`.
+    fn get_or_compile(&self, key: &ProgramKey, operator: &str) -> Result<Arc<Program>> {
+        let program = self.load_or_compile(key, operator)?;
+        if let Some(Err(error)) = self.source_folder.as_ref().map(|folder| folder.put(&key.0)) {
+            self.log_line(&format!("DEVICEFUSION_DUMP_KERNELS: {error}"));
+        }
+        Ok(program)
+    }
+
+    fn load_or_compile(&self, (source, options): &ProgramKey, operator: &str) -> Result<Arc<Program>> {
+        let start = Instant::now();
+        let replacement = self.load_folder.as_ref().and_then(|folder| folder.replacement(source));
+        if replacement.is_some() {
+            self.log_line(&format!("program of {operator}: its source is that of the folder device.load_programs"));
+        }
+        let source = replacement.as_deref().unwrap_or(source);
+        let in_folder = self.load_folder.as_ref().and_then(|folder| folder.image(source, options));
+        let cached = || self.disk.as_ref().and_then(|disk| disk.get(source, options));
+        // A stored image that the driver refuses counts as missing.
+        let load = |image: Vec<u8>, origin| Some((self.driver.load(&image).ok()?, image, origin));
+        let found = in_folder.and_then(|image| load(image, "loaded from the folder of programs"));
+        let found = found.or_else(|| cached().and_then(|image| load(image, "loaded from the cache folder")));
+        if let Some((raw, image, origin)) = found {
+            self.counters.cache_hits_disk.fetch_add(1, Relaxed);
+            self.log_program(operator, origin, start.elapsed());
+            self.dump(source, options, &image);
+            return Ok(self.program(raw));
+        }
+        let image = self.driver.compile(source, options).map_err(|error| match error {
+            Error::CompileFailed { device, kernel_source, log, .. } => {
+                let (operator, options) = (operator.to_owned(), self.options.join(" ").into());
+                Error::CompileFailed { device, operator, kernel_source, options, log }
+            }
+            other => other,
+        })?;
+        let raw = self.driver.load(&image)?;
+        self.counters.programs_compiled.fetch_add(1, Relaxed);
+        if let Some(disk) = &self.disk {
+            disk.put(source, options, &image);
+        }
+        self.log_program(operator, "compiled", start.elapsed());
+        self.dump(source, options, &image);
+        Ok(self.program(raw))
+    }
+
+    /// Leaves a program in the folder `device.dump_programs`. A failed write is only logged.
+    fn dump(&self, source: &str, options: &[String], image: &[u8]) {
+        if let Some(Err(error)) = self.dump_folder.as_ref().map(|folder| folder.put(source, options, image)) {
+            self.log_line(&format!("device.dump_programs: {error}"));
+        }
+    }
+
+    fn program(&self, raw: RawProgram) -> Arc<Program> {
+        Program::new(&self.driver, raw, &self.counters, &self.loss)
+    }
+
+    fn remove(&self, key: &ProgramKey) {
+        // Dropped without the lock.
+        let removed = self.cache.lock().programs.remove(key);
+        drop(removed);
+    }
+
+    fn log_program(&self, operator: &str, origin: &str, time: Duration) {
+        self.log_line(&format!("program of {operator}: {origin} in {:.1} ms", time.as_secs_f64() * 1e3));
+    }
+
+    fn log_line(&self, line: &str) {
+        if let Some(log) = &self.log {
+            log(line);
+        }
+    }
+}
+
+impl ProgramCache {
+    /// Evicts the least recently used quarter once the cache is full.
+    fn evict(&mut self) {
+        if self.programs.len() > MAX_PROGRAMS {
+            let mut used: Vec<u64> = self.programs.values().map(|(_, used)| *used).collect();
+            let (_, limit, _) = used.select_nth_unstable(MAX_PROGRAMS / 4);
+            let limit = *limit;
+            self.programs.retain(|_, (_, used)| *used > limit);
+        }
+    }
+}

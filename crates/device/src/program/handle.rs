@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Program sources, loaded programs and their kernels.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::device_loss::DeviceLoss;
+use crate::driver::{Driver, RawKernel, RawProgram};
+use crate::queue::{LastUses, QueueWorker, drop_after};
+use crate::report::{KernelTotals, LiveCounters};
+
+/// The kernel source of a program with its options. Equal sources with equal options are the same
+/// program.
+///
+/// # Examples
+/// ```
+/// let source = device::ProgramSource::new("kernel void f() {}", "DeviceFilterExec");
+/// assert_eq!(source.operator, "DeviceFilterExec");
+/// assert!(source.options.is_empty());
+/// ```
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct ProgramSource {
+    /// The complete kernel source, prelude included.
+    pub source: Arc<str>,
+    /// The operator that it was generated for, for messages.
+    pub operator: String,
+    /// Options for the compiler, before those of the configuration.
+    pub options: Vec<String>,
+}
+
+impl ProgramSource {
+    /// A source without options.
+    pub fn new(source: impl Into<Arc<str>>, operator: impl Into<String>) -> Self {
+        Self { source: source.into(), operator: operator.into(), options: Vec::new() }
+    }
+
+    /// Adds an option for the compiler.
+    pub fn with_option(mut self, option: impl Into<String>) -> Self {
+        self.options.push(option.into());
+        self
+    }
+}
+
+/// A compiled and loaded program.
+#[derive(Debug)]
+pub struct Program {
+    loaded: Arc<LoadedProgram>,
+    counters: Arc<LiveCounters>,
+    loss: DeviceLoss,
+    kernels: Mutex<HashMap<String, Kernel>>,
+}
+
+/// A program loaded in the driver, unloaded once its launches have completed.
+struct LoadedProgram {
+    driver: Arc<dyn Driver>,
+    raw: RawProgram,
+    uses: LastUses,
+}
+
+/// A program that its drop unloads.
+struct Unloading {
+    driver: Arc<dyn Driver>,
+    raw: RawProgram,
+}
+
+impl Drop for Unloading {
+    fn drop(&mut self) {
+        // SAFETY: the program is the driver's, and this is dropped after its last launch.
+        unsafe { self.driver.unload(self.raw) };
+    }
+}
+
+impl Drop for LoadedProgram {
+    fn drop(&mut self) {
+        let unloading = Unloading { driver: Arc::clone(&self.driver), raw: self.raw };
+        drop_after(unloading, &self.uses.take_pending());
+    }
+}
+
+impl fmt::Debug for LoadedProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedProgram").field("raw", &self.raw).finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    /// Wraps a program that `driver` has loaded.
+    pub(super) fn new(driver: &Arc<dyn Driver>, raw: RawProgram, counters: &Arc<LiveCounters>, loss: &DeviceLoss) -> Arc<Self> {
+        let loaded = Arc::new(LoadedProgram { driver: Arc::clone(driver), raw, uses: LastUses::default() });
+        let (counters, loss) = (Arc::clone(counters), loss.clone());
+        Arc::new(Self { loaded, counters, loss, kernels: Mutex::default() })
+    }
+
+    /// A kernel by name. Each call returns a handle of the same kernel.
+    ///
+    /// # Errors
+    /// The driver's refusal if the program has no such kernel.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let mut kernels = self.kernels.lock();
+        if let Some(kernel) = kernels.get(name) {
+            return Ok(kernel.clone());
+        }
+        // SAFETY: the program is loaded and the driver's own.
+        let raw = unsafe { self.loaded.driver.kernel(self.loaded.raw, name) }.inspect_err(|error| self.loss.check(error))?;
+        let entry = KernelEntry { raw, launched: AtomicBool::new(false), totals: self.counters.kernel(name) };
+        let kernel = Kernel { program: Arc::clone(&self.loaded), entry: Arc::new(entry) };
+        kernels.insert(name.to_owned(), kernel.clone());
+        Ok(kernel)
+    }
+}
+
+/// A kernel of a program. Clones share the kernel and keep its program loaded.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    program: Arc<LoadedProgram>,
+    entry: Arc<KernelEntry>,
+}
+
+#[derive(Debug)]
+struct KernelEntry {
+    raw: RawKernel,
+    launched: AtomicBool,
+    totals: Arc<KernelTotals>,
+}
+
+impl Kernel {
+    /// The name in the program's source.
+    pub fn name(&self) -> &str {
+        &self.entry.totals.name
+    }
+
+    pub(crate) fn raw(&self) -> RawKernel {
+        self.entry.raw
+    }
+
+    pub(crate) fn totals(&self) -> &Arc<KernelTotals> {
+        &self.entry.totals
+    }
+
+    /// Whether it is a kernel of this driver object.
+    pub(crate) fn is_of(&self, driver: &Arc<dyn Driver>) -> bool {
+        Arc::ptr_eq(&self.program.driver, driver)
+    }
+
+    /// Adds a launch: the program stays loaded until it has completed.
+    pub(crate) fn add_use(&self, worker: &Arc<QueueWorker>, sequence: u64) {
+        self.program.uses.add(worker, sequence);
+    }
+
+    /// Whether this is the first launch since the program was loaded: true for the first call only.
+    pub(crate) fn is_first_launch(&self) -> bool {
+        !self.entry.launched.swap(true, Relaxed)
+    }
+}

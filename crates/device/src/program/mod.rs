@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs: compiled once, off the caller's thread, and cached in memory and in folders.
+
+mod compiler;
+mod handle;
+mod store;
+
+pub(crate) use compiler::Compiler;
+pub use handle::{Kernel, Program, ProgramSource};

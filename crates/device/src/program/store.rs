@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Folders of compiled programs, for later processes, and of sources, for tools.
+//!
+//! A folder has one file per compiled program, named by a hash. The file holds everything that the
+//! program depends on: source, options, device, driver and compiler. It is used only if all of them
+//! are equal, so a collision, an update or a damaged file costs just one compilation. Files are
+//! written atomically, by renaming.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::driver::Driver;
+use crate::{Error, Result};
+
+/// The first bytes of each file. Another layout gets another number.
+const MAGIC: &[u8; 8] = b"devprog1";
+
+/// A folder of compiled programs.
+pub(crate) struct DiskCache {
+    folder: PathBuf,
+    /// Device, driver and compiler, one line each.
+    built_by: String,
+}
+
+impl DiskCache {
+    /// The cache in `folder`, which `setting` names. Creates a missing folder.
+    ///
+    /// # Errors
+    /// `Config` if the folder cannot be created.
+    pub(crate) fn new(setting: &'static str, folder: &Path, driver: &dyn Driver) -> Result<Self> {
+        fs::create_dir_all(folder).map_err(|error| unusable(setting, folder, &error))?;
+        Ok(Self::over(folder, driver))
+    }
+
+    /// The cache in a folder that may be missing.
+    fn over(folder: &Path, driver: &dyn Driver) -> Self {
+        let info = driver.info();
+        let parts = [&info.driver.to_string(), &info.platform, &info.name, &info.version, &info.driver_version, &info.arch];
+        let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
+        Self { folder: folder.to_owned(), built_by: format!("{}\n{}", parts.join("\n"), driver.compiler()) }
+    }
+
+    /// The stored image for this source and these options.
+    pub(crate) fn get(&self, source: &str, options: &[String]) -> Option<Vec<u8>> {
+        let key = self.key(source, options);
+        let file = fs::read(self.path(&key)).ok()?;
+        let (length, rest) = file.strip_prefix(MAGIC)?.split_first_chunk()?;
+        let (stored_key, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        let (checksum, image) = rest.split_first_chunk()?;
+        (stored_key == key.as_bytes() && hash(image) == u128::from_le_bytes(*checksum)).then(|| image.to_owned())
+    }
+
+    /// Stores an image. Failed writes are ignored: the caller has the program.
+    pub(crate) fn put(&self, source: &str, options: &[String], image: &[u8]) {
+        let key = self.key(source, options);
+        let length = (key.len() as u64).to_le_bytes();
+        let file = [MAGIC, &length[..], key.as_bytes(), &hash(image).to_le_bytes(), image].concat();
+        _ = write_whole(&self.folder, &self.path(&key), &file);
+    }
+
+    fn key(&self, source: &str, options: &[String]) -> String {
+        format!("{}\n{}\n\n{source}", self.built_by, options.join("\0"))
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.folder.join(format!("{:032x}.program", hash(key.as_bytes())))
+    }
+}
+
+fn unusable(setting: &'static str, folder: &Path, error: &std::io::Error) -> Error {
+    let reason = format!("cannot be used as a folder: {error}");
+    Error::Config { setting, value: folder.display().to_string(), reason }
+}
+
+/// The folder `device.dump_programs`: the source of each program as `HASH.cl`, named by the hash of
+/// the source, and its image as in a [`DiskCache`].
+pub(crate) struct DumpFolder(DiskCache);
+
+impl DumpFolder {
+    pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Result<Self> {
+        DiskCache::new("device.dump_programs", folder, driver).map(Self)
+    }
+
+    pub(crate) fn put(&self, source: &str, options: &[String], image: &[u8]) -> std::io::Result<()> {
+        self.0.put(source, options, image);
+        write_whole(&self.0.folder, &source_path(&self.0.folder, source), source.as_bytes())
+    }
+}
+
+/// The folder `device.load_programs`, in the layout of a [`DumpFolder`]. Read only.
+pub(crate) struct LoadFolder(DiskCache);
+
+impl LoadFolder {
+    /// # Errors
+    /// `Config` for a folder that cannot be read.
+    pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Result<Self> {
+        fs::read_dir(folder).map_err(|error| unusable("device.load_programs", folder, &error))?;
+        Ok(Self(DiskCache::over(folder, driver)))
+    }
+
+    /// The image for this source and these options.
+    pub(crate) fn image(&self, source: &str, options: &[String]) -> Option<Vec<u8>> {
+        self.0.get(source, options)
+    }
+
+    /// The source in the file of this one's hash, if a user has edited it.
+    pub(crate) fn replacement(&self, source: &str) -> Option<String> {
+        let found = fs::read_to_string(source_path(&self.0.folder, source)).ok()?;
+        (found != source).then_some(found)
+    }
+}
+
+/// The path of a source in a folder.
+fn source_path(folder: &Path, source: &str) -> PathBuf {
+    folder.join(format!("{:032x}.cl", hash(source.as_bytes())))
+}
+
+/// The folder that the variable `DEVICEFUSION_DUMP_KERNELS` names, for tools that check sources.
+///
+/// Each source that compiles is left there once, as `HASH.cl`, if it is in the common dialect: it
+/// tests `__OPENCL_VERSION__`. A source for OpenCL alone would fail checks for CUDA.
+pub(crate) struct SourceFolder(PathBuf);
+
+impl SourceFolder {
+    /// The folder, if the variable is set.
+    pub(crate) fn from_env() -> Option<Self> {
+        let folder = std::env::var_os("DEVICEFUSION_DUMP_KERNELS")?;
+        (!folder.is_empty()).then(|| Self(folder.into()))
+    }
+
+    /// Writes a source there.
+    pub(crate) fn put(&self, source: &str) -> std::io::Result<()> {
+        let path = source_path(&self.0, source);
+        if !source.contains("__OPENCL_VERSION__") || path.exists() {
+            return Ok(());
+        }
+        write_whole(&self.0, &path, source.as_bytes())
+    }
+}
+
+/// Writes a file in `folder` atomically.
+fn write_whole(folder: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    static UNIQUE: AtomicU64 = AtomicU64::new(0);
+    let part = folder.join(format!("{}-{}.part", std::process::id(), UNIQUE.fetch_add(1, Relaxed)));
+    fs::create_dir_all(folder)?;
+    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
+    written.inspect_err(|_| _ = fs::remove_file(&part))
+}
+
+/// The 128-bit FNV-1a hash, stable across versions of this crate.
+fn hash(bytes: &[u8]) -> u128 {
+    const BASIS: u128 = 0x6c62272e07bb014262b821756295c58d;
+    const PRIME: u128 = 0x0000000001000000000000000000013b;
+    bytes.iter().fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Costs of work, charged to its caller.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::counters::nanos;
+
+/// The costs of work through [`metered`](crate::Queue::metered) queue handles, an operator's for
+/// instance.
+///
+/// Kernel times arrive when the queue's work has completed.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use device::{Context, DeviceConfig, Meter};
+/// # let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+/// let meter = Arc::new(Meter::default());
+/// let queue = context.queue()?.metered(&meter);
+/// let buffer = queue.alloc(1000)?;
+/// assert!(meter.allocated_bytes() >= 1000);
+/// drop(buffer);
+/// assert_eq!(meter.allocated_bytes(), 0);
+/// assert!(meter.peak_bytes() >= 1000);
+/// # Ok::<(), device::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Meter {
+    launches: AtomicU64,
+    waits: AtomicU64,
+    kernel_nanos: AtomicU64,
+    compile_nanos: AtomicU64,
+    bytes_up: AtomicU64,
+    bytes_down: AtomicU64,
+    allocated: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Meter {
+    /// Launches of kernels.
+    pub fn launches(&self) -> u64 {
+        self.launches.load(Relaxed)
+    }
+
+    /// Waits of the host for the device, for a read or for all work. Concurrent waits count once.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Relaxed)
+    }
+
+    /// Time on the device of kernels known to have completed; 0 without profiling.
+    pub fn kernel_time(&self) -> Duration {
+        Duration::from_nanos(self.kernel_nanos.load(Relaxed))
+    }
+
+    /// Time to compile or load programs that were not in the memory cache.
+    pub fn compile_time(&self) -> Duration {
+        Duration::from_nanos(self.compile_nanos.load(Relaxed))
+    }
+
+    /// Bytes from the host to the device, including shared memory that needs no copy.
+    pub fn bytes_up(&self) -> u64 {
+        self.bytes_up.load(Relaxed)
+    }
+
+    /// Bytes from the device to the host, including shared memory that needs no copy.
+    pub fn bytes_down(&self) -> u64 {
+        self.bytes_down.load(Relaxed)
+    }
+
+    /// Bytes of device memory in live buffers.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocated.load(Relaxed)
+    }
+
+    /// The highest [`allocated_bytes`](Self::allocated_bytes) so far.
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak.load(Relaxed)
+    }
+}
+
+/// The meters that a queue handle charges.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Meters(Option<Arc<[Arc<Meter>]>>);
+
+impl Meters {
+    /// A copy with one more meter.
+    pub(crate) fn with(&self, meter: &Arc<Meter>) -> Self {
+        let mut all: Vec<Arc<Meter>> = self.iter().cloned().collect();
+        if !all.iter().any(|known| Arc::ptr_eq(known, meter)) {
+            all.push(Arc::clone(meter));
+        }
+        Self(Some(all.into()))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<Meter>> {
+        self.0.iter().flat_map(|meters| meters.iter())
+    }
+
+    pub(crate) fn launched(&self) {
+        self.iter().for_each(|meter| _ = meter.launches.fetch_add(1, Relaxed));
+    }
+
+    pub(crate) fn waited(&self) {
+        self.iter().for_each(|meter| _ = meter.waits.fetch_add(1, Relaxed));
+    }
+
+    pub(crate) fn ran(&self, nanos: u64) {
+        self.iter().for_each(|meter| _ = meter.kernel_nanos.fetch_add(nanos, Relaxed));
+    }
+
+    pub(crate) fn compiled(&self, time: Duration) {
+        self.iter().for_each(|meter| _ = meter.compile_nanos.fetch_add(nanos(time), Relaxed));
+    }
+
+    pub(crate) fn uploaded(&self, bytes: usize) {
+        self.iter().for_each(|meter| _ = meter.bytes_up.fetch_add(bytes as u64, Relaxed));
+    }
+
+    pub(crate) fn downloaded(&self, bytes: usize) {
+        self.iter().for_each(|meter| _ = meter.bytes_down.fetch_add(bytes as u64, Relaxed));
+    }
+
+    pub(crate) fn allocated(&self, bytes: usize) {
+        for meter in self.iter() {
+            let now = meter.allocated.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+            meter.peak.fetch_max(now, Relaxed);
+        }
+    }
+
+    pub(crate) fn released(&self, bytes: usize) {
+        self.iter().for_each(|meter| _ = meter.allocated.fetch_sub(bytes as u64, Relaxed));
+    }
+}

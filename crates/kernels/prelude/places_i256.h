@@ -1,1 +1,0 @@
-TO_PLACES(i256)

@@ -1,0 +1,1 @@
+ROUND_DIGITS(i128)

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Kernels that are the same for every query: prefix sums, bytes packed to bits, recoded
+//! dictionaries.
+
+use std::sync::{Arc, OnceLock};
+
+use columnar::{ColumnType, DeviceColumn, Layout};
+use device::{Arg, Buffer, Grid, Queue};
+
+use super::NamedArgs;
+use super::program::{Kernel, Loaded, Program, grid_for, row_loop, work_group_size};
+use crate::codegen::{Params, Profile};
+use crate::ops::Options;
+use crate::prelude::Section;
+use crate::{Error, Result};
+
+const SCAN_COUNTS: usize = 0;
+const TILE_SUMS: usize = 1;
+const TILE_PREFIX: usize = 2;
+const PACK_BITS: usize = 3;
+/// The first of four kernels, for codes of 1, 2, 4 and 8 bytes.
+const REMAP: usize = 4;
+
+/// Elements of a tile of a prefix sum.
+const SCAN_TILE: usize = 4096;
+
+/// The kernels before they are compiled.
+#[derive(Debug, Clone)]
+pub(in crate::ops) struct Primitives {
+    options: Options,
+    /// Made on first use.
+    program: OnceLock<Program>,
+}
+
+impl Primitives {
+    pub fn new(options: &Options) -> Primitives {
+        Primitives { options: options.clone(), program: OnceLock::new() }
+    }
+
+    fn program(&self) -> &Program {
+        self.program.get_or_init(|| Primitives::write(&self.options))
+    }
+
+    fn write(options: &Options) -> Program {
+        let kernel = |name: &str, named: &[(&str, &str)], cpu: &str, gpu: &str| {
+            let mut params = Params::new();
+            params.need(Section::Base);
+            for (name, c_type) in named {
+                params.named(name, c_type);
+            }
+            let body = match options.profile {
+                Profile::Cpu => cpu.to_string(),
+                Profile::Gpu => gpu.replace("WG", &options.work_group_size.to_string()),
+            };
+            Kernel::new(name, params, body.replace("TILE", &SCAN_TILE.to_string()))
+        };
+        let mut kernels = vec![
+            kernel(
+                "scan_counts",
+                &[("counts", "G u64 *RESTRICT"), ("n", "u64"), ("control", "G u64 *RESTRICT"), ("at", "u32")],
+                SCAN_COUNTS_CPU,
+                SCAN_COUNTS_GPU,
+            ),
+            kernel(
+                "tile_sums",
+                &[("values", "const G i64 *RESTRICT"), ("from", "u64"), ("n", "u64"), ("sums", "G u64 *RESTRICT")],
+                TILE_SUMS_CPU,
+                TILE_SUMS_GPU,
+            ),
+            kernel(
+                "tile_prefix",
+                &[
+                    ("values", "G i64 *RESTRICT"),
+                    ("from", "u64"),
+                    ("n", "u64"),
+                    ("base", "u64"),
+                    ("starts", "const G u64 *RESTRICT"),
+                ],
+                TILE_PREFIX_CPU,
+                TILE_PREFIX_GPU,
+            ),
+            kernel(
+                "pack_bits",
+                &[("bytes", "const G u8 *RESTRICT"), ("n", "u64"), ("bits", "G u32 *RESTRICT")],
+                PACK_BITS_CPU,
+                PACK_BITS_GPU,
+            ),
+        ];
+        for element in ["u8", "u16", "u32", "u64"] {
+            let mut params = Params::new();
+            params.need(Section::Base);
+            params.named("from", &format!("const G {element} *RESTRICT"));
+            params.named("to", &format!("G {element} *RESTRICT"));
+            params.named("map", "const G u32 *RESTRICT");
+            for name in ["offset", "n", "known"] {
+                params.named(name, "u64");
+            }
+            // The code of a NULL is arbitrary.
+            let statements =
+                format!("    u64 code = from[row + offset];\n    to[row] = ({element})(code < known ? map[code] : 0);\n");
+            kernels.push(Kernel::new(format!("remap_{element}"), params, row_loop(options.profile, "row", "n", &statements)));
+        }
+        Program::new("primitives", options, kernels)
+    }
+
+    /// The kernel source as it is compiled.
+    pub fn source(&self) -> &str {
+        self.program().source()
+    }
+
+    pub async fn load<'a>(&'a self, queue: &'a Queue) -> Result<LoadedPrimitives<'a>> {
+        Ok(LoadedPrimitives { queue, loaded: self.program().load(queue).await?, options: &self.options })
+    }
+}
+
+/// The compiled kernels on a queue.
+pub(in crate::ops) struct LoadedPrimitives<'a> {
+    queue: &'a Queue,
+    loaded: Loaded<'a>,
+    options: &'a Options,
+}
+
+impl LoadedPrimitives<'_> {
+    /// Replaces the counts of `n` tiles by their exclusive prefix sums. The total goes to
+    /// `control[at]`, a u64.
+    pub fn scan_counts(&self, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
+        let grid = Grid { work_groups: 1, work_group_size: work_group_size(self.options) };
+        let named = vec![
+            ("counts", Arg::Buffer(counts)),
+            ("n", Arg::U64(n as u64)),
+            ("control", Arg::Buffer(control)),
+            ("at", Arg::U32(at)),
+        ];
+        self.loaded.launch(self.queue, SCAN_COUNTS, grid, named)
+    }
+
+    /// Replaces lengths by end offsets, in place. The sum of the lengths goes to `control[at]`, a
+    /// u64.
+    pub fn offsets(&self, lengths: Lengths<'_>, control: &Buffer, at: u32) -> Result<()> {
+        let Lengths { values, from, n, base } = lengths;
+        let tiles = n.div_ceil(SCAN_TILE).max(1);
+        let sums = self.queue.alloc(tiles * 8)?;
+        let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
+        let grid = Grid { work_groups: groups, work_group_size: work_group_size(self.options) };
+        let range = [("values", Arg::Buffer(values)), ("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))];
+        let mut args: NamedArgs<'_> = range.to_vec();
+        args.push(("sums", Arg::Buffer(&sums)));
+        self.loaded.launch(self.queue, TILE_SUMS, grid, args)?;
+        self.scan_counts(&sums, tiles, control, at)?;
+        let mut args: NamedArgs<'_> = range.to_vec();
+        args.extend([("starts", Arg::Buffer(&sums)), ("base", Arg::U64(base))]);
+        self.loaded.launch(self.queue, TILE_PREFIX, grid, args)
+    }
+
+    /// Packs `n` bytes of 0 or 1 to bits.
+    pub fn pack(&self, bytes: &Buffer, n: usize) -> Result<Buffer> {
+        let bits = self.queue.alloc(n.div_ceil(32) * 4)?;
+        if n > 0 {
+            let named = vec![("bytes", Arg::Buffer(bytes)), ("n", Arg::U64(n as u64)), ("bits", Arg::Buffer(&bits))];
+            let grid = grid_for(self.queue, self.options, n.div_ceil(32));
+            self.loaded.launch(self.queue, PACK_BITS, grid, named)?;
+        }
+        Ok(bits)
+    }
+
+    /// The codes of a dictionary column, each `code` replaced by `map[code]`.
+    pub fn remap(&self, column: &DeviceColumn, map: &[u32]) -> Result<Buffer> {
+        let Layout::Dictionary { codes, .. } = &column.ty().layout else {
+            return Err(Error::Internal("a column without codes".into()));
+        };
+        let map_bytes: Vec<u8> = map.iter().flat_map(|code| code.to_le_bytes()).collect();
+        let map_buffer = self.queue.alloc(map_bytes.len())?;
+        self.queue.write(&map_buffer, 0, &map_bytes)?;
+        let to = self.queue.alloc(column.len() * codes.width())?;
+        if !column.is_empty() {
+            let named = vec![
+                ("from", Arg::Buffer(&column.buffers()[0])),
+                ("to", Arg::Buffer(&to)),
+                ("map", Arg::Buffer(&map_buffer)),
+                ("offset", Arg::U64(column.offset() as u64)),
+                ("n", Arg::U64(column.len() as u64)),
+                ("known", Arg::U64(map.len() as u64)),
+            ];
+            let kernel = REMAP + codes.width().trailing_zeros() as usize;
+            self.loaded.launch(self.queue, kernel, grid_for(self.queue, self.options, column.len()), named)?;
+        }
+        Ok(to)
+    }
+
+    /// A column of computed values. `valid`: a byte of 0 or 1 for each row, if the column may have
+    /// NULLs.
+    pub fn column(
+        &self,
+        ty: &Arc<ColumnType>,
+        n: usize,
+        buffers: Vec<Buffer>,
+        valid: Option<&Buffer>,
+        dictionary: Option<Arc<DeviceColumn>>,
+    ) -> Result<DeviceColumn> {
+        let validity = match valid {
+            Some(bytes) => Some((self.pack(bytes, n)?, 0)),
+            None => None,
+        };
+        Ok(DeviceColumn::try_new(ty.clone(), n, buffers, validity, None, dictionary)?)
+    }
+}
+
+/// Lengths that become end offsets: element `from + 1 + i` of `values`, each an i64, is the length
+/// of row `i` of `n`.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Lengths<'a> {
+    pub values: &'a Buffer,
+    pub from: usize,
+    pub n: usize,
+    /// Added to each end offset, not to the sum.
+    pub base: u64,
+}
+
+impl<'a> Lengths<'a> {
+    /// Lengths behind the first element of the buffer.
+    pub fn of(values: &'a Buffer, n: usize) -> Lengths<'a> {
+        Lengths { values, from: 0, n, base: 0 }
+    }
+}
+
+const SCAN_COUNTS_CPU: &str = "  u64 sum = 0;
+  for (u64 i = 0; i < n; ++i) {
+    u64 count = counts[i];
+    counts[i] = sum;
+    sum += count;
+  }
+  control[at] = sum;
+";
+
+/// One work-group: each work-item sums a run, the sums are scanned, and each work-item writes its
+/// run.
+const SCAN_COUNTS_GPU: &str = "  SHARED(u64, sums, WG);
+  u32 l = LID();
+  u64 run = (n + WG - 1) / WG, begin = run * l, end = begin + run < n ? begin + run : n, sum = 0;
+  for (u64 i = begin; i < end; ++i) sum += counts[i];
+  sums[l] = sum;
+  SYNC();
+  for (u32 d = 1; d < WG; d <<= 1) {
+    u64 before = l >= d ? sums[l - d] : 0;
+    SYNC();
+    sums[l] += before;
+    SYNC();
+  }
+  u64 at_run = sums[l] - sum;
+  for (u64 i = begin; i < end; ++i) {
+    u64 count = counts[i];
+    counts[i] = at_run;
+    at_run += count;
+  }
+  if (l == WG - 1) control[at] = sums[l];
+";
+
+const TILE_SUMS_CPU: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
+  u64 sum = 0;
+  for (u64 i = begin; i < end; ++i) sum += (u64)values[from + 1 + i];
+  sums[GRP()] = sum;
+";
+
+const TILE_SUMS_GPU: &str = "  SHARED(u64, part, WG);
+  u32 l = LID();
+  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n, sum = 0;
+  for (u64 i = begin + l; i < end; i += WG) sum += (u64)values[from + 1 + i];
+  part[l] = sum;
+  SYNC();
+  for (u32 d = WG / 2; d > 0; d >>= 1) {
+    if (l < d) part[l] += part[l + d];
+    SYNC();
+  }
+  if (l == 0) sums[GRP()] = part[0];
+";
+
+const TILE_PREFIX_CPU: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
+  u64 sum = base + starts[GRP()];
+  for (u64 i = begin; i < end; ++i) {
+    sum += (u64)values[from + 1 + i];
+    values[from + 1 + i] = (i64)sum;
+  }
+";
+
+const TILE_PREFIX_GPU: &str = "  SHARED(u64, part, WG);
+  u32 l = LID();
+  u64 first = (u64)GRP() * TILE, last = first + TILE < n ? first + TILE : n;
+  u64 begin = first + l * (TILE / WG), end = begin + (TILE / WG) < last ? begin + (TILE / WG) : last, sum = 0;
+  for (u64 i = begin; i < end; ++i) sum += (u64)values[from + 1 + i];
+  part[l] = sum;
+  SYNC();
+  for (u32 d = 1; d < WG; d <<= 1) {
+    u64 before = l >= d ? part[l - d] : 0;
+    SYNC();
+    part[l] += before;
+    SYNC();
+  }
+  u64 at = base + starts[GRP()] + part[l] - sum;
+  for (u64 i = begin; i < end; ++i) {
+    at += (u64)values[from + 1 + i];
+    values[from + 1 + i] = (i64)at;
+  }
+";
+
+const PACK_BITS_CPU: &str = "  u64 words = (n + 31) / 32, run = (words + NGRP() - 1) / NGRP();
+  u64 begin = run * GRP(), end = begin + run < words ? begin + run : words;
+  for (u64 w = begin; w < end; ++w) {
+    u32 word = 0;
+    if (w * 32 + 32 <= n) {
+      for (u32 b = 0; b < 32; ++b) word |= (u32)bytes[w * 32 + b] << b;
+    } else {
+      for (u32 b = 0; b < (u32)(n - w * 32); ++b) word |= (u32)bytes[w * 32 + b] << b;
+    }
+    bits[w] = word;
+  }
+";
+
+const PACK_BITS_GPU: &str = "  u64 words = (n + 31) / 32;
+  for (u64 w = GID(); w < words; w += GSZ()) {
+    u32 word = 0, count = w * 32 + 32 <= n ? 32 : (u32)(n - w * 32);
+    for (u32 b = 0; b < count; ++b) word |= (u32)bytes[w * 32 + b] << b;
+    bits[w] = word;
+  }
+";

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Kernel sources of an operator: generated, compiled and launched. Loops over rows, and grids for
+//! them.
+
+use std::sync::{Arc, OnceLock};
+
+use columnar::DeviceColumn;
+use device::{Arg, Buffer, Grid, ProgramSource, Queue};
+
+use super::dictionary_predicates::DictionaryPredicates;
+use crate::codegen::{Bindings, Constants, Params, Profile, SCRATCH};
+use crate::ops::Options;
+use crate::prelude::Sections;
+use crate::{Error, Result};
+
+/// One kernel: its parameters and its body.
+#[derive(Debug, Clone)]
+pub(in crate::ops) struct Kernel {
+    pub name: String,
+    pub params: Params,
+    /// C between the braces.
+    pub body: String,
+}
+
+impl Kernel {
+    pub fn new(name: impl Into<String>, params: Params, body: String) -> Kernel {
+        Kernel { name: name.into(), params, body }
+    }
+
+    /// Whether all arguments are passed, none through the argument table.
+    pub fn fits(&self, options: &Options) -> bool {
+        self.params.bytes() <= options.max_arg_bytes
+    }
+
+    fn source(&self) -> String {
+        let Kernel { name, params, body } = self;
+        format!("KERNEL void {name}({}) {{\n{}{body}}}\n", params.declaration(), params.table_reads())
+    }
+}
+
+/// The kernels of one operator, compiled together.
+#[derive(Debug, Clone)]
+pub(in crate::ops) struct Program {
+    operator: String,
+    options: Options,
+    kernels: Vec<Kernel>,
+    predicates: DictionaryPredicates,
+    /// Made on first use: planning asks for many programs that never run.
+    source: OnceLock<Arc<str>>,
+}
+
+impl Program {
+    pub fn new(operator: &str, options: &Options, mut kernels: Vec<Kernel>) -> Program {
+        let predicates = DictionaryPredicates::of(&mut kernels, options);
+        for kernel in &mut kernels {
+            kernel.params.limit_bytes(options.max_arg_bytes);
+        }
+        Program { operator: operator.into(), options: options.clone(), kernels, predicates, source: OnceLock::new() }
+    }
+
+    fn write_source(&self) -> String {
+        let kernels = &self.kernels;
+        let mut sections = Sections::default();
+        for kernel in kernels {
+            sections.extend(kernel.params.sections());
+        }
+        // Tools that check sources find the profile in the first line.
+        let mut source = format!("// {}, profile {}\n", self.operator, self.options.profile.name());
+        // Limits the registers of a work-item: a kernel that takes more could not be launched in so
+        // large a work-group.
+        if self.options.profile == Profile::Gpu && self.options.work_group_size > 256 {
+            source.push_str(&format!("#define GROUP_ITEMS {}\n", self.options.work_group_size));
+        }
+        source.push_str(&sections.source());
+        source.push_str(include_str!("helpers.h"));
+        if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
+            source.push_str(include_str!("../average.h"));
+        }
+        if kernels.iter().any(|kernel| kernel.body.contains("wide_average(")) {
+            source.push_str(include_str!("../wide_average.h"));
+        }
+        if kernels.iter().any(|kernel| kernel.body.contains("hash_bytes(")) {
+            source.push_str("STR_KEYS\n");
+        }
+        let mut functions: Vec<&String> = Vec::new();
+        for function in kernels.iter().flat_map(|kernel| kernel.params.functions()) {
+            if !functions.contains(&function) {
+                functions.push(function);
+            }
+        }
+        source.extend(functions.into_iter().map(String::as_str));
+        source.extend(kernels.iter().map(Kernel::source));
+        source
+    }
+
+    /// Names and sources of the kernels, for EXPLAIN VERBOSE and reports.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        let source = |kernel: &Kernel| kernel.params.functions().concat() + &kernel.source();
+        self.kernels.iter().map(|kernel| (kernel.name.clone(), source(kernel))).collect()
+    }
+
+    /// The source as it is compiled.
+    pub fn source(&self) -> &str {
+        self.shared_source()
+    }
+
+    fn shared_source(&self) -> &Arc<str> {
+        self.source.get_or_init(|| self.write_source().into())
+    }
+
+    /// Whether a kernel records failing rows.
+    pub fn can_fail(&self, kernel: usize) -> bool {
+        self.kernels[kernel].params.can_fail()
+    }
+
+    /// Compiles the kernels, or finds those that were compiled before.
+    pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
+        let source = self.shared_source();
+        let source = ProgramSource { source: Arc::clone(source), operator: self.operator.clone(), options: vec![] };
+        let program = queue.compile(source).await?;
+        let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
+        Ok(Loaded { program: self, compiled: program, constants })
+    }
+}
+
+/// A program that was compiled for a queue, with its constants.
+pub(in crate::ops) struct Loaded<'a> {
+    program: &'a Program,
+    compiled: Arc<device::Program>,
+    /// The constants of each kernel.
+    constants: Vec<Constants>,
+}
+
+impl Loaded<'_> {
+    /// Enqueues a kernel that reads no batch.
+    pub fn launch<'b>(&'b self, queue: &Queue, kernel: usize, grid: Grid, named: Vec<(&'b str, Arg<'b>)>) -> Result<()> {
+        self.launch_on(queue, kernel, grid, &[] as &[DeviceColumn], None, named)
+    }
+
+    /// Enqueues a kernel over the columns of a batch. A failing row goes to `error`.
+    pub fn launch_on<'b>(
+        &'b self,
+        queue: &Queue,
+        kernel: usize,
+        grid: Grid,
+        batch: &'b (impl AsRef<[DeviceColumn]> + ?Sized),
+        error: Option<&'b Buffer>,
+        named: Vec<(&'b str, Arg<'b>)>,
+    ) -> Result<()> {
+        let source = &self.program.kernels[kernel];
+        let work_items = grid.work_groups as usize * grid.work_group_size as usize;
+        let scratch = match source.params.scratch_bytes(work_items) {
+            0 => None,
+            bytes => Some(queue.alloc(bytes)?),
+        };
+        let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
+        let predicates = self.program.predicates.for_kernel(self, queue, kernel, batch.as_ref())?;
+        let bindings = Bindings { constants: Some(&self.constants[kernel]), error, dictionary_predicates: &predicates, named };
+        let (table, args) = source.params.split_table(source.params.bind(batch.as_ref(), bindings)?);
+        queue.launch_with_table(&self.compiled.kernel(&source.name)?, grid, &table, &args)?;
+        Ok(())
+    }
+}
+
+/// The grid for `n` rows that the work-items share.
+pub(in crate::ops) fn grid_for(queue: &Queue, options: &Options, n: usize) -> Grid {
+    let compute_units = queue.context().info().compute_units.max(1) as usize;
+    let (rows_per_group, groups_per_compute_unit) = match options.profile {
+        Profile::Cpu => (4096, 4),
+        Profile::Gpu => (options.work_group_size as usize, 16),
+    };
+    let most = match options.max_work_groups {
+        0 => compute_units * groups_per_compute_unit,
+        chosen => chosen as usize,
+    };
+    Grid { work_groups: n.div_ceil(rows_per_group).clamp(1, most) as u32, work_group_size: work_group_size(options) }
+}
+
+/// The grid for `n` rows, each of which is compared with up to `candidates` others. A work-group of
+/// the cpu profile has at least 64 rows, as [`contiguous_rows`] declares them.
+pub(in crate::ops) fn grid_for_candidates(queue: &Queue, options: &Options, n: usize, candidates: usize) -> Grid {
+    let Grid { work_groups, work_group_size } = grid_for(queue, options, n.saturating_mul(candidates.max(1)));
+    let most = n.div_ceil(work_group_size.max(64) as usize).clamp(1, work_groups as usize);
+    Grid { work_groups: most as u32, work_group_size }
+}
+
+/// Work-items of a work-group.
+pub(in crate::ops) fn work_group_size(options: &Options) -> u32 {
+    match options.profile {
+        Profile::Cpu => 1,
+        Profile::Gpu => options.work_group_size,
+    }
+}
+
+/// C that declares the rows of a work-group of the cpu profile, from `begin` to `end`. Every
+/// work-group has the same share, a multiple of 64, so that no two write to one bitmap word.
+pub(in crate::ops) fn contiguous_rows(n: &str) -> String {
+    format!(
+        "  u64 run = (({n} + NGRP() - 1) / NGRP() + 63) & ~(u64)63;\n\
+         \x20 u64 begin = run * GRP() < {n} ? run * GRP() : {n}, end = begin + run < {n} ? begin + run : {n};\n"
+    )
+}
+
+/// A loop over the rows from 0 to `n` that the work-items of a grid of any size share. A work-item
+/// of the cpu profile has a contiguous run. Those of the gpu profile stride, so that adjacent
+/// work-items read adjacent rows.
+pub(in crate::ops) fn row_loop(profile: Profile, row: &str, n: &str, statements: &str) -> String {
+    match profile {
+        Profile::Cpu => {
+            format!("{}  for (u64 {row} = begin; {row} < end; ++{row}) {{\n{statements}  }}\n", contiguous_rows(n))
+        }
+        Profile::Gpu => format!("  for (u64 {row} = GID(); {row} < {n}; {row} += GSZ()) {{\n{statements}  }}\n"),
+    }
+}
+
+/// Rows of a block that the cpu profile prefetches before it processes the first.
+const PREFETCHED_ROWS: usize = 128;
+
+/// As [`row_loop`], where `statements` read from random addresses, which `fetch` prefetches in the
+/// cpu profile. A GPU hides the latency with other rows.
+pub(in crate::ops) fn prefetched_row_loop(profile: Profile, row: &str, n: &str, fetch: &str, statements: &str) -> String {
+    match profile {
+        Profile::Cpu => format!(
+            "{}  for (u64 block = begin; block < end; block += {PREFETCHED_ROWS}) {{
+    u64 last = end - block < {PREFETCHED_ROWS} ? end : block + {PREFETCHED_ROWS};
+    for (u64 {row} = block; {row} < last; ++{row}) {{
+{fetch}    }}
+    for (u64 {row} = block; {row} < last; ++{row}) {{
+{statements}    }}
+  }}
+",
+            contiguous_rows(n)
+        ),
+        Profile::Gpu => row_loop(profile, row, n, statements),
+    }
+}
+
+/// Fails if a kernel recorded a failing row; `word` is the content of its error buffer.
+pub(in crate::ops) fn check_failed_row(word: u64) -> Result<()> {
+    match word {
+        u64::MAX => Ok(()),
+        row => Err(Error::Row { row }),
+    }
+}
+
+/// Element `index` of an array of u64 that was read from the device.
+pub(in crate::ops) fn read_u64(bytes: &[u8], index: usize) -> Result<u64> {
+    let part = bytes.get(index * 8..index * 8 + 8).and_then(|part| part.try_into().ok());
+    part.map(u64::from_le_bytes).ok_or_else(|| Error::Internal("a control buffer was read short".into()))
+}
+
+/// Accessors of an operator that has the fields `schema`, `types`, `primitives` and `program`.
+macro_rules! describe_operator {
+    () => {
+        /// Names and types of the result.
+        pub fn schema(&self) -> &arrow::datatypes::SchemaRef {
+            &self.schema
+        }
+
+        /// Types and layouts of the result, the same for every batch.
+        pub fn output_types(&self) -> &[columnar::ColumnType] {
+            &self.types
+        }
+
+        /// Names and sources of the kernels.
+        pub fn kernel_source(&self) -> Vec<(String, String)> {
+            self.program.kernel_source()
+        }
+
+        /// The kernel sources as they are compiled.
+        pub fn programs(&self) -> Vec<String> {
+            vec![self.primitives.source().into(), self.program.source().into()]
+        }
+    };
+}
+pub(crate) use describe_operator;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_has_at_most_the_chosen_number_of_work_groups() {
+        let queue = device::Context::new(device::testing::config().unwrap()).unwrap().queue().unwrap();
+        for profile in [Profile::Cpu, Profile::Gpu] {
+            let mut options = Options::new(profile);
+            options.max_work_groups = 3;
+            assert_eq!([1, 1 << 20].map(|rows| grid_for(&queue, &options, rows).work_groups), [1, 3]);
+            options.max_work_groups = 65;
+            assert_eq!(grid_for(&queue, &options, 1 << 20).work_groups, 65);
+        }
+    }
+}
