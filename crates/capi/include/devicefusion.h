@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeviceFusion for C and C++: SQL over Arrow data and files, on GPUs and CPUs.
 //
-// A program makes a configuration, then a context of it. It registers tables in the context and runs
-// queries there. docs/c-api.md has a tutorial. This file is generated from the library's sources.
+// A program makes a configuration, then a context of it. It registers tables in the context and
+// runs queries there. docs/c-api.md has a tutorial. This file is generated from the library's
+// sources.
 //
 // These rules hold for every function:
 //
@@ -11,15 +12,15 @@
 //   message.
 // - Threads. Any thread may call any function at any time. The exception are callbacks on the
 //   library's threads, those of a handler and every `release`: they cannot run queries.
-// - Objects. A pointer that is NULL, freed or foreign is an error. If a thread frees an object while
-//   another one uses it, the object stays valid for that call.
-// - Strings. `const char *` is UTF-8, ends with NUL, and is copied. The caller frees a `char *` with
-//   free().
+// - Objects. A pointer that is NULL, freed or foreign is an error. If a thread frees an object
+//   while another one uses it, the object stays valid for that call.
+// - Strings. `const char *` is UTF-8, ends with NUL, and is copied. The caller frees a `char *`
+//   with free().
 // - Arrow structs as inputs are moved: the function marks them as released, even if it fails.
 // - Arrow structs as outputs are written on success only. The consumer calls `release`.
 // - Pointers for results must not be NULL, unless the function allows it.
 // - Side effects. Without a context no thread starts, no file is read or written, and no driver is
-//   opened. Exceptions are devicefusion_list_devices, and functions that set a queue of the program.
+//   opened. Exceptions are devicefusion_list_devices, and functions that set the program's queue.
 
 #ifndef DEVICEFUSION_H
 #define DEVICEFUSION_H
@@ -38,7 +39,8 @@ struct AdbcError;
 // Something outside of the program failed (a device, a driver, a file), or a query was cancelled.
 #define DEVICEFUSION_FAILURE 1
 
-// The program is at fault: bad SQL, an invalid value, a call out of order, a NULL or freed pointer.
+// The program is at fault: bad SQL, an invalid value, a call out of order, a NULL or freed
+// pointer.
 #define DEVICEFUSION_PROGRAM_ERROR 2
 
 // Memory ran out: that of the device, or the host's limit. Smaller batches or a higher limit may

@@ -281,7 +281,7 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
     wait_for(&released);
 
     for (columns, length, expected) in [
-        (vec![], 4, "a table has columns, and there are none"),
+        (vec![], 4, "a table needs columns, and there are none"),
         (vec![Column(c("x"), c("l"), memory, ptr::null_mut())], -1, "a table cannot have -1 rows"),
         (vec![Column(c("x"), c("n"), memory, ptr::null_mut())], 4, "column \"x\" is Null, which has no raw values"),
         (vec![Column(c("x"), c("+l"), memory, ptr::null_mut())], 4, "column \"x\" has lists, and its elements are NULL"),
