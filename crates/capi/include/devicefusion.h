@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeviceFusion for C and C++: SQL over Arrow data and files, on GPUs and CPUs.
 //
-// A configuration is made and changed, a context is made of it; tables are registered in the context, and queries run there.
-// docs/c-api.md has a walk through it. This file is generated from the library's sources: change those.
+// A program makes a configuration, then a context of it. It registers tables in the context and
+// runs queries there. docs/c-api.md has a tutorial. This file is generated from the library's
+// sources.
 //
 // These rules hold for every function:
 //
-// - What returns `int` returns DEVICEFUSION_SUCCESS, or a code that tells the kind of failure. What returns a pointer returns
-//   NULL on failure. Either way devicefusion_context_get_error has the text.
-// - Any function may be called on any thread, by several at once. The exception are callbacks of the program that the
-//   library calls on its own threads, those of a handler and every `release`: functions that run a query fail there.
-// - A pointer to an object that is NULL, has been freed, or never came from here is an error, which is noticed. One that is
-//   freed while another thread uses it stays good for that call.
-// - `const char *` is a text in UTF-8 that ends with NUL, and is copied. `char *` is a text for the caller, who calls free().
-// - An Arrow struct that goes in is moved: the function marks it as released, also where it fails. One that comes out is
-//   written on success only, over whatever was there; its consumer calls `release`. A pointer to a place for a result must
-//   not be NULL, except where that is said to be allowed.
-// - Nothing happens before a context is made: no thread starts, no file is read or written, and no driver is opened, but by
-//   devicefusion_list_devices, and by the functions that put a queue of the program's into a configuration.
+// - Results. Functions that return `int` return DEVICEFUSION_SUCCESS or the code of a failure.
+//   Functions that return a pointer return NULL on failure. devicefusion_context_get_error has the
+//   message.
+// - Threads. Any thread may call any function at any time. The exception are callbacks on the
+//   library's threads, those of a handler and every `release`: they cannot run queries.
+// - Objects. A pointer that is NULL, freed or foreign is an error. If a thread frees an object
+//   while another one uses it, the object stays valid for that call.
+// - Strings. `const char *` is UTF-8, ends with NUL, and is copied. The caller frees a `char *`
+//   with free().
+// - Arrow structs as inputs are moved: the function marks them as released, even if it fails.
+// - Arrow structs as outputs are written on success only. The consumer calls `release`.
+// - Pointers for results must not be NULL, unless the function allows it.
+// - Side effects. Without a context no thread starts, no file is read or written, and no driver is
+//   opened. Exceptions are devicefusion_list_devices, and functions that set the program's queue.
 
 #ifndef DEVICEFUSION_H
 #define DEVICEFUSION_H
@@ -27,97 +30,106 @@
 #include <stdio.h>
 #include "arrow_device.h"
 
-// ADBC's own header has it.
+// Defined in ADBC's header.
 struct AdbcError;
 
-// Returned by a function that did what it says.
+// Success.
 #define DEVICEFUSION_SUCCESS 0
 
-// Returned where something outside of the program failed (a device, a driver, a file), or a query was cancelled.
+// Something outside of the program failed (a device, a driver, a file), or a query was cancelled.
 #define DEVICEFUSION_FAILURE 1
 
-// Returned where the program is at fault: bad SQL, a value that the query cannot compute with, a pointer that is NULL or
-// has been freed, a call out of order.
+// The program is at fault: bad SQL, an invalid value, a call out of order, a NULL or freed
+// pointer.
 #define DEVICEFUSION_PROGRAM_ERROR 2
 
-// Returned where memory ran out, that of the device or the host's limit. Smaller pieces or a higher limit may help.
+// Memory ran out: that of the device, or the host's limit. Smaller batches or a higher limit may
+// help.
 #define DEVICEFUSION_OUT_OF_MEMORY 3
 
-// The rows stay where they are, and are read by the one query that scans the table; a second scan is an error. Needs a device.
+// The rows stay where they are until a query scans the table. A second scan is an error. Needs a
+// device.
 #define DEVICEFUSION_TABLE_STREAM 0
 
-// All rows are read at once and stay where they are, in host memory, which each query uploads as it needs.
+// All rows are read at once and stay in host memory. Each query uploads the columns that it uses.
 #define DEVICEFUSION_TABLE_HOST 1
 
-// All rows are read at once and stay on the device: host rows are copied there, in the narrowest form that holds them, device
-// rows stay in place. Needs a device.
+// All rows are read at once and stay on the device. Host rows are copied there in the narrowest
+// types that hold them; device rows stay in place. Needs a device.
 #define DEVICEFUSION_TABLE_DEVICE 2
 
-// The plan alone.
+// The plan only.
 #define DEVICEFUSION_EXPLAIN_PLAN 0
 
-// The plan at every step of planning, and the text of the kernels.
+// The plan at every step of planning, and the kernel source.
 #define DEVICEFUSION_EXPLAIN_VERBOSE 1
 
-// Runs the query, and adds what each operator of its plan has cost.
+// Runs the query and adds the metrics of each operator.
 #define DEVICEFUSION_EXPLAIN_ANALYZE 2
 
-// Tables, queries and the device that runs them. Contexts know nothing of each other. All functions may be called from
-// several threads at once.
+// Tables, queries and the device that runs them. Contexts are independent of each other. All
+// functions may be called from several threads at once.
 struct devicefusion_context;
 
-// The settings of a context that is to be made. Cheap to make and to free; making one opens no driver and starts no thread.
-// Of a setting that is set several times, by whatever function, the last value counts.
+// The settings of a future context. Making one is cheap: it opens no driver and starts no thread.
+// If several calls set one setting, the last value counts.
 struct devicefusion_context_config;
 
-// A statement of SQL that has been planned, with values for its parameters. It belongs to its context, and can be run any
+// A planned SQL statement with values for its parameters. It belongs to a context and runs any
 // number of times.
 struct devicefusion_query;
 
-// Where the values of a column lie, for devicefusion_array_values_raw.
+// The memory of a column's values, for devicefusion_array_values_raw.
 struct devicefusion_raw_values {
-  // The memory of the values, one behind the other: a cl_mem, a CUdeviceptr, or an address of the host, as the array's
-  // `device_type` says. Of booleans, bits; of a dictionary, codes; of lists and of texts, offsets, one more than there are
-  // values; of texts of the type view, views of 16 bytes.
+  // Memory of the values, one after another: a cl_mem, a CUdeviceptr or a host address, by the
+  // array's `device_type`.
+  //
+  // - Booleans: bits. Dictionaries: codes.
+  // - Lists, strings and binary: offsets, one more than there are values.
+  // - String views and binary views: views of 16 bytes.
   void *memory;
-  // Bytes of that memory before the first value; of booleans, before the byte that has its bit.
+  // Offset of the first value in bytes. Of booleans, offset of the byte with the first bit.
   size_t offset;
-  // Bytes of all values.
+  // Length of all values in bytes.
   size_t bytes;
-  // How many values there are.
+  // Number of values.
   int64_t length;
-  // Memory of the same kind with a bit for each value, the least significant first: 0 for NULL. NULL where no value is.
+  // Validity bitmap in memory of the same kind: a bit for each value, least significant first, 0
+  // for NULL. The pointer is NULL if no value is NULL.
   void *validity;
-  // Bits of that memory before the first value's.
+  // Offset of the first value's bit in `validity`, in bits.
   size_t validity_offset;
-  // Of booleans, which bit of the first byte is the first value, the least significant being 0.
+  // Of booleans, the first value's bit in its byte; 0 is the least significant.
   size_t bit;
-  // Memory of the same kind with the bytes that offsets or views of texts point into, from its begin on. NULL for other types,
-  // and where no text needs any.
+  // Memory of the same kind with the bytes of strings or binary values, which offsets or views
+  // point into. NULL for other types, and if no value needs it.
   void *data;
-  // Bytes of that memory; 0 where the last offset tells.
+  // Length of `data` in bytes; 0 if the last offset tells it.
   size_t data_bytes;
 };
 
-// A column in memory of the program's own, for devicefusion_register_raw.
+// A column in the program's memory, for devicefusion_register_raw.
 struct devicefusion_raw_column {
-  // Its name.
+  // Name of the column.
   const char *name;
-  // Its type as a format string of Arrow's C data interface: "l" for 64-bit integers, "b" for booleans, "u" for texts with
-  // offsets of 32 bits, and so on; of a dictionary, the type of its codes.
+  // Format string of Arrow's C data interface, such as "l" for 64-bit integers, "b" for booleans
+  // or "u" for strings with 32-bit offsets. Of a dictionary, that of its codes.
   const char *format;
-  // The memory of the values, from its begin on: a cl_mem or a CUdeviceptr of the context's device, or an address of the
-  // host where the context has no device. What lies there is as in devicefusion_raw_values.
+  // Memory of the values: a cl_mem or a CUdeviceptr of the context's device, or a host address
+  // if the context has no device. The layout is that of devicefusion_raw_values, from its start.
   void *memory;
-  // Memory of the same kind with a bit for each value, the least significant first: 0 for NULL. NULL where no value is.
+  // Validity bitmap in memory of the same kind: a bit for each value, least significant first, 0
+  // for NULL. The pointer is NULL if no value is NULL.
   void *validity;
-  // Memory of the same kind with the bytes that offsets or views of texts point into. NULL for other types.
+  // Memory of the same kind with the bytes of strings or binary values, which offsets or views
+  // point into. NULL for other types.
   void *data;
-  // How many bytes that are; of texts with offsets it may be 0, for the last offset tells.
+  // Length of `data` in bytes. With offsets it may be 0, because the last offset tells it.
   size_t data_bytes;
-  // Of a dictionary its values, of lists their elements, whose name does not matter. NULL for other types.
+  // The values of a dictionary, or the elements of lists; their name is ignored. NULL for other
+  // types.
   const struct devicefusion_raw_column *elements;
-  // How many elements there are.
+  // Number of elements.
   int64_t element_count;
 };
 
@@ -125,264 +137,292 @@ struct devicefusion_raw_column {
 extern "C" {
 #endif // __cplusplus
 
-// Makes a configuration in which every setting has its default. Free it with devicefusion_context_config_free.
+// Makes a configuration with default settings. Free it with devicefusion_context_config_free.
 struct devicefusion_context_config *devicefusion_context_config_new(void);
 
-// Frees a configuration. Contexts that were made of it are not touched.
+// Frees a configuration. Contexts that were made of it live on.
 int devicefusion_context_config_free(struct devicefusion_context_config *config);
 
-// Chooses the device: "auto" (a GPU if there is one, else an OpenCL CPU device; the default), "none" (queries run on the
-// host), "opencl", "cuda", "#k" for the k-th device, or a part of its name. That there is no such device is found out by
-// devicefusion_context_new.
-int devicefusion_context_config_set_device(struct devicefusion_context_config *config,
-                                           const char *device);
+// Chooses the device. devicefusion_context_new fails if there is no such device.
+//
+// - "auto", the default: a GPU if there is one, else an OpenCL CPU device.
+// - "none": queries run on the host.
+// - "opencl" or "cuda": a device of that driver.
+// - "#k": the device with number k; or a part of a device's name.
+int devicefusion_context_config_set_device(struct devicefusion_context_config *config, const char *device);
 
-// Shares a queue of the program's, a cl_command_queue of any kind: the context uses its device, which the configuration may
-// also name, and its cl_context, so that each cl_mem and cl_event of the one is good in the other. The queue is retained as
-// long as configuration and context need it. See devicefusion_context_get_command_queue for what the two promise each other. The
-// queue must be live: that is not checked.
-int devicefusion_context_config_set_command_queue(struct devicefusion_context_config *config,
-                                                  void *queue);
+// Shares the program's cl_command_queue, of any kind. The context uses its device and cl_context,
+// so that program and context can use each other's cl_mem and cl_event.
+//
+// The configuration may also name the device. The queue must be live, which is not checked. It is
+// retained while configuration and context need it. devicefusion_context_get_command_queue has the
+// order of work in it.
+int devicefusion_context_config_set_command_queue(struct devicefusion_context_config *config, void *queue);
 
-// As devicefusion_context_config_set_command_queue, for a CUstream or cudaStream_t of a device's primary context, which is the one
-// that CUDA's run-time library uses. The stream must live until the context has been freed with all that came from it. CUDA's
-// default stream is CU_STREAM_LEGACY here, not NULL.
-int devicefusion_context_config_set_cuda_stream(struct devicefusion_context_config *config,
-                                                void *stream);
+// devicefusion_context_config_set_command_queue for a CUstream or cudaStream_t.
+//
+// - The stream belongs to a device's primary context, which CUDA's runtime library uses.
+// - It must live until the context is freed, with all streams and tables of the context.
+// - CUDA's default stream is CU_STREAM_LEGACY here, not NULL.
+int devicefusion_context_config_set_cuda_stream(struct devicefusion_context_config *config, void *stream);
 
-// Takes only devices of OpenCL platforms with this part in their name; "" takes any, which is the default.
+// Restricts devices to OpenCL platforms with this part in their name; "", the default, allows any.
 int devicefusion_context_config_set_platform(struct devicefusion_context_config *config, const char *platform);
 
-// With a nonzero flag, which is the default, each kernel is timed, for devicefusion_context_report and EXPLAIN ANALYZE: a few
-// microseconds each.
-int devicefusion_context_config_set_profiling(struct devicefusion_context_config *config,
-                                              int flag);
+// With a nonzero flag, the default, each kernel is timed for devicefusion_context_report and
+// EXPLAIN ANALYZE. Timing costs a few microseconds each.
+int devicefusion_context_config_set_profiling(struct devicefusion_context_config *config, int flag);
 
-// With a nonzero flag the context logs what it does (the device, each program that is compiled, each query), to standard
-// error or to devicefusion_context_set_logging_file. Off by default.
-int devicefusion_context_config_set_logging(struct devicefusion_context_config *config,
-                                            int flag);
+// With a nonzero flag the context logs its device, each compiled program and each query. The log
+// goes to standard error, or to devicefusion_context_set_logging_file. Off by default.
+int devicefusion_context_config_set_logging(struct devicefusion_context_config *config, int flag);
 
-// With a nonzero flag the log has the plan of each query as well, with the reason of whatever runs on the host; this turns
-// the log on. Off by default.
-int devicefusion_context_config_set_debugging(struct devicefusion_context_config *config,
-                                              int flag);
+// With a nonzero flag the log also has the plan of each query, with the reason why an operator
+// runs on the host. This turns the log on. Off by default.
+int devicefusion_context_config_set_debugging(struct devicefusion_context_config *config, int flag);
 
-// With a nonzero flag a query fails rather than compute anything on the host, and a context without a device cannot be
-// made. Off by default: operators that the device does not support run on the host, and devicefusion_query_explain says why.
+// With a nonzero flag a query fails if an operator would run on the host, and a context needs a
+// device. Off by default: operators that the device does not support run on the host.
+// devicefusion_query_explain says why.
 int devicefusion_context_config_set_strict(struct devicefusion_context_config *config, int flag);
 
-// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory or half of the host's.
-int devicefusion_context_config_set_memory_limit(struct devicefusion_context_config *config,
-                                                 size_t bytes);
+// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory
+// or half of the host's.
+int devicefusion_context_config_set_memory_limit(struct devicefusion_context_config *config, size_t bytes);
 
-// Limits the memory, in bytes, that operators on the host may claim for what they gather, as SQL's
-// SET datafusion.runtime.memory_limit does; beyond it they spill to temporary files where they can, and fail where not. 0, the
-// default, is no limit.
-int devicefusion_context_config_set_host_memory_limit(struct devicefusion_context_config *config,
-                                                      size_t bytes);
+// Limits the memory of host operators, in bytes, as SQL's SET datafusion.runtime.memory_limit.
+// Beyond it they spill to temporary files if they can, else they fail. 0, the default: no limit.
+int devicefusion_context_config_set_host_memory_limit(struct devicefusion_context_config *config, size_t bytes);
 
-// Says whether kernels work in memory of the host in place: 0 for never, 1 for always, in which case a context on a device that
-// cannot is refused, 2, the default, where the device is the host's processor. Results are the same.
-int devicefusion_context_config_set_unified_memory(struct devicefusion_context_config *config,
-                                                   int flag);
+// Chooses whether kernels use host memory in place. Results are the same.
+//
+// - 0: never.
+// - 1: always; devicefusion_context_new refuses a device that cannot.
+// - 2, the default: if the device is the host's processor.
+int devicefusion_context_config_set_unified_memory(struct devicefusion_context_config *config, int flag);
 
-// Sets how many items a group has in kernels of the profile "gpu": a power of two from 32 to 512, or 0, the default, for the
-// profile's own choice. devicefusion_context_new refuses a size that the device cannot take, and any where its kernels
-// have the profile "cpu", which has no groups of items.
-int devicefusion_context_config_set_default_group_size(struct devicefusion_context_config *config,
-                                                       int items);
+// Sets the work-group size (CUDA: block size) of kernels of the profile "gpu": a power of two from
+// 32 to 512. 0, the default, leaves it to the profile.
+//
+// devicefusion_context_new refuses a size that the device does not support. It refuses any size in
+// the profile "cpu", which does not use work-groups.
+int devicefusion_context_config_set_default_group_size(struct devicefusion_context_config *config, int work_items);
 
-// Sets how many groups a grid has at most where its items share a batch's rows among themselves: up to 65536, or 0, the default,
-// for a few for each unit of the device.
-int devicefusion_context_config_set_default_grid_size(struct devicefusion_context_config *config,
-                                                      int groups);
+// Limits the work-groups (CUDA: blocks) of kernels that loop over a batch's rows: up to 65536. 0,
+// the default, means a few for each compute unit of the device.
+int devicefusion_context_config_set_default_grid_size(struct devicefusion_context_config *config, int work_groups);
 
-// Sets of how many rows a group brings those together that pass a filter: a multiple of 32 up to 1048576, or 0, the default, for
-// the profile's own choice. In the profile "gpu" it is a multiple of the group's size, and at most 32 times as many: else
-// devicefusion_context_new refuses it.
-int devicefusion_context_config_set_default_tile_size(struct devicefusion_context_config *config,
-                                                      int rows);
+// Sets the rows of a compaction tile, from which a work-group collects the rows that pass a
+// filter: a multiple of 32 up to 1048576. 0, the default, leaves it to the profile.
+//
+// In the profile "gpu" it must be a multiple of the work-group size, and at most 32 times as
+// large. Otherwise devicefusion_context_new refuses it.
+int devicefusion_context_config_set_default_tile_size(struct devicefusion_context_config *config, int rows);
 
-// Leaves each program that the context compiles or loads in this folder: its text as HASH.cl, and its image as HASH.program.
-// NULL or "", the default, leaves none.
-int devicefusion_context_config_dump_programs_to(struct devicefusion_context_config *config,
-                                                 const char *folder);
+// Writes each program that the context compiles or loads to this folder: its source as HASH.cl,
+// its binary as HASH.program. NULL or "", the default, writes none.
+int devicefusion_context_config_dump_programs_to(struct devicefusion_context_config *config, const char *folder);
 
-// Takes programs from a folder that devicefusion_context_config_dump_programs_to has filled, in which nothing is written: a HASH.cl
-// whose text was changed is compiled in place of the one that it is named for, an image is loaded where device, driver,
-// compiler, options and text are the same. Whatever is not there is compiled as ever. NULL or "", the default, takes none.
-int devicefusion_context_config_load_programs_from(struct devicefusion_context_config *config,
-                                                   const char *folder);
+// Reads programs from a folder that devicefusion_context_config_dump_programs_to has filled.
+// Nothing is written there. NULL or "", the default, reads none.
+//
+// - A HASH.cl with changed source is compiled in place of the original.
+// - A binary is loaded if device, driver, compiler, options and source are the same.
+// - Programs that are absent are compiled as usual.
+int devicefusion_context_config_load_programs_from(struct devicefusion_context_config *config, const char *folder);
 
-// Keeps compiled programs in this folder, for the next process. NULL or "", the default, keeps none. What does not fit the
-// device, its driver or this library is compiled anew; hits are counted in devicefusion_context_report.
-int devicefusion_context_config_set_cache_dir(struct devicefusion_context_config *config,
-                                              const char *folder);
+// Caches compiled programs in this folder, for the next process. NULL or "", the default, caches
+// none.
+//
+// A program of another device, driver or version of this library is compiled again.
+// devicefusion_context_report counts the hits.
+int devicefusion_context_config_set_cache_dir(struct devicefusion_context_config *config, const char *folder);
 
-// Hands one more option to the device's compiler, behind those that were added before: clBuildProgram's or NVRTC's.
+// Appends an option for the device's compiler, clBuildProgram or NVRTC.
 int devicefusion_context_config_add_build_option(struct devicefusion_context_config *config, const char *option);
 
-// Names the library of CUDA's run-time compiler, libnvrtc.so.*, or its folder; "", the default, searches the usual places.
-int devicefusion_context_config_set_nvrtc_path(struct devicefusion_context_config *config,
-                                               const char *path);
+// Sets the path of CUDA's runtime compiler, libnvrtc.so.*, or of its folder. "", the default,
+// searches the usual folders.
+int devicefusion_context_config_set_nvrtc_path(struct devicefusion_context_config *config, const char *path);
 
-// Sets how many threads the context has for planning, decoding and what runs on the host; less than 1, the default, is one
-// for each processor.
-int devicefusion_context_config_set_num_threads(struct devicefusion_context_config *config,
-                                                int threads);
+// Sets the number of the context's threads, for planning, decoding and host operators. Less than
+// 1, the default, means one for each processor.
+int devicefusion_context_config_set_num_threads(struct devicefusion_context_config *config, int threads);
 
-// Sets any setting, by the name and with the value that SQL's SET takes: those that devicefusion_get_option_name lists, and
-// DataFusion's own, as in "datafusion.execution.batch_size".
+// Sets any setting, by the name and value that SQL's SET takes: those of
+// devicefusion_get_option_name, and DataFusion's own, such as "datafusion.execution.batch_size".
 int devicefusion_context_config_set_option(struct devicefusion_context_config *config,
                                            const char *name,
                                            const char *value);
 
-// Sets a tuning parameter, one of those that devicefusion_get_tuning_param_name lists. Those of the class "threshold" can
-// change later, by SQL's SET; the others cannot.
+// Sets one of the tuning parameters that devicefusion_get_tuning_param_name lists. SQL's SET can
+// change those of the class "threshold" later.
 int devicefusion_context_config_set_tuning_param(struct devicefusion_context_config *config,
                                                  const char *name,
                                                  size_t value);
 
-// The version of this library, as in "0.1.0".
+// The version of this library, such as "0.1.0".
 const char *devicefusion_version(void);
 
-// How many settings there are.
+// The number of settings.
 int devicefusion_get_option_count(void);
 
-// The name of setting `index`, counted from zero, as in "device.memory_bytes". NULL where there is none.
+// The name of setting `index`, from zero, such as "device.memory_bytes". NULL if there is no such
+// setting.
 const char *devicefusion_get_option_name(int index);
 
-// The default of setting `index`. NULL where there is none.
+// The default of setting `index`. NULL if there is no such setting.
 const char *devicefusion_get_option_default(int index);
 
-// What setting `index` does, its unit and special values. NULL where there is none.
+// Description of setting `index`: its effect, unit and special values. NULL if there is no such
+// setting.
 const char *devicefusion_get_option_description(int index);
 
-// How many tuning parameters there are: settings whose values are numbers.
+// The number of tuning parameters, which are the settings whose values are numbers.
 int devicefusion_get_tuning_param_count(void);
 
-// The name of tuning parameter `index`, counted from zero. NULL where there is none.
+// The name of tuning parameter `index`, from zero. NULL if there is no such parameter.
 const char *devicefusion_get_tuning_param_name(int index);
 
-// The class of tuning parameter `index`: "threshold" for one that can change while a context lives, by SQL's SET; "size" for
-// one that is fixed when the context is made. NULL where there is none.
+// The class of tuning parameter `index`. NULL if there is no such parameter.
+//
+// - "threshold": SQL's SET changes it while a context lives.
+// - "size": it is fixed when the context is made.
 const char *devicefusion_get_tuning_param_class(int index);
 
-// The devices of all drivers as JSON, an array with an object for each: "selector" (what
-// devicefusion_context_config_set_device takes), "name", "driver", "platform", "kind", "memory_bytes" and "problem", the reason why it
-// cannot be used, or null. A driver that is absent has only "driver" and "problem". Opens the drivers. The caller frees the
-// text; NULL without memory.
+// The devices of all drivers as a JSON array with an object for each device. Opens the drivers.
+// The caller frees the string. NULL if there is no memory.
+//
+// - "selector": the value for devicefusion_context_config_set_device.
+// - "name", "driver", "platform", "kind", "memory_bytes".
+// - "problem": the reason why the device cannot be used, or null.
+//
+// A driver that is absent has only "driver" and "problem".
 char *devicefusion_list_devices(void);
 
-// Makes a context: opens the device and starts threads. The configuration is frozen until the context is freed; for several
-// contexts make several of them.
+// Makes a context: opens the device and starts threads. The configuration is frozen until the
+// context is freed; several contexts need several configurations.
 //
-// Call devicefusion_context_get_error next: a text tells why the context could not be made. Such a context can only be freed,
-// which it must be. Without a device the context runs everything on the host, unless the configuration asked for a device
-// or for strictness. NULL only if `config` is none, or is in use; devicefusion_context_get_error(NULL) has the reason.
+// - Call devicefusion_context_get_error next. A message says why the context could not be made.
+//   Such a context must still be freed, and allows nothing else.
+// - Without a device the context runs everything on the host. If the configuration names a device
+//   or is strict, that is a failure instead.
+// - NULL if `config` is not a configuration or is in use. devicefusion_context_get_error(NULL) has
+//   the message.
 struct devicefusion_context *devicefusion_context_new(struct devicefusion_context_config *config);
 
-// Frees a context with its tables, and waits until its threads have ended. Queries and streams that are still there keep what
-// they need until they are freed and released themselves.
+// Frees a context with its tables, and waits for its threads. Queries and streams that are left
+// keep the parts of the context that they need.
 int devicefusion_context_free(struct devicefusion_context *context);
 
-// Waits until the device has done everything that this context gave it, and tells what of that failed.
+// Waits until the device has finished all work of this context. Fails if some of that work failed.
 int devicefusion_context_sync(struct devicefusion_context *context);
 
-// The cl_command_queue that this context shares with the program: the one of the configuration, else a queue in the context's
-// own cl_context, made by the first call. The queue stays the library's; it is good until the context has been freed.
+// The cl_command_queue that this context shares with the program. It is that of the configuration,
+// or a queue that the first call makes in the context's cl_context. The library owns it until the
+// context is freed.
 //
-// What the program has enqueued there when it calls a function of this library comes before the work of that call, on the
-// device: kernels may write what a query reads, and nobody waits. The library's own work runs in queues of its own. What the
-// program enqueues behind a query waits for its rows by their `sync_event`, or after devicefusion_array_values_raw.
+// - The device finishes the program's earlier work in this queue before the work of a later call.
+//   A kernel may write the rows that a query reads; the host does not wait.
+// - The library's work runs in its own queues. The program's later work waits for a query's rows
+//   by their `sync_event`, or by devicefusion_array_values_raw.
 void *devicefusion_context_get_command_queue(struct devicefusion_context *context);
 
-// As devicefusion_context_get_command_queue, the CUstream of a context on a device of CUDA's.
+// devicefusion_context_get_command_queue for CUDA: the CUstream of a context on a CUDA device.
 void *devicefusion_context_get_cuda_stream(struct devicefusion_context *context);
 
-// The text of the last failure in this context, on whatever thread, or NULL if there was none since this was last called. The
-// caller frees it. With NULL as context: of the last failure on this thread that no context could keep, such as a setting
-// that was refused.
+// The message of the last failure in this context, on any thread. The caller frees it. NULL if
+// there was no failure since the last call.
+//
+// With NULL as the context: the last failure on this thread that belongs to no context, such as a
+// setting that was refused.
 char *devicefusion_context_get_error(struct devicefusion_context *context);
 
-// What the context has done, as JSON: "version", "device", "kernels" (name, launches, nanoseconds), "copies", "programs" and
-// "memory". Without a device only "version", "device", which is null, and "problem". The caller frees the text. NULL on
-// failure.
+// Counters of the context as JSON: "version", "device", "kernels" (name, launches, nanoseconds),
+// "copies", "programs" and "memory". The caller frees the string. NULL on failure.
+//
+// Without a device there are only "version", "device", which is null, and "problem".
 char *devicefusion_context_report(struct devicefusion_context *context);
 
-// Gives up what is only kept for later: free device memory, compiled programs that no query holds, idle queues. Tables stay.
+// Frees caches: free device memory, compiled programs that no query holds, idle queues. Tables
+// stay.
 int devicefusion_context_clear_caches(struct devicefusion_context *context);
 
-// Leaves the kernels that come untimed. They are still counted.
+// Stops the timing of later kernels. They are still counted.
 int devicefusion_context_pause_profiling(struct devicefusion_context *context);
 
-// Times kernels again, if the configuration asked for it.
+// Resumes the timing of kernels, if the configuration asked for it.
 int devicefusion_context_unpause_profiling(struct devicefusion_context *context);
 
-// Sends the log to `file`, or to standard error with NULL. The file must stay open until another one is named or the context
-// has been freed with all that came from it.
-int devicefusion_context_set_logging_file(struct devicefusion_context *context,
-                                          FILE *file);
+// Sends the log to `file`, or to standard error with NULL. The file must stay open until another
+// call replaces it, or until the context is freed with all its queries and streams.
+int devicefusion_context_set_logging_file(struct devicefusion_context *context, FILE *file);
 
-// Makes a table of a stream of host arrays, record batches. `kind` says where its rows will be, as one of
-// DEVICEFUSION_TABLE_STREAM, DEVICEFUSION_TABLE_HOST and DEVICEFUSION_TABLE_DEVICE. The stream is moved away in any case; its
-// callbacks are called by a thread of the library.
+// Registers a table of a stream of host arrays, which are record batches. The stream is moved in
+// any case. A thread of the library calls its callbacks.
+//
+// `kind` says where the rows will be: DEVICEFUSION_TABLE_STREAM, DEVICEFUSION_TABLE_HOST or
+// DEVICEFUSION_TABLE_DEVICE.
 int devicefusion_register_stream(struct devicefusion_context *context,
                                  const char *name,
                                  struct ArrowArrayStream *stream,
                                  int kind);
 
-// As devicefusion_register_stream, of a stream of device arrays. Memory of the context's device is read in place.
+// devicefusion_register_stream for a stream of device arrays. Memory of the context's device is
+// used in place.
 int devicefusion_register_device_stream(struct devicefusion_context *context,
                                         const char *name,
                                         struct ArrowDeviceArrayStream *stream,
                                         int kind);
 
-// As devicefusion_register_stream, of one device array, a record batch of `schema`. Both are moved away in any case.
+// devicefusion_register_stream for one device array, a record batch of `schema`. Both are moved in
+// any case.
 int devicefusion_register_device_array(struct devicefusion_context *context,
                                        const char *name,
                                        struct ArrowDeviceArray *array,
                                        struct ArrowSchema *schema,
                                        int kind);
 
-// As devicefusion_register_stream, of device arrays that a producer pushes. `produce` is called once, on this thread and with
-// `data`: it makes the producer push to `handler`, now or on threads of its own. Then this function waits for the schema. A
-// producer that is asked for no more, since a query has ended early, is cancelled. `produce` is not called where the
-// function fails before that.
+// devicefusion_register_stream for device arrays that a producer pushes.
+//
+// - This function calls `produce` once, on this thread and with `data`. It makes the producer push
+//   to `handler`, at once or on its own threads. Then this function waits for the schema.
+// - If the function fails earlier, it does not call `produce`.
+// - When a query ends early, the producer is cancelled.
 int devicefusion_register_async_stream(struct devicefusion_context *context,
                                        const char *name,
                                        void (*produce)(void *data, struct ArrowAsyncDeviceStreamHandler *handler),
                                        void *data,
                                        int kind);
 
-// Makes a table of a file, or of all files of a folder that have the format's extension, by path or file:// URL: other URLs, such
-// as http:// or s3://, are refused. `format` is "PARQUET", "CSV", "JSON", "ARROW" or "AVRO"; the first line of a CSV file has the
-// names of its columns. For anything else there is SQL's CREATE EXTERNAL TABLE, which this is short for.
+// Registers a table of a file, or of all files in a folder with the format's extension. It is
+// short for SQL's CREATE EXTERNAL TABLE, which has more options.
+//
+// - `url` is a path or a file:// URL. Other URLs, such as http:// or s3://, are refused.
+// - `format` is "PARQUET", "CSV", "JSON", "ARROW" or "AVRO". The first line of a CSV file has the
+//   names of its columns.
 int devicefusion_register_file(struct devicefusion_context *context,
                                const char *name,
                                const char *url,
                                const char *format);
 
-// Takes a table out of the context. Queries that read it go on.
+// Drops a table. Queries that read it go on.
 int devicefusion_drop_table(struct devicefusion_context *context, const char *name);
 
-// Plans a statement of SQL. Its parameters are $1, $2 and so on, or $names. Nothing runs yet, but the statement is checked: its
-// tables and columns must exist.
-int devicefusion_query_new(struct devicefusion_context *context,
-                           const char *sql,
-                           struct devicefusion_query **out);
+// Plans a SQL statement, whose tables and columns must exist. Nothing runs yet. Parameters are $1,
+// $2 and so on, or $names.
+int devicefusion_query_new(struct devicefusion_context *context, const char *sql, struct devicefusion_query **out);
 
 // Frees a query. Its streams go on.
 int devicefusion_query_free(struct devicefusion_query *query);
 
-// The columns that the query gives. Types that hang on those of parameters are those of the values that are bound.
+// The columns of the result. Types that depend on parameters follow the bound values.
 int devicefusion_query_schema(struct devicefusion_query *query, struct ArrowSchema *out);
 
-// Binds NULL to the parameter $`index`, counted from 1 as in SQL.
+// Binds NULL to the parameter $`index`, from 1 as in SQL.
 int devicefusion_query_bind_null(struct devicefusion_query *query, int index);
 
-// Binds a truth value, true if nonzero, to the parameter $`index`.
+// Binds a boolean, true if nonzero, to the parameter $`index`.
 int devicefusion_query_bind_bool(struct devicefusion_query *query, int index, int value);
 
 // Binds an integer to the parameter $`index`.
@@ -391,85 +431,93 @@ int devicefusion_query_bind_int64(struct devicefusion_query *query, int index, i
 // Binds a floating-point number to the parameter $`index`.
 int devicefusion_query_bind_double(struct devicefusion_query *query, int index, double value);
 
-// Binds a text to the parameter $`index`.
+// Binds a string to the parameter $`index`.
 int devicefusion_query_bind_string(struct devicefusion_query *query, int index, const char *value);
 
-// Binds values of any type: the columns of `row`, a host array of structs with one element, to the parameters $1, $2 and so
-// on in their order, or by name to $names. Array and schema are moved away in any case.
-int devicefusion_query_bind_row(struct devicefusion_query *query,
-                                struct ArrowArray *row,
-                                struct ArrowSchema *schema);
+// Binds values of any type: the columns of `row`, a host array of structs with one element. They
+// go to $1, $2 and so on by position, or to $names by name. Array and schema are moved in any
+// case.
+int devicefusion_query_bind_row(struct devicefusion_query *query, struct ArrowArray *row, struct ArrowSchema *schema);
 
-// Runs the query; its rows come as a stream of host arrays, record batches, while it runs. `get_next` waits for them, and can
-// fail with what the query fails with. Releasing the stream stops the query. The stream outlives query and context.
-int devicefusion_query_stream(struct devicefusion_query *query,
-                              struct ArrowArrayStream *out);
+// Starts the query and returns its rows as a stream of host arrays, which are record batches.
+//
+// - `get_next` waits for the next batch. It fails if the query fails.
+// - Releasing the stream stops the query. The stream outlives query and context.
+// - INSERT, UPDATE, DELETE, COPY, DDL and SET run to their end in this call, which returns their
+//   errors. The stream has the result: the number of rows written, or no rows.
+int devicefusion_query_stream(struct devicefusion_query *query, struct ArrowArrayStream *out);
 
-// As devicefusion_query_stream, with the rows left on the device.
+// devicefusion_query_stream with the rows left on the device.
 int devicefusion_query_device_stream(struct devicefusion_query *query, struct ArrowDeviceArrayStream *out);
 
-// Runs the query, and pushes its rows to a handler as it asks for them, left on the device. Returns when the query has been
-// planned; the handler's callbacks are called by the context's threads, also after query and context have been freed, until
-// its `release`. The handler stays where it is until then. It is released without another word where this fails.
-int devicefusion_query_push(struct devicefusion_query *query,
-                            struct ArrowAsyncDeviceStreamHandler *handler);
+// devicefusion_query_device_stream that pushes the rows to a handler, as many batches as it asks
+// for. Returns once the query is planned.
+//
+// - The context's threads call the handler's callbacks until its `release`, even after query and
+//   context are freed. The handler must not move until then.
+// - If this function fails, it releases the handler and calls no other callback.
+int devicefusion_query_push(struct devicefusion_query *query, struct ArrowAsyncDeviceStreamHandler *handler);
 
-// Runs the query to its end and drops its rows. `rows`, unless NULL, gets how many there were; for INSERT and COPY, how many
-// were written.
-int devicefusion_query_run(struct devicefusion_query *query,
-                           int64_t *rows);
+// Runs the query to its end and drops its rows. `rows`, unless NULL, gets the number of rows: of
+// the result, or of those that INSERT, UPDATE, DELETE or COPY has written.
+int devicefusion_query_run(struct devicefusion_query *query, int64_t *rows);
 
-// Tells how the query runs: what on the device, what on the host, and why that. `how` is one of DEVICEFUSION_EXPLAIN_PLAN,
-// DEVICEFUSION_EXPLAIN_VERBOSE and DEVICEFUSION_EXPLAIN_ANALYZE. `out` gets a text, which the caller frees.
-int devicefusion_query_explain(struct devicefusion_query *query,
-                               int how,
-                               char **out);
+// Explains the query: which operators run on the device, which on the host, and why. `out` gets a
+// string, which the caller frees.
+//
+// `how` is DEVICEFUSION_EXPLAIN_PLAN, DEVICEFUSION_EXPLAIN_VERBOSE or
+// DEVICEFUSION_EXPLAIN_ANALYZE.
+int devicefusion_query_explain(struct devicefusion_query *query, int how, char **out);
 
-// Tells how far the run is that was begun last: its plan, with the rows that each operator has given so far; what an operator
-// has cost the device is there once it has ended, as in EXPLAIN ANALYZE. To be called from another thread, or between two
-// batches of a stream; an error where no run is under way. `out` gets a text, which the caller frees.
-int devicefusion_query_progress(struct devicefusion_query *query,
-                                char **out);
+// Progress of the latest run: its plan with each operator's output rows so far. `out` gets a
+// string, which the caller frees. Fails if no run is under way.
+//
+// Call it on another thread, or between two batches of a stream. The device metrics of an operator
+// appear once it has ended, as in EXPLAIN ANALYZE.
+int devicefusion_query_progress(struct devicefusion_query *query, char **out);
 
-// Stops all runs of the query that are under way, from any thread: they fail, their streams too. Later runs are not touched.
+// Cancels all runs of the query that are under way, from any thread. They and their streams fail.
+// Later runs are not affected.
 int devicefusion_query_cancel(struct devicefusion_query *query);
 
-// Runs a statement of SQL to its end: devicefusion_query_new, devicefusion_query_run and devicefusion_query_free in one.
-// `rows` may be NULL.
-int devicefusion_execute(struct devicefusion_context *context,
-                         const char *sql,
-                         int64_t *rows);
+// Runs a SQL statement to its end: devicefusion_query_new, devicefusion_query_run and
+// devicefusion_query_free in one call. `rows` may be NULL.
+int devicefusion_execute(struct devicefusion_context *context, const char *sql, int64_t *rows);
 
-// Tells where the values of a column lie: column `column`, counted from zero, of a record batch such as
-// devicefusion_query_device_stream gives, with its schema. Of structs and unions there are the fields' arrays alone.
+// The memory of a column's values: column `column`, from zero, of a record batch with its schema,
+// such as a batch of devicefusion_query_device_stream.
 //
-// Array and schema stay as they are: the memory is that of the array, good until the array is released and not to be written.
-// The values are there once the array's `sync_event` has completed; what the program enqueues from now on in the queue that it
-// shares with the context (see devicefusion_context_get_command_queue) waits for that by itself. Release the array once work that
-// reads it has completed.
+// - Array and schema are not moved. The memory belongs to the array: it is valid until the array's
+//   release, and must not be written.
+// - The values are complete once the array's `sync_event` is. Later work of the program in the
+//   queue of devicefusion_context_get_command_queue waits for it automatically.
+// - Release the array once the work that reads it has completed.
+// - Structs and unions have no values, only fields, which are arrays of the batch.
 int devicefusion_array_values_raw(struct devicefusion_context *context,
                                   const struct ArrowDeviceArray *array,
                                   const struct ArrowSchema *schema,
                                   int64_t column,
                                   struct devicefusion_raw_values *out);
 
-// As devicefusion_array_values_raw, of what the column's codes or offsets point to: all values of a dictionary, or all elements of
-// lists, which may themselves be of any type but lists and dictionaries. Lists of a fixed size have no offsets: their elements
-// lie one behind the other.
+// devicefusion_array_values_raw for the values of a dictionary, or for the elements of lists.
+// Lists of fixed size have no offsets: their elements follow one another.
+//
+// Elements that are lists or dictionaries themselves are refused.
 int devicefusion_array_elements_raw(struct devicefusion_context *context,
                                     const struct ArrowDeviceArray *array,
                                     const struct ArrowSchema *schema,
                                     int64_t column,
                                     struct devicefusion_raw_values *out);
 
-// Makes a table of `length` rows that lies in memory of the program's own: `count` columns, which are used in place, but for
-// dictionaries, of which each row gets its value. Lists are taken where the context has no device.
+// Registers a table of `count` columns and `length` rows in the program's memory. Columns are used
+// in place, except dictionaries, which are decoded. Lists need a context without a device.
 //
-// The values must be there already, or be written by what the program has enqueued before in the queue that it shares with the
-// context: see devicefusion_context_get_command_queue. From now on nobody may write them. The structs and texts are read by this
-// call alone. Offsets, views and codes are not checked on a device: each must point into what it points into. `release`, unless
-// NULL, is called with `data` once the memory is no longer used: after the table was dropped and the queries that read it have
-// ended, or where this function fails; on any thread, once.
+// - The values must be complete, or be written by earlier work of the program in the queue of
+//   devicefusion_context_get_command_queue. They must not change afterwards.
+// - Only this call reads the structs and strings.
+// - On a device, offsets, views and codes are not checked: all must be in range.
+// - `release`, unless NULL, is called with `data` once, on any thread. It is called if this
+//   function fails; otherwise when the table is dropped and the queries that read it have ended.
 int devicefusion_register_raw(struct devicefusion_context *context,
                               const char *name,
                               const struct devicefusion_raw_column *columns,
@@ -478,28 +526,32 @@ int devicefusion_register_raw(struct devicefusion_context *context,
                               void (*release)(void *data),
                               void *data);
 
-// Reads a stream of device arrays, record batches, to its end, and writes its rows as bytes: an IPC stream of Arrow's, which
-// every library of Arrow reads too. `bytes` gets memory that the caller frees by free(), and `size` how many bytes it has. The
-// stream is moved away in any case.
+// Reads a stream of device arrays, which are record batches, to its end. Writes its rows as an
+// Arrow IPC stream, which every Arrow library reads. The stream is moved in any case.
+//
+// `bytes` gets memory that the caller frees with free(), and `size` its length.
 int devicefusion_store(struct devicefusion_context *context,
                        struct ArrowDeviceArrayStream *stream,
                        void **bytes,
                        size_t *size);
 
-// Gives the rows that devicefusion_store has written, or any other IPC stream of Arrow's, as a stream of device arrays: on the
-// context's device, or of the host where it has none. The bytes are read before the function returns.
+// Reads the bytes of devicefusion_store, or any other Arrow IPC stream, as a stream of device
+// arrays. The bytes are read before the function returns.
+//
+// The rows are on the context's device, or in host memory if it has no device.
 int devicefusion_restore(struct devicefusion_context *context,
                          const void *bytes,
                          size_t size,
                          struct ArrowDeviceArrayStream *out);
 
-// The ADBC driver: fills in the struct AdbcDriver at `driver`, of version 1.1.0, which is 1001000. A driver manager that loads this
-// library finds the function by the option `entrypoint`; a program that is linked with both hands it to
-// AdbcDriverManagerDatabaseSetInitFunc. Returns ADBC's codes: 0, or 2 (not implemented) for another version, or 5 (invalid
-// argument) where `driver` is NULL; `failure`, unless NULL, then has the text.
-uint8_t devicefusion_adbc_init(int version,
-                               void *driver,
-                               struct AdbcError *failure);
+// The ADBC driver: fills in the struct AdbcDriver at `driver`. `version` is 1001000, for 1.1.0.
+//
+// A driver manager that loads this library finds the function by the option `entrypoint`. A
+// program that links both passes it to AdbcDriverManagerDatabaseSetInitFunc.
+//
+// Returns an ADBC status: 0, 2 (not implemented) for another version, or 5 (invalid argument) for
+// a NULL `driver`. `failure`, unless NULL, then has the message.
+uint8_t devicefusion_adbc_init(int version, void *driver, struct AdbcError *failure);
 
 #ifdef __cplusplus
 }  // extern "C"

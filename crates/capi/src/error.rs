@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 pub const DEVICEFUSION_SUCCESS: c_int = 0;
 /// Something outside of the program failed (a device, a driver, a file), or a query was cancelled.
 pub const DEVICEFUSION_FAILURE: c_int = 1;
-/// The program is at fault: bad SQL, an invalid value, a call out of order, a NULL or freed pointer.
+/// The program is at fault: bad SQL, an invalid value, a call out of order, a NULL or freed
+/// pointer.
 pub const DEVICEFUSION_PROGRAM_ERROR: c_int = 2;
 /// Memory ran out: that of the device, or the host's limit. Smaller batches or a higher limit may
 /// help.

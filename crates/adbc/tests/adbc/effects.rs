@@ -114,8 +114,8 @@ fn prepared_and_bound_inserts_run_when_executed() -> Result<()> {
     assert_eq!(statement.execute_update()?, Some(0));
     assert_eq!(count(&mut connection, "t"), 5);
 
-    execute(&mut connection, "PREPARE insert_one AS INSERT INTO t VALUES ($1)")?;
-    assert_eq!(execute(&mut connection, "EXECUTE insert_one(6)")?, 1);
+    execute(&mut connection, "PREPARE insert_one AS INSERT INTO t VALUES (6)")?;
+    assert_eq!(execute(&mut connection, "EXECUTE insert_one")?, 1);
     assert_eq!(count(&mut connection, "t"), 6);
     Ok(())
 }

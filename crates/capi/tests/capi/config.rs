@@ -11,9 +11,9 @@ use devicefusion_capi::settings::*;
 use crate::support::{Context, c, config, take_string, thread_error};
 
 /// A string that the library owns.
-fn borrowed(text: *const c_char) -> Option<&'static str> {
+fn borrowed(string: *const c_char) -> Option<&'static str> {
     // SAFETY: a C string that lives as long as the library.
-    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap())
+    (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) }.to_str().unwrap())
 }
 
 /// The settings whose values are numbers: C's tuning parameters.

@@ -52,7 +52,7 @@ fn only(stream: FFI_ArrowDeviceArrayStream) -> (FFI_ArrowDeviceArray, FFI_ArrowS
     (array, columns)
 }
 
-type Tell = unsafe extern "C" fn(
+type RawValuesFunction = unsafe extern "C" fn(
     *mut devicefusion_context,
     *const FFI_ArrowDeviceArray,
     *const FFI_ArrowSchema,
@@ -60,8 +60,8 @@ type Tell = unsafe extern "C" fn(
     *mut devicefusion_raw_values,
 ) -> i32;
 
-fn tell(
-    tell: Tell,
+fn call(
+    function: RawValuesFunction,
     context: &Context,
     array: &FFI_ArrowDeviceArray,
     columns: &FFI_ArrowSchema,
@@ -70,7 +70,7 @@ fn tell(
     let mut out = std::mem::MaybeUninit::uninit();
     // SAFETY: structs from the library, and a pointer for the values, which are written on success.
     unsafe {
-        match tell(context.raw, array, columns, column, out.as_mut_ptr()) {
+        match function(context.raw, array, columns, column, out.as_mut_ptr()) {
             0 => Ok(out.assume_init()),
             code => Err(context.failed(2, code)),
         }
@@ -83,7 +83,7 @@ fn values(
     columns: &FFI_ArrowSchema,
     column: i64,
 ) -> Result<devicefusion_raw_values, String> {
-    tell(devicefusion_array_values_raw, context, array, columns, column)
+    call(devicefusion_array_values_raw, context, array, columns, column)
 }
 
 fn elements(
@@ -92,7 +92,7 @@ fn elements(
     columns: &FFI_ArrowSchema,
     column: i64,
 ) -> Result<devicefusion_raw_values, String> {
-    tell(devicefusion_array_elements_raw, context, array, columns, column)
+    call(devicefusion_array_elements_raw, context, array, columns, column)
 }
 
 /// A `release` that counts its calls.
@@ -281,7 +281,7 @@ fn without_a_device_raw_columns_are_memory_of_the_host() {
     wait_for(&released);
 
     for (columns, length, expected) in [
-        (vec![], 4, "a table has columns, and there are none"),
+        (vec![], 4, "a table needs columns, and there are none"),
         (vec![Column(c("x"), c("l"), memory, ptr::null_mut())], -1, "a table cannot have -1 rows"),
         (vec![Column(c("x"), c("n"), memory, ptr::null_mut())], 4, "column \"x\" is Null, which has no raw values"),
         (vec![Column(c("x"), c("+l"), memory, ptr::null_mut())], 4, "column \"x\" has lists, and its elements are NULL"),
@@ -348,15 +348,15 @@ fn read<T: Copy>(memory: *mut c_void, offset: usize, count: usize) -> Vec<T> {
 fn raw_values_of_every_type_lie_where_the_library_says() {
     let context = Context::on_host();
     let truth = BooleanArray::from_iter((0..20).map(|i| (i != 12).then_some(i % 3 == 0)));
-    let texts: Vec<_> = (0..20).map(|i| (i != 5).then(|| format!("text {i}, longer than twelve bytes"))).collect();
+    let strings: Vec<_> = (0..20).map(|i| (i != 5).then(|| format!("text {i}, longer than twelve bytes"))).collect();
     let lists = ListArray::from_iter_primitive::<Int64Type, _, _>((0..20).map(|i| Some((0..i % 3).map(Some))));
     let pairs = FixedSizeListArray::from_iter_primitive::<Int64Type, _, _>((0..20).map(|i| Some([Some(i), Some(-i)])), 2);
     let words: DictionaryArray<Int32Type> = (0..20).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
     let columns: [(&str, ArrayRef); 7] = [
         ("truth", Arc::new(truth)),
-        ("text", Arc::new(StringArray::from(texts.clone()))),
-        ("large", Arc::new(LargeStringArray::from(texts.clone()))),
-        ("view", Arc::new(StringViewArray::from_iter(texts.clone()))),
+        ("text", Arc::new(StringArray::from(strings.clone()))),
+        ("large", Arc::new(LargeStringArray::from(strings.clone()))),
+        ("view", Arc::new(StringViewArray::from_iter(strings.clone()))),
         ("lists", Arc::new(lists)),
         ("pairs", Arc::new(pairs)),
         ("words", Arc::new(words)),
@@ -467,7 +467,7 @@ fn nulls_among_a_raw_dictionarys_values_are_nulls() {
     let context = Context::on_host();
     let (codes, offsets, bytes, known) = ([0i32, 1, 2, 1], [0i32, 1, 1, 2], *b"ac", [0b101u8; 8]);
     let (name, i, u, released) = (c("x"), c("i"), c("u"), AtomicUsize::new(0));
-    let texts = devicefusion_raw_column {
+    let strings = devicefusion_raw_column {
         name: ptr::null(),
         format: u.as_ptr(),
         memory: offsets.as_ptr().cast_mut().cast(),
@@ -483,12 +483,12 @@ fn nulls_among_a_raw_dictionarys_values_are_nulls() {
         memory: codes.as_ptr().cast_mut().cast(),
         validity: ptr::null_mut(),
         data: ptr::null_mut(),
-        elements: &raw const texts,
+        elements: &raw const strings,
         element_count: 3,
-        ..texts
+        ..strings
     };
     // Offsets beyond the bytes.
-    let (short, refused) = (devicefusion_raw_column { data_bytes: 1, ..texts }, AtomicUsize::new(0));
+    let (short, refused) = (devicefusion_raw_column { data_bytes: 1, ..strings }, AtomicUsize::new(0));
     let column_of_short = devicefusion_raw_column { elements: &raw const short, ..column };
     let error = context.failed(2, register(&context, &[column_of_short], 4, &refused));
     assert_eq!(error, "column \"item\" has values up to byte 2, of 1 bytes");
