@@ -64,13 +64,13 @@ settings! {
         default: 0,
         value: Number { most: i32::MAX as usize },
         frozen: false,
-        description: "Rows of the device batches that host input is coalesced to; 0 chooses by device (131072 on CPU devices, 1048576 elsewhere). More rows mean fewer launches and more device memory per query",
+        description: "Rows of a device batch, to which host batches are coalesced; 0 takes 131072 on CPU devices and 1048576 elsewhere. Larger batches need fewer launches and more device memory",
     }
     cache_dir: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
-        description: "Folder in which compiled programs are kept between processes; empty keeps none",
+        description: "Folder of the cache of compiled programs, for later processes; empty disables it",
     }
     compaction_tile_rows: u32 {
         default: 0,
@@ -79,61 +79,61 @@ settings! {
             format!("must be 0 or a multiple of 32 from {least} to {most}")
         } },
         frozen: false,
-        description: "Rows of which a work-group compacts those that pass a filter: a multiple of 32 up to 1048576, in the profile 'gpu' a multiple of device.work_group_size and at most 32 times as many; 0 takes 4096 in the profile 'gpu', or fewer where work-groups are small, and 16384 in 'cpu'",
+        description: "Rows from which one work-group compacts those that pass a filter: a multiple of 32 up to 1048576. In the profile 'gpu' a multiple of device.work_group_size, at most 32 times as many. 0 takes 16384 in the profile 'cpu' and 4096 in 'gpu', or fewer if work-groups are small",
     }
     compile_options: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
-        description: "Options, separated by spaces, that are handed to the kernel compiler besides our own",
+        description: "Additional options for the kernel compiler, separated by spaces",
     }
     cost: Cost {
         default: Cost::Auto,
         value: Choice(&[("auto", Cost::Auto), ("always", Cost::Always)]),
         frozen: false,
-        description: "'auto' leaves operators over tiny inputs (fewer rows than device.min_rows by exact statistics) to the host; 'always' never does",
+        description: "'auto' leaves operators over tiny inputs on the host: exact statistics show fewer rows than device.min_rows. 'always' offloads them",
     }
     dump_programs: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
-        description: "Folder in which the source of each program is left as HASH.cl, and its image, for device.load_programs or tools; empty leaves none",
+        description: "Folder to which each program's source (HASH.cl) and image are written, for device.load_programs or tools; empty writes none",
     }
     enabled: bool {
         default: true,
         value: Flag,
         frozen: false,
-        description: "Whether plans are moved to the device at all; with false they are plain DataFusion's, and EXPLAIN gives no reasons",
+        description: "Whether operators are offloaded. With false, plans are DataFusion's and EXPLAIN gives no reasons",
     }
     exact_functions: bool {
         default: true,
         value: Flag,
         frozen: false,
-        description: "Whether functions of floats whose last digits differ between the host and devices stay on the host: sin, cos, cbrt and their like, and exp, ln, power and theirs where the host's C library is none that kernels follow; with false they run on the device",
+        description: "Whether float functions whose last digits may differ from the host's stay on the host: sin, cos, cbrt and similar. Also exp, ln, power and similar, unless kernels reproduce the host's C library. With false they run on the device",
     }
     fallback: Fallback {
         default: Fallback::Host,
         value: Choice(&[("host", Fallback::Host), ("error", Fallback::Error)]),
         frozen: false,
-        description: "'host' runs operators that the device does not support on the host and says why in EXPLAIN; 'error' makes such a query fail, and implies device.cost = always",
+        description: "'host' runs unsupported operators on the host, with reasons in EXPLAIN. 'error' makes such a query fail, and implies device.cost = always",
     }
     futhark: bool {
         default: false,
         value: Flag,
         frozen: false,
-        description: "Whether CREATE FUNCTION … LANGUAGE futhark may load native libraries into this process; they can do whatever it can",
+        description: "Whether CREATE FUNCTION … LANGUAGE futhark may load native libraries into this process. They have all its rights",
     }
     futhark_profiling: bool {
         default: false,
         value: Flag,
         frozen: false,
-        description: "Whether libraries that CREATE FUNCTION opens from now on measure themselves, for the report of the device; OpenCL's keep what they measure until it is asked for",
+        description: "Whether libraries that CREATE FUNCTION opens from now on profile themselves, for the device's report. OpenCL libraries keep their measurements until a report reads them",
     }
     load_programs: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
-        description: "Folder that device.dump_programs has filled, read before anything is compiled: an image is taken where all that it depends on is the same, a HASH.cl with another source is compiled in place of its own; empty reads none",
+        description: "Folder of programs that device.dump_programs wrote, read before a compilation; empty reads none. An image is used if all its dependencies are the same. A HASH.cl with an edited source is compiled instead of the generated one",
     }
     max_work_groups: u32 {
         default: 0,
@@ -142,7 +142,7 @@ settings! {
             wanted: || format!("must lie between 0 and {}", Sizes::MAX_WORK_GROUPS),
         },
         frozen: false,
-        description: "Most work-groups of a grid whose work-items share a batch's rows among themselves, up to 65536; 0 takes a few for each compute unit of the device: 16 in the profile 'gpu', 4 in 'cpu'",
+        description: "Largest number of work-groups of a grid-stride kernel, up to 65536; 0 takes 16 per compute unit in the profile 'gpu' and 4 in 'cpu'",
     }
     memory_bytes: usize {
         default: 0,
@@ -166,7 +166,7 @@ settings! {
         default: String::new(),
         value: AnyString,
         frozen: true,
-        description: "Part of the name of the OpenCL platform to use; empty takes any",
+        description: "Substring of the OpenCL platform's name; empty accepts any",
     }
     profile: ProfileSetting {
         default: ProfileSetting::Auto,
@@ -190,7 +190,7 @@ settings! {
         default: UnifiedMemory::Auto,
         value: Choice(&[("auto", UnifiedMemory::Auto), ("never", UnifiedMemory::Never), ("always", UnifiedMemory::Always)]),
         frozen: true,
-        description: "Whether kernels work in the host's memory in place: 'auto' where the device is the host's processor, 'never', or 'always', which refuses a device that cannot",
+        description: "Whether kernels read the host's memory in place: 'auto' if the device is the host's processor, 'never', or 'always', which refuses a device without unified memory",
     }
     work_group_size: u32 {
         default: 0,
@@ -199,6 +199,6 @@ settings! {
             format!("must be 0 or a power of two from {least} to {most}")
         } },
         frozen: false,
-        description: "Work-items of a work-group in kernels of the profile 'gpu', a power of two from 32 to 512 that the device can take; 0 takes 256. Kernels of the profile 'cpu' have no work-groups of several work-items, and refuse any other value",
+        description: "Work-items per work-group in the profile 'gpu': a power of two from 32 to 512, within the device's limit; 0 takes 256. The profile 'cpu' has one work-item per work-group and accepts 0 only",
     }
 }
