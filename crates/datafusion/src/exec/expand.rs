@@ -33,8 +33,8 @@ pub struct DeviceExpandExec {
 pub(crate) struct GroupingSet {
     /// For each key, whether it is left out.
     pub masked: Vec<bool>,
-    /// `__grouping_id`: a bit for each key that is left out, the last key's the lowest. Above these
-    /// bits stands the number of equal sets before.
+    /// `__grouping_id`: a bit for each key that is left out, the last key's the lowest. The bits
+    /// above count the equal sets before.
     pub id: u8,
 }
 

@@ -2,7 +2,7 @@
 //! The device operators as one enum.
 //!
 //! Each `match` on it lists all operators. A new operator is one row of `device_operators!`; the
-//! compiler then names the places that must handle it.
+//! compiler then lists the matches that must handle it.
 
 use std::sync::Arc;
 

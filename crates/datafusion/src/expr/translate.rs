@@ -102,7 +102,7 @@ pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Exp
     Err(format!("{expr} is not supported on the device"))
 }
 
-/// The value of a scalar subquery. Before it has run, a default value of its type takes its place.
+/// The value of a scalar subquery. Before it has run, a default value of its type.
 fn translate_subquery(subquery: &ScalarSubqueryExpr, schema: &Schema) -> Result<Expr, Reason> {
     let value = match subquery.evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty()))) {
         Ok(ColumnarValue::Scalar(value)) => value,

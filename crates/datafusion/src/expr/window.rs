@@ -158,8 +158,8 @@ fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reaso
     match aggregate.fun().name() {
         "median" => Ok(Some(Quantile::Median)),
         "percentile_cont" => match aggregate.expressions().get(1).and_then(constant) {
-            Some(ScalarValue::Float64(Some(share))) => Ok(Some(Quantile::Percentile(share))),
-            _ => Err("percentile_cont of a share that is not constant is not supported on the device".to_string()),
+            Some(ScalarValue::Float64(Some(fraction))) => Ok(Some(Quantile::Percentile(fraction))),
+            _ => Err("percentile_cont of a fraction that is not constant is not supported on the device".to_string()),
         },
         _ => Ok(None),
     }

@@ -59,10 +59,10 @@ fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             return match to {
                 DataType::List(to) => converts(item.data_type(), to.data_type()),
-                to => Err(format!("{from} is not taken for {to}")),
+                to => Err(format!("{from} is not accepted for {to}")),
             };
         }
-        DataType::Struct(_) => return Err(format!("a struct is not taken for {to}")),
+        DataType::Struct(_) => return Err(format!("a struct is not accepted for {to}")),
         from if from == to => true,
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => *to == DataType::Binary,
         from if from.is_decimal() => return Err(DECIMALS.to_owned()),
@@ -74,7 +74,7 @@ fn converts(from: &DataType, to: &DataType) -> std::result::Result<(), Reason> {
     };
     match fits {
         true => Ok(()),
-        false => Err(format!("{from} is not taken for {to}; cast it")),
+        false => Err(format!("{from} is not accepted for {to}; cast it")),
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
             (&timestamp, &Int32),
             (&timestamp, &UInt64),
         ] {
-            assert_eq!(converts(from, to).unwrap_err(), format!("{from} is not taken for {to}; cast it"));
+            assert_eq!(converts(from, to).unwrap_err(), format!("{from} is not accepted for {to}; cast it"));
         }
         assert_eq!(converts(&Decimal64(9, 2), &Float64).unwrap_err(), DECIMALS);
         let lists = |item: DataType| DataType::new_list(item, true);

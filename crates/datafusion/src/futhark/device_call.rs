@@ -148,7 +148,7 @@ impl LibraryCalls {
     pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>) -> std::result::Result<Arc<dyn PhysicalExpr>, Reason> {
         let Some(function) = called_within(expr) else { return Ok(Arc::clone(expr)) };
         if is_conditional(expr) {
-            return Err(reason(&function, &format!("{expr} may ask for its values in some rows only")));
+            return Err(reason(&function, &format!("{expr} evaluates it for some rows only")));
         }
         let lifted = expr.children().into_iter().map(|child| self.lift(child)).collect::<std::result::Result<Vec<_>, _>>()?;
         let Some(function) = function_of(expr) else {

@@ -85,7 +85,8 @@ pub(super) fn as_value(manifest: &Manifest, name: &str, type_name: &str) -> std:
         Some(Kind::Scalar(primitive)) => (ValueKind::Values(primitive), data_type_of(primitive)),
         Some(Kind::Array(_) | Kind::Opaque(OpaqueType { record: Some(Record { rank: 1.., .. }), .. })) => {
             let column = as_column(manifest, name, type_name);
-            let column = column.ok_or_else(|| format!("{name} is of type {type_name}, an array of what is no column"))?;
+            let column =
+                column.ok_or_else(|| format!("{name} is of type {type_name}, an array of values that cannot be a column"))?;
             let lists = DataType::new_list(column.data_type.clone(), true);
             (ValueKind::Lists(Box::new(column)), lists)
         }

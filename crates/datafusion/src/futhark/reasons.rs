@@ -92,9 +92,8 @@ pub(super) fn aggregate_reason(function: &AggregateUDF) -> Option<Reason> {
     let function = function.inner().downcast_ref::<FutharkAggregate>()?.function();
     let why = match function.context().device() {
         None => no_device(function),
-        Some(_) => {
-            "on the device it is called for all rows, without GROUP BY or OVER, and beside others of Futhark alone".to_owned()
-        }
+        Some(_) => "on the device it is called for all rows, without GROUP BY or OVER, and only beside other Futhark functions"
+            .to_owned(),
     };
     Some(reason(function, &why))
 }

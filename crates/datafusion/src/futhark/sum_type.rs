@@ -73,7 +73,7 @@ impl SumType {
         let given = match from {
             DataType::Null => return Ok(()),
             DataType::Struct(given) => given,
-            other => return Err(format!("{other} is not taken for {}", self.data_type())),
+            other => return Err(format!("{other} is not accepted for {}", self.data_type())),
         };
         match given.find(VARIANT) {
             Some((_, field)) if field.data_type().is_string() || field.data_type().is_null() => {}

@@ -115,7 +115,7 @@ fn spec_of(plan: &Arc<dyn ExecutionPlan>, join: HostJoin<'_>) -> Result<JoinSpec
         },
         HostJoin::PiecewiseMerge(join) => JoinSpec { join_type: join.join_type(), filter: Some(range_filter(join)?), ..cross },
         HostJoin::SymmetricHash(_) if plan.boundedness().is_unbounded() => {
-            return Err("joins of streams without end are not supported on the device".to_string());
+            return Err("joins of unbounded streams are not supported on the device".to_string());
         }
         HostJoin::SymmetricHash(join) => JoinSpec {
             join_type: *join.join_type(),

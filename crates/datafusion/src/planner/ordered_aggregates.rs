@@ -379,7 +379,7 @@ impl RankedRows<'_> {
 fn fraction(function: &AggregateFunctionExpr, argument: Option<&PhysicalExprRef>) -> Result<f64> {
     let fraction = match argument.and_then(|argument| argument.downcast_ref::<Literal>()).map(Literal::value) {
         Some(ScalarValue::Float64(Some(fraction))) => *fraction,
-        _ => return plan_err!("percentile_cont of a share that is not constant"),
+        _ => return plan_err!("percentile_cont of a fraction that is not constant"),
     };
     let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
     let fraction = if descending { 1.0 - fraction } else { fraction };

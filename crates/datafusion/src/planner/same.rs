@@ -29,13 +29,13 @@ pub(super) fn same_rows(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) 
 
 /// Whether `inner` stands below the top of `outer`, in the same run. Cached rows are computed by a
 /// run of their own.
-pub(super) fn lies_in(outer: &Arc<dyn ExecutionPlan>, inner: &Arc<dyn ExecutionPlan>) -> bool {
-    !is_cached(outer) && device_inputs(outer).into_iter().any(|input| stands_in(input, inner))
+pub(super) fn contains_below(outer: &Arc<dyn ExecutionPlan>, inner: &Arc<dyn ExecutionPlan>) -> bool {
+    !is_cached(outer) && device_inputs(outer).into_iter().any(|input| reads_rows_of(input, inner))
 }
 
 /// Whether a run of `plan` reads the rows of `subplan`.
-pub(super) fn stands_in(plan: &Arc<dyn ExecutionPlan>, subplan: &Arc<dyn ExecutionPlan>) -> bool {
-    is_device(plan) && (same_rows(plan, subplan) || lies_in(plan, subplan))
+pub(super) fn reads_rows_of(plan: &Arc<dyn ExecutionPlan>, subplan: &Arc<dyn ExecutionPlan>) -> bool {
+    is_device(plan) && (same_rows(plan, subplan) || contains_below(plan, subplan))
 }
 
 /// Whether the rows of an operator are cached for several offloaded subplans.

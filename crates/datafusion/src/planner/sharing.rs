@@ -26,7 +26,7 @@ use crate::expr::awaits_subquery;
 use crate::planner::dynamic_filters::without_dynamic_filters;
 use crate::planner::merging::{passed_columns, with_merged_subplans};
 use crate::planner::rewrite::{Plan, map_device_inputs, with_children};
-use crate::planner::same::{is_cached, lies_in, same_rows, stands_in};
+use crate::planner::same::{contains_below, is_cached, reads_rows_of, same_rows};
 
 /// An offloaded subplan whose repeated operators share their rows.
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
@@ -178,7 +178,7 @@ fn uppermost_of_several(plans: &[Plan], may_cache: &dyn Fn(&Plan) -> bool) -> Op
             }
         }
     }
-    let within_another = |plan: &Plan| subplans.iter().any(|(other, _)| lies_in(other, plan));
+    let within_another = |plan: &Plan| subplans.iter().any(|(other, _)| contains_below(other, plan));
     let uppermost = subplans.iter().position(|(plan, _)| !within_another(plan))?;
     Some(subplans.swap_remove(uppermost))
 }
@@ -191,8 +191,8 @@ fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
     // A cached subplan may stand at several positions.
     cached.sort_by_key(|(number, _)| *number);
     cached.dedup_by_key(|(number, _)| *number);
-    let of_caches = cached.iter().map(|(_, input)| usize::from(stands_in(input, subplan))).sum::<usize>();
-    of_caches + usize::from(stands_in(plan, subplan))
+    let of_caches = cached.iter().map(|(_, input)| usize::from(reads_rows_of(input, subplan))).sum::<usize>();
+    of_caches + usize::from(reads_rows_of(plan, subplan))
 }
 
 /// Whether an operator below holds as many rows anyway. Projections stay with the readers, so that

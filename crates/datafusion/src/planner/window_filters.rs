@@ -113,7 +113,7 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
             alias.expr = Box::new(inner.data);
             Transformed { data: Expr::Alias(alias), ..inner }
         }
-        Expr::WindowFunction(function) if fits_the_argument(&function) => {
+        Expr::WindowFunction(function) if can_move_into_argument(&function) => {
             let mut function = *function;
             if let (Some(filter), [argument, ..]) = (function.params.filter.take(), function.params.args.as_mut_slice()) {
                 let value = Box::new(std::mem::take(argument));
@@ -126,7 +126,7 @@ fn without_filter(expr: Expr) -> Transformed<Expr> {
 }
 
 /// Whether the filter can become part of the argument.
-fn fits_the_argument(function: &WindowFunction) -> bool {
+fn can_move_into_argument(function: &WindowFunction) -> bool {
     let WindowFunctionDefinition::AggregateUDF(aggregate) = &function.fun else { return false };
     let has_both = function.params.filter.is_some() && !function.params.args.is_empty();
     has_both && is_builtin_aggregate(aggregate) && skips_nulls(aggregate.name())

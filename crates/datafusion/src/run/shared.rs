@@ -16,9 +16,9 @@ use crate::graph::Stage;
 /// The rows of `input`, from the run or from the cache of several offloaded subplans.
 pub(super) fn open(input: &Arc<Stage>, sharing: &Sharing, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     let rows = match &sharing.cache {
-        Some(cache) => {
-            cache.rows(sharing.readers, sharing.is_last, &run.task, || computed_apart(Arc::clone(input), Arc::clone(&run.task)))
-        }
+        Some(cache) => cache.rows(sharing.readers, sharing.is_last, &run.task, || {
+            computed_by_separate_run(Arc::clone(input), Arc::clone(&run.task))
+        }),
         None => of_run(sharing, input, run)?,
     };
     let batches = async move {
@@ -51,7 +51,7 @@ fn of_run(sharing: &Sharing, input: &Arc<Stage>, run: &Arc<Run>) -> Result<Share
 }
 
 /// Rows of a run of their own, which goes on when the reader's run has ended.
-fn computed_apart(input: Arc<Stage>, task: Arc<TaskContext>) -> SharedRows {
+fn computed_by_separate_run(input: Arc<Stage>, task: Arc<TaskContext>) -> SharedRows {
     let rows = async move { execute_device(&input, 0, &task)?.try_collect().await.map(Arc::new) };
     rows.map(|rows| rows.map_err(Arc::new)).boxed().shared()
 }

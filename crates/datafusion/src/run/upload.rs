@@ -44,7 +44,7 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
                 if batch.num_rows() == 0 {
                     continue;
                 }
-                let batch = as_schema_says(batch, &stage.schema)?;
+                let batch = cast_to_schema(batch, &stage.schema)?;
                 let remaining = coalescer.remaining_rows();
                 if batch.num_rows() <= remaining || coalescer.is_empty() {
                     coalescer.push(batch).map_err(failed)?;
@@ -64,7 +64,7 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
 
 /// Casts columns to the types of the schema. Some of DataFusion's plans give a column's values for
 /// the dictionary that the schema promises.
-fn as_schema_says(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+fn cast_to_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     if schema.fields().is_empty() {
         return Ok(batch.project(&[])?);
     }

@@ -265,8 +265,8 @@ async fn lists_are_more_dimensions() {
     let problem = "row_sums: the argument xss: lists of 2 and of 1 values are no array";
     check_fails(&ctx, "SELECT row_sums(column1) FROM VALUES ([1, 2]), ([3])", problem).await;
     check_fails(&ctx, "SELECT row_sums([1, NULL])", "row_sums: the argument xss: a list with a NULL is no array").await;
-    check_fails(&ctx, "SELECT row_sums(i) FROM points", "Int64 is not taken for List(Float64)").await;
-    check_fails(&ctx, "SELECT * FROM transposed([1, 2])", "Int64 is not taken for List(Float64)").await;
+    check_fails(&ctx, "SELECT row_sums(i) FROM points", "Int64 is not accepted for List(Float64)").await;
+    check_fails(&ctx, "SELECT * FROM transposed([1, 2])", "Int64 is not accepted for List(Float64)").await;
     clean(ctx, &fixture).await;
 }
 
@@ -368,7 +368,7 @@ async fn what_does_not_fit_is_refused_with_the_reason() {
     for (sql, problem) in [
         ("SELECT scale(k, 2) FROM numbers", "the argument xs of scale, which is (xs: []f64, k: f64) -> []f64: Utf8"),
         ("SELECT scale(x) FROM numbers", "takes 2 arguments, not 1"),
-        ("SELECT add(x, i) FROM numbers", "Float64 is not taken for Int64; cast it"),
+        ("SELECT add(x, i) FROM numbers", "Float64 is not accepted for Int64; cast it"),
         ("SELECT add(CAST(i AS DECIMAL(9, 2)), i) FROM numbers", "decimals have no Futhark type; use DOUBLE or BIGINT"),
         ("SELECT scale(x, x) FROM numbers", "the argument k of scale is one value for all rows: pass a constant"),
     ] {
@@ -604,7 +604,7 @@ async fn records_are_structs() {
         check_fails(&ctx, "SELECT area({width: 1})", "the struct has no field height").await;
         check_fails(&ctx, "SELECT area({width: 1, height: 2, depth: 3})", "the struct has 3 fields, must have 2").await;
         check_fails(&ctx, "SELECT area({width: 1, height: 'a'})", "its field height: ").await;
-        check_fails(&ctx, "SELECT area(1)", "is not taken for").await;
+        check_fails(&ctx, "SELECT area(1)", "is not accepted for").await;
         check_fails(&ctx, "SELECT parts(i, 0) FROM numbers", "divmod: Error: division by zero").await;
         let create =
             |entry: &str| format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry}'", fixture.manifest().display());
@@ -666,12 +666,12 @@ async fn sums_are_structs_that_name_the_variant() {
             ("SELECT describe({some_0: 3})", "the struct has no field variant, which names one of none, some"),
             ("SELECT describe({variant: 3})", "its field variant is Int64, must be a string"),
             ("SELECT describe({variant: 'none', many: 3})", "has no field many"),
-            ("SELECT describe({variant: 'some', some_0: 'x'})", "its field some_0: Utf8 is not taken for Int64; cast it"),
+            ("SELECT describe({variant: 'some', some_0: 'x'})", "its field some_0: Utf8 is not accepted for Int64; cast it"),
             (
                 "SELECT describe({variant: 'some', some_0: 3, some_1: [1, NULL]})",
                 "the argument some_1: a list with a NULL is no array",
             ),
-            ("SELECT describe(3)", "Int64 is not taken for Struct("),
+            ("SELECT describe(3)", "Int64 is not accepted for Struct("),
             ("SELECT * FROM items({variant: 'some', some_0: 3})", "the argument a of items is NULL, or has NULLs"),
         ] {
             check_fails(&ctx, sql, problem).await;
@@ -790,7 +790,7 @@ async fn records_and_sums_hold_one_another() {
             ),
             ("SELECT extent({variant: 'inside', inside: {width: 'a', height: 1}})", "its field inside: its field width: "),
             ("SELECT stretch({at: 1, figure: {variant: 'square'}}, 2)", "shape has no variant 'square'"),
-            ("SELECT between({inner: 1, outer: 2})", "its field inner: Int64 is not taken for Struct("),
+            ("SELECT between({inner: 1, outer: 2})", "its field inner: Int64 is not accepted for Struct("),
         ] {
             check_fails(&ctx, sql, problem).await;
         }
@@ -827,7 +827,7 @@ async fn arrays_of_records_are_columns_of_structs() {
         check(&ctx, "SELECT lists(2), lists(NULL)", &["{even: [true, false], half: [0.0, 0.5], key: [0, 1]},"]).await;
         let problem = "the argument marks: a list with a NULL is no array";
         check_fails(&ctx, "SELECT balance({number: 2, marks: [{value: NULL, key: 1}]})", problem).await;
-        check_fails(&ctx, "SELECT balance({number: 2, marks: 3})", "its field marks: Int64 is not taken for List(").await;
+        check_fails(&ctx, "SELECT balance({number: 2, marks: 3})", "its field marks: Int64 is not accepted for List(").await;
         // Compilers that name no functions of theirs leave them opaque.
         let mut manifest = fixture::manifest(form);
         manifest["types"]["[]mark"].as_object_mut().unwrap().remove("record_array");
@@ -851,7 +851,7 @@ async fn opaque_values_are_bytes_that_only_the_library_gives() {
     check(&ctx, sql, &["4.0"]).await;
     let problem = "middle: these bytes are not a value of type state from this library";
     check_fails(&ctx, "SELECT middle(X'00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff')", problem).await;
-    check_fails(&ctx, "SELECT middle('a')", "Utf8 is not taken for Binary").await;
+    check_fails(&ctx, "SELECT middle('a')", "Utf8 is not accepted for Binary").await;
     let mut manifest = fixture::manifest(OutputStyle::Output);
     manifest["types"]["state"]["ops"].as_object_mut().unwrap().remove("store");
     fixture.write_manifest(&manifest);

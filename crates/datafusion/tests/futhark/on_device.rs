@@ -273,8 +273,8 @@ async fn explain_names_the_function_and_the_library() {
     assert!(plan.contains("DeviceFutharkExec: calls=[scale(x@0, 2)], libraries=[") && plan.contains(&file), "{plan}");
     set(&ctx, "device.fallback", "host");
     for (sql, reason) in [
-        ("SELECT CASE WHEN i > 5 THEN add(i, i) END FROM device.t", "may ask for its values in some rows only"),
-        ("SELECT coalesce(n, add(i, i)) FROM device.t", "may ask for its values in some rows only"),
+        ("SELECT CASE WHEN i > 5 THEN add(i, i) END FROM device.t", "evaluates it for some rows only"),
+        ("SELECT coalesce(n, add(i, i)) FROM device.t", "evaluates it for some rows only"),
         ("SELECT triple(small) FROM device.t", "the Futhark function triple works in host memory: it is called for each row"),
         ("SELECT scale(x, NULL) FROM device.t", "its argument k is NULL"),
         ("SELECT add(i, i), sum(i) OVER (ORDER BY add(i, n)) FROM device.t", "projections, filters and aggregations alone"),

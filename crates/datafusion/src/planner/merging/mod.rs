@@ -23,7 +23,7 @@ use self::merged::{Merged, column_of, input, moved};
 use self::operators::merge;
 use crate::exec::{DeviceOperator, DeviceProjectionExec, device_inputs};
 use crate::planner::rewrite::{Plan, map_device_inputs};
-use crate::planner::same::{is_cached, lies_in, same_rows};
+use crate::planner::same::{contains_below, is_cached, same_rows};
 
 /// Merges subplans that `wanted` accepts.
 pub(super) fn with_merged_subplans(mut plans: Vec<Plan>, wanted: &dyn Fn(&Plan) -> bool) -> Result<Vec<Plan>> {
@@ -67,7 +67,7 @@ fn first_group(plans: &[Plan], wanted: &dyn Fn(&Plan) -> bool) -> Option<Vec<(Pl
         let mut merged = Merged::same(first).plan;
         let mut uses = vec![(Arc::clone(first), Merged::same(first).a)];
         for other in &subplans[index + 1..] {
-            if uses.iter().any(|(known, _)| lies_in(known, other) || lies_in(other, known)) {
+            if uses.iter().any(|(known, _)| contains_below(known, other) || contains_below(other, known)) {
                 continue;
             }
             let Some(both) = merge(&merged, other, true) else { continue };

@@ -51,7 +51,7 @@ pub(super) fn device_operator(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Ex
         (Some([first, ..]), Some(input)) => windowed(&plan, order_of_window(first.as_ref()), input),
         _ if plan.is::<FilterExec>() => Ok(Arc::new(DeviceFilterExec::try_new(plan)?)),
         _ if plan.is::<ProjectionExec>() => Ok(Arc::new(DeviceProjectionExec::try_new(plan)?)),
-        _ => internal_err!("{} is not supported on the device of its own", plan.name()),
+        _ => internal_err!("{} is not offloaded on its own", plan.name()),
     }
 }
 

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{FusedJoins, JoinChain, Throttle};
 
 use super::probing::{CurrentBatch, Probing, count};
-use super::tables::{Tables, gives};
+use super::tables::{Tables, has_planned_types};
 use super::written;
 use crate::error::op_error;
 use crate::graph::{Stage, StageKind};
@@ -35,7 +35,7 @@ pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<R
         let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
         let op = joined.as_ref().map(|joined| over.aggregate(joined, &joins.options)).transpose();
         let op = op.map_err(|error| op_error(&stage.operator, error))?.flatten();
-        let (Some(op), Some(joined)) = (op.filter(|op| gives(op.output_types(), &stage)), joined) else {
+        let (Some(op), Some(joined)) = (op.filter(|op| has_planned_types(op.output_types(), &stage)), joined) else {
             let rows =
                 written(&below, joins, &run, of_joins, &tables)?.inspect_ok(move |batch| joined_rows.add(batch.num_rows()));
             return Ok(blocking::run(rows.boxed(), Arc::clone(&stage), queue));

@@ -53,7 +53,7 @@ pub(super) async fn failed_chain(
 }
 
 /// The error of an unmatched row of the build side, by its number.
-pub(super) async fn failed_left_over(
+pub(super) async fn failed_unmatched_build_row(
     stage: &Stage,
     joins: &Joins,
     tables: &Tables,

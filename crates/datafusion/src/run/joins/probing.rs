@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{ChainState, FirstStep, JoinChain};
 
-use super::failed::{failed_chain, failed_left_over};
+use super::failed::{failed_chain, failed_unmatched_build_row};
 use super::tables::Tables;
 use crate::error::op_error;
 use crate::graph::{Stage, StageKind};
@@ -124,7 +124,7 @@ impl Probing {
         match (self.chain.finish(&self.queue, &self.state).await, &stage.kind) {
             (Ok(rest), _) => Ok(rest),
             (Err(kernels::Error::Row { row }), StageKind::Join(joins)) => {
-                Err(failed_left_over(stage, joins, &self.current.tables, &self.queue, &self.state, row).await)
+                Err(failed_unmatched_build_row(stage, joins, &self.current.tables, &self.queue, &self.state, row).await)
             }
             (Err(error), _) => Err(op_error(&stage.operator, error)),
         }

@@ -78,13 +78,13 @@ impl Tables {
                 .map_err(|error| op_error(&stage.operator, error))
         };
         let mut chain = with_input(joins.input.clone())?;
-        if self.joins.is_empty() && !gives(chain.output_types(), stage) {
+        if self.joins.is_empty() && !has_planned_types(chain.output_types(), stage) {
             // Without a join, rows would pass unchanged. Some layouts differ from those that the
             // stages above expect, so a filter that is always true writes the rows.
             let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
             chain = with_input(Input { filter: Some(Expr::Literal(all)), ..joins.input.clone() })?;
         }
-        if !gives(chain.output_types(), stage) {
+        if !has_planned_types(chain.output_types(), stage) {
             return internal_err!("{}: {:?} instead of {:?}", stage.operator, chain.output_types(), stage.types);
         }
         Ok(chain)
@@ -92,7 +92,7 @@ impl Tables {
 }
 
 /// Whether columns have the types that were planned.
-pub(super) fn gives(types: &[ColumnType], stage: &Stage) -> bool {
+pub(super) fn has_planned_types(types: &[ColumnType], stage: &Stage) -> bool {
     let planned = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
     types.iter().map(planned).eq(stage.types.iter().map(planned))
 }

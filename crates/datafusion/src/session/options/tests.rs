@@ -37,7 +37,7 @@ fn a_frozen_setting_cannot_change_once_the_device_is_open() {
 }
 
 #[test]
-fn words_select_in_upper_and_lower_case() {
+fn values_ignore_case() {
     let mut options = DeviceOptions::default();
     options.set("selector", "None").unwrap();
     assert_eq!((&options.selector, options.demand()), (&None, None));
@@ -48,7 +48,7 @@ fn words_select_in_upper_and_lower_case() {
 }
 
 #[test]
-fn bad_values_are_told_with_what_would_do() {
+fn errors_name_the_accepted_values() {
     let mut options = DeviceOptions::default();
     for (key, bad, problem) in [
         ("selector", "", "device.selector is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
@@ -77,7 +77,7 @@ fn bad_values_are_told_with_what_would_do() {
 }
 
 #[test]
-fn descriptions_tell_default_and_what_is_frozen() {
+fn descriptions_contain_the_default_and_whether_it_is_frozen() {
     for (entry, setting) in DeviceOptions::default().entries().iter().zip(DeviceOptions::documentation()) {
         assert_eq!(entry.key, setting.key);
         assert_eq!(entry.value.as_deref(), Some(setting.default));
