@@ -71,6 +71,17 @@ fn settings_page_is_what_the_code_says() {
     check("settings.md", &page);
 }
 
+/// `docs/explain.md` has the words of EXPLAIN as the module `exec` lists them.
+#[test]
+fn legend_of_explain_is_complete() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/explain.md")).unwrap();
+    let rows: Vec<&str> = include_str!("../src/exec/mod.rs").lines().filter_map(|line| line.strip_prefix("//! |")).collect();
+    assert!(rows.len() > 10, "{rows:?}");
+    for row in rows {
+        assert!(page.lines().any(|line| line.strip_prefix('|') == Some(row)), "docs/explain.md lacks the row |{row}");
+    }
+}
+
 #[tokio::test]
 async fn support_page_is_what_the_code_says() {
     let mut page = String::from(
