@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The examples of `examples/peers` are run as their users run them, and `docs/peers.md` and
-//! `docs/peers-gpu.md` show parts of them.
+//! Runs the examples of `examples/peers` as their users do. `docs/peers.md` and `docs/peers-gpu.md`
+//! show parts of them.
 //!
-//! Needs Python with pyarrow and nanoarrow, by `scripts/python-peers.sh`, and a C++ compiler. Where these are missing the
-//! tests say so and pass, unless `DEVICEFUSION_REQUIRE_PYTHON=1`. What needs a GPU is compiled only.
+//! Needs Python with pyarrow and nanoarrow (`scripts/python-peers.sh`), and a C++ compiler. Without
+//! these the tests print so and pass, unless `DEVICEFUSION_REQUIRE_PYTHON=1`. Examples for GPUs are
+//! compiled only.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../arrow-device/tests/python/example.rs"]
@@ -23,7 +24,7 @@ fn folder() -> PathBuf {
     root().join("examples/peers")
 }
 
-/// What a program says of itself; nothing, with a message, where there is no such program.
+/// Output of a program. `None`, with a message, if the program is missing or fails.
 fn tool(command: &mut Command) -> Option<String> {
     let why = match command.output() {
         Ok(output) if output.status.success() => return Some(String::from_utf8(output.stdout).unwrap().trim_end().to_owned()),
@@ -36,17 +37,17 @@ fn tool(command: &mut Command) -> Option<String> {
     None
 }
 
-/// A command of Python with pyarrow and nanoarrow, which finds the library and `peers.py`.
+/// Command of a Python with pyarrow and nanoarrow, which finds the library and `peers.py`.
 fn python() -> Option<Command> {
     let python = tool(&mut Command::new(root().join("scripts/python-peers.sh")))?;
     let mut command = Command::new(python);
-    // No files beside the sources, no packages of the user's.
+    // Python writes no files beside the sources, and imports no packages of the user.
     command.args(["-B", "-s", "-X", "faulthandler"]).current_dir(folder());
     command.env("PYTHONPATH", folder()).env("PEERS_LIBRARY", library());
     Some(command)
 }
 
-/// What a command printed; it must succeed.
+/// Output of a command, which must succeed.
 #[track_caller]
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -74,7 +75,7 @@ fn nanoarrow_gives_and_takes_batches() {
 }
 
 #[test]
-fn failures_come_as_texts() {
+fn failures_return_error_messages() {
     let Some(mut python) = python() else { return };
     let said = run(python.arg("-c").arg(
         r#"
@@ -99,15 +100,16 @@ for again in rows.column_names, lambda: query("SELECT n FROM t", rows), lambda: 
 "#,
     ));
     let mut expected = ["No field named m", "device.fallback", "Divide by zero"].map(|text| [text, text]).concat();
-    // As host arrays lists go.
+    // Lists are supported as host arrays.
     expected.extend(["List(Int64) has no layout as an Arrow device array", "moved already", "moved already", "NUL"]);
     let said: Vec<_> = said.lines().collect();
     assert!(said.len() == expected.len() && said.iter().zip(expected).all(|(line, text)| line.contains(text)), "{said:#?}");
 }
 
-/// Memory that Python lends, as the examples with cuDF and CuPy do: it is kept until the library has released it.
+/// Python lends memory, as the examples with cuDF and CuPy do, and keeps it until the library
+/// releases it.
 #[test]
-fn what_python_lends_is_given_back() {
+fn memory_lent_by_python_is_released() {
     let Some(mut python) = python() else { return };
     let said = run(python.arg("-c").arg(
         r#"
@@ -139,7 +141,7 @@ print(len(peers._lent), pa.total_allocated_bytes() - before)
     assert_eq!(said, "[{'sum': 499500}]\n[{'sum': 1999}]\n0 0\n");
 }
 
-/// What a program in C++ with Arrow C++ prints; nothing where there is no compiler, or no wheel that has Arrow C++.
+/// Output of a C++ program with Arrow C++. `None` without a compiler, or a wheel with Arrow C++.
 fn cpp(name: &str) -> Option<String> {
     let mut python = python()?;
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| OsString::from("c++"));
@@ -147,7 +149,7 @@ fn cpp(name: &str) -> Option<String> {
     let told = run(python.args(["-c", "import pyarrow; print(pyarrow.get_include()); print(pyarrow.get_library_dirs()[0])"]));
     let folders: Vec<&Path> = told.lines().map(Path::new).collect();
     let [include, libraries] = folders[..] else { panic!("{told}") };
-    // The wheel has libarrow with its version only.
+    // The wheel has libarrow only under its versioned name.
     let names = std::fs::read_dir(libraries).unwrap().map(|entry| entry.unwrap().path());
     let is_arrow = |path: &PathBuf| path.file_name().unwrap().to_str().is_some_and(|name| name.starts_with("libarrow.so."));
     let arrow = names.into_iter().find(is_arrow).unwrap_or_else(|| panic!("no libarrow in {}", libraries.display()));
@@ -170,7 +172,7 @@ fn arrow_cpp_gives_and_takes_streams() {
     assert!(said.contains("No field named missing"), "{said}");
 }
 
-/// Memory of an OpenCL device both ways, through a `MemoryManager`.
+/// Memory of an OpenCL device in both directions, through a `MemoryManager`.
 #[test]
 fn arrow_cpp_gives_and_takes_device_memory() {
     if device::testing::config().unwrap().selector != device::Selector::Driver(device::DriverKind::OpenCl) {
@@ -185,28 +187,28 @@ fn arrow_cpp_gives_and_takes_device_memory() {
 }
 
 #[test]
-fn what_needs_a_gpu_compiles() {
+fn gpu_examples_compile() {
     let Some(mut python) = python() else { return };
     let files = ["cudf_sql.py", "cupy_sql.py"];
     for file in files {
         let text = std::fs::read_to_string(folder().join(file)).unwrap();
         assert!(text.starts_with("# Not run: needs an NVIDIA GPU"), "{file}");
     }
-    // As py_compile does, without a file of bytecode beside the source.
+    // Like py_compile, but without a bytecode file beside the source.
     python.args(["-c", "import sys; [compile(open(file).read(), file, 'exec') for file in sys.argv[1:]]"]);
     run(python.args(files));
 }
 
-/// Code that the pages show below the name of an example is part of that example.
+/// Code below the name of an example on the pages is part of that example.
 #[test]
-fn the_page_shows_what_is_run() {
+fn code_on_the_pages_is_part_of_the_examples() {
     let page = |name| std::fs::read_to_string(root().join("docs").join(name)).unwrap();
     let peers = page("peers.md") + &page("peers-gpu.md");
     let mut shown = Vec::new();
     let mut file = None;
     let mut lines = peers.lines();
     while let Some(line) = lines.next() {
-        // The name that was mentioned last.
+        // The example that the page mentioned last.
         if let Some(name) = line.rsplit_once("`examples/peers/").and_then(|(_, rest)| rest.split_once('`')) {
             file = Some(name.0);
         }

@@ -39,8 +39,7 @@ impl AggregateCall {
         AggregateCall { function: Arc::clone(function), arguments, filter, selected_by_rank: false }
     }
 
-    /// The calls of an aggregation without keys, if all are aggregates of libraries that share the
-    /// device.
+    /// Calls of an aggregation without keys, if all are of libraries that share the device.
     pub fn of_libraries(raw: &AggregateExec) -> Option<Vec<AggregateCall>> {
         let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
         let calls: Vec<_> = functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect();
@@ -48,7 +47,7 @@ impl AggregateCall {
         all.then_some(calls)
     }
 
-    /// Whether it is an aggregate of a library that shares the device.
+    /// Whether the call is an aggregate of a library that shares the device.
     pub fn is_of_library(&self) -> bool {
         library::shares_device(self.function.fun())
     }
@@ -58,14 +57,14 @@ impl AggregateCall {
         self.arguments.iter().chain(&self.filter)
     }
 
-    /// As [`exprs`](Self::exprs), each with its evaluation.
+    /// Like [`exprs`](Self::exprs), each with its evaluation.
     pub fn exprs_with_evaluation(&self) -> impl Iterator<Item = (&Arc<dyn PhysicalExpr>, Evaluation)> {
         let of_arguments = if self.filter.is_some() { Evaluation::Conditional } else { Evaluation::Always };
         let arguments = self.arguments.iter().map(move |argument| (argument, of_arguments));
         arguments.chain(self.filter.iter().map(|filter| (filter, Evaluation::Always)))
     }
 
-    /// Whether its result may overflow its type.
+    /// Whether the result may overflow its type.
     pub fn may_overflow(&self) -> bool {
         builtin_function(&self.function) == Some(AggregateFunction::Avg) && self.function.field().data_type().is_decimal()
     }
@@ -76,7 +75,7 @@ impl AggregateCall {
         AggregateCall { arguments: arguments.to_vec(), filter: filter.first().cloned(), ..self.clone() }
     }
 
-    /// The call with keys for the lists of which it counts distinct values.
+    /// The call with keys in place of lists, whose distinct values it counts.
     pub fn over_keys(&self, schema: &Schema) -> Result<AggregateCall, DataFusionError> {
         if builtin_function(&self.function) != Some(AggregateFunction::Count) || !self.function.is_distinct() {
             return Ok(self.clone());
@@ -98,8 +97,7 @@ impl AggregateCall {
         }
     }
 
-    /// Lowers the call over the schema that its expressions refer to. Kernels that take it may still
-    /// refuse it.
+    /// Lowers the call over the schema of its expressions. The kernels may still refuse it.
     pub fn lower(&self, schema: &Schema) -> Result<Aggregate, Reason> {
         let name = self.function.fun().name();
         let Some(function) = builtin_function(&self.function) else {

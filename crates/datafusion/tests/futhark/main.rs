@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SQL functions from a library with Futhark's C API, from `CREATE FUNCTION` to the end of the query.
+//! SQL functions of a library with Futhark's C API, from `CREATE FUNCTION` to the results of
+//! queries.
 //!
-//! The library is that of `crates/futhark/tests/fixture`: written in C by hand, and counting what it makes and frees.
+//! The library is `crates/futhark/tests/fixture`: C written by hand, which counts the objects that
+//! it makes and frees.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../../futhark/tests/fixture/mod.rs"]
@@ -30,14 +32,14 @@ use futhark::{Context, ContextConfig, Library};
 
 use crate::fixture::{Fixture, OutputStyle};
 
-/// A session on the host that may load libraries.
+/// Host session that may load libraries.
 fn session() -> SessionContext {
     let ctx = cautious_session();
     set(&ctx, "device.futhark", "true");
     ctx
 }
 
-/// A session on the host with default settings.
+/// Host session with default settings.
 fn cautious_session() -> SessionContext {
     let config = SessionConfig::new().with_target_partitions(2).with_batch_size(3);
     let config = config.with_option_extension(DeviceOptions::default());
@@ -50,7 +52,7 @@ fn set(ctx: &SessionContext, key: &str, value: &str) {
     ctx.state_ref().write().config_mut().options_mut().set(key, value).unwrap();
 }
 
-/// Makes functions under their entry points' names.
+/// Creates functions under the names of their entry points.
 async fn create(ctx: &SessionContext, fixture: &Fixture, names: &[&str]) {
     for name in names {
         run(ctx, &format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}'", fixture.manifest().display())).await.unwrap();
@@ -61,7 +63,7 @@ async fn run(ctx: &SessionContext, sql: &str) -> Result<Vec<RecordBatch>> {
     ctx.sql(sql).await?.collect().await
 }
 
-/// The rows of a query, a line each, with a comma between values.
+/// Returns the rows of a query: a line for each, with commas between values.
 #[track_caller]
 fn lines(batches: &[RecordBatch]) -> Vec<String> {
     let text = pretty_format_batches(batches).unwrap().to_string();
@@ -79,10 +81,10 @@ async fn check_fails(ctx: &SessionContext, sql: &str, problem: &str) -> DataFusi
     error
 }
 
-/// Ends a session, and asserts that the library has everything back.
+/// Ends a session, and asserts that the library has all its objects back.
 async fn clean(ctx: SessionContext, fixture: &Fixture) {
     drop(ctx);
-    // Tasks of failed queries end when the runtime comes to them.
+    // The runtime drops the tasks of failed queries with a delay.
     for _ in 0..1000 {
         if fixture.counter("fixture_contexts") == 0 {
             break;
@@ -103,7 +105,7 @@ async fn scalar_functions_give_each_row_its_value() {
     let sql = "SELECT i, scale(x, 2), add(i, i + 1), triple(i) FROM numbers ORDER BY i";
     let expected = ["1,3.0,3,3", "3,,7,9", "4,9.0,9,12", "5,11.0,11,15", "7,15.0,15,21", ",5.0,,", ",,,"];
     check(&ctx, sql, &expected).await;
-    // Constants, and no rows at all.
+    // Constants, and no rows.
     check(&ctx, "SELECT scale(1.5, 2), add(1, 2), triple(14), tuned(), scale(1.5, NULL), triple(NULL)", &["3.0,3,42,0,,"]).await;
     check(&ctx, "SELECT add(i, i), triple(i) FROM numbers WHERE i > 100", &[]).await;
     check(&ctx, "SELECT scale(x, NULL) FROM numbers WHERE i = 1", &[""]).await;
@@ -140,7 +142,7 @@ async fn aggregates_get_all_rows_of_a_group() {
     check(&ctx, "SELECT total(i), total(i) FILTER (WHERE k = 'a') FROM numbers", &["20,9"]).await;
     check(&ctx, "SELECT total(i) FROM numbers WHERE i > 100", &[""]).await;
     check(&ctx, "SELECT k, total(i) OVER (PARTITION BY k) FROM numbers WHERE i < 5 ORDER BY i", &["a,4", "a,4", "b,4"]).await;
-    // A parameter that is no array is a constant.
+    // A scalar parameter takes a constant.
     check(&ctx, "SELECT k, pick(i, 0) FROM numbers WHERE i < 5 AND i <> 3 GROUP BY k ORDER BY k", &["a,1", "b,4"]).await;
     check(&ctx, "SELECT pick(i, NULL) FROM numbers", &[""]).await;
     check_fails(&ctx, "SELECT pick(i, i) FROM numbers", "the argument i of pick is one value for all rows: pass a constant")
@@ -152,7 +154,7 @@ async fn aggregates_get_all_rows_of_a_group() {
 
 #[tokio::test]
 async fn rows_of_aggregates_count_as_memory() {
-    // The second has an exchange, which holds rows as well.
+    // The second plan has an exchange, which holds rows as well.
     for (partitions, limit) in [(1, 2_000_000), (2, 4_000_000)] {
         let fixture = Fixture::new(OutputStyle::Outputs);
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(limit, 1.0).build_arc().unwrap();
@@ -162,7 +164,8 @@ async fn rows_of_aggregates_count_as_memory() {
         set(&ctx, "device.futhark", "true");
         let total = format!("CREATE FUNCTION total() LANGUAGE futhark AS '{}#sum'", fixture.manifest().display());
         run(&ctx, &total).await.unwrap();
-        // A batch for all rows is handed out in slices: those count, not the batch each time.
+        // One batch with all rows is split into slices. Each slice counts, not the whole batch each
+        // time.
         let values = Int64Array::from_iter_values(0..100_000);
         let batch = RecordBatch::try_from_iter([("v", Arc::new(values) as ArrayRef)]).unwrap();
         ctx.register_table("t", Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]]).unwrap())).unwrap();
@@ -204,7 +207,7 @@ async fn tables_have_the_columns_of_records() {
 }
 
 #[tokio::test]
-async fn columns_of_all_types_go_there_and_back() {
+async fn columns_of_all_types_round_trip() {
     let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     let halves = Arc::new(Float16Array::from_iter([0.0, 1.0, 2.0, 100.0].map(half::f16::from_f32))) as ArrayRef;
     for (name, data_type) in [
@@ -223,7 +226,7 @@ async fn columns_of_all_types_go_there_and_back() {
     ] {
         create(&ctx, &fixture, &[&format!("id_{name}")]).await;
         let values = cast(&halves, &data_type).unwrap();
-        // A slice, whose bits do not begin at a byte, with a NULL in front and one between.
+        // A slice whose bits start within a byte, with NULLs at the start and in the middle.
         let with_nulls = arrow::compute::take(
             &values,
             &arrow::array::UInt32Array::from(vec![None, Some(3), None, Some(1), Some(0), Some(2)]),
@@ -286,13 +289,13 @@ async fn times_are_handed_over_as_integers() {
     )
     .await;
     check(&ctx, "SELECT thrice(DATE '1970-01-11')", &["1970-01-31"]).await;
-    // Without declared types a time is taken as its integer, and the result is one.
+    // Without declared types, a timestamp argument is its integer, and so is the result.
     check(&ctx, "SELECT add(TIMESTAMP '1970-01-01T00:00:01', 5)", &["1000000005"]).await;
     clean(ctx, &fixture).await;
 }
 
 #[tokio::test]
-async fn failures_are_the_querys() {
+async fn failures_are_errors_of_the_query() {
     let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     create(&ctx, &fixture, &["checked", "late", "hungry", "positives", "triple"]).await;
     run(&ctx, "CREATE TABLE t AS SELECT 2 - value AS i FROM generate_series(0, 5)").await.unwrap();
@@ -304,7 +307,7 @@ async fn failures_are_the_querys() {
     check_fails(&ctx, "SELECT positives(column1) FROM VALUES (2), (-1), (5)", problem).await;
     check_fails(&ctx, "SELECT triple(CAST(-2147483648 AS INT))", "Error: too small to triple").await;
     check_fails(&ctx, "SELECT triple(i * 5000000000) FROM t", "the argument x of triple: Cast error: Can't cast value").await;
-    // The session and the library go on.
+    // The session and the library still work.
     check(&ctx, "SELECT checked(i), late(i), hungry(i) FROM t WHERE i >= 1 ORDER BY i", &["1,1,1", "2,2,2"]).await;
     clean(ctx, &fixture).await;
 }
@@ -317,13 +320,13 @@ async fn libraries_are_loaded_only_where_the_setting_allows_it() {
     run(&ctx, "SET device.futhark = true").await.unwrap();
     run(&ctx, &sql).await.unwrap();
     check(&ctx, "SELECT scale(1.0, 2)", &["2.0"]).await;
-    // What is there stays.
+    // Functions that exist already stay.
     run(&ctx, "SET device.futhark = false").await.unwrap();
     check(&ctx, "SELECT scale(1.0, 3)", &["3.0"]).await;
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_with_the_reason() {
+async fn unsupported_functions_are_refused_with_the_reason() {
     let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     let path = fixture.manifest().display().to_string();
     for (sql, problem) in [
@@ -391,7 +394,7 @@ async fn functions_are_listed_replaced_and_dropped() {
     assert_eq!(listed("scale").await, scale);
     let pick = listed("pick").await;
     assert!(pick.starts_with("pick,Int64,[xs, i],[Int64, Int64],AGGREGATE,"), "{pick}");
-    // Of other table functions DataFusion lists that there are some.
+    // For other table functions, DataFusion lists only their existence.
     create(&ctx, &fixture, &["listing", "divmod"]).await;
     for (name, types, signature, call) in [
         ("matrix", "column1 List(Float32)", "(n: i64, m: i64) -> [][]f32", "matrix(n Int64, m Int64)"),
@@ -437,7 +440,7 @@ async fn functions_of_a_library_share_its_context() {
     assert_eq!(fixture.counter("fixture_contexts"), 1);
     check(&ctx, "SELECT add(1, 2)", &["3"]).await;
     check_fails(&ctx, "SELECT scale(1.0, 2)", "Invalid function 'scale'").await;
-    // So is one that is tuned otherwise.
+    // Other tuning parameters make another library as well.
     for (name, from) in [
         ("tuned", "tuned?tuning.program.threshold_0=7"),
         ("tuned_too", "tuned?tuning.program.threshold_0=7"),
@@ -458,7 +461,7 @@ async fn functions_of_a_library_share_its_context() {
     clean(ctx, &fixture).await;
 }
 
-/// A factory of a user's own.
+/// Function factory of an application.
 #[derive(Debug)]
 struct Own;
 
@@ -470,14 +473,14 @@ impl FunctionFactory for Own {
 }
 
 #[tokio::test]
-async fn other_languages_are_left_to_the_former_factory() {
+async fn other_languages_use_the_previous_factory() {
     let builder = SessionStateBuilder::new().with_default_features().with_function_factory(Some(Arc::new(Own)));
     let ctx = SessionContext::new_with_state(builder.with_device().build());
     check_fails(&ctx, "CREATE FUNCTION f() LANGUAGE python AS 'x'", "f was asked of the user's own factory").await;
     check_fails(&ctx, "CREATE FUNCTION f() LANGUAGE futhark AS 'x'", "device.futhark = false").await;
 }
 
-/// As `docs/futhark.md` has it.
+/// The code of `docs/futhark.md`.
 fn register(ctx: &SessionContext, manifest: &Path) -> std::result::Result<FutharkFunctions, Box<dyn std::error::Error>> {
     // SAFETY: built from the program beside it, with the manifest that came with it.
     let library = unsafe { Library::open(manifest) }?;
@@ -503,13 +506,13 @@ async fn rust_registers_a_whole_library() {
         fixture::manifest(OutputStyle::Outputs)["entry_points"].as_object().unwrap().len()
     );
     check(&ctx, "SELECT tuned(), add(1, 2)", &["7,3"]).await;
-    // What consumes its argument gets a copy.
+    // Entry points that consume an argument get a copy.
     check(&ctx, "SELECT bump(column1), column1 FROM VALUES (1), (NULL), (5)", &["2,1", ",", "6,5"]).await;
     clean(ctx, &fixture).await;
 }
 
 #[tokio::test]
-async fn explain_says_that_they_work_on_the_host() {
+async fn explain_shows_functions_on_the_host() {
     let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     set(&ctx, "device.selector", &device::testing::config().unwrap().selector.to_string());
     set(&ctx, "device.cost", "always");
@@ -586,7 +589,7 @@ async fn records_are_structs() {
             run(&ctx, &create).await.unwrap();
         }
         run(&ctx, NUMBERS).await.unwrap();
-        // Fields are found by their names; a NULL in a struct is one of the whole.
+        // Fields are matched by name. A NULL in a struct makes the whole struct NULL.
         let sql = "SELECT i, area({width: i, height: 2}), area(named_struct('height', x, 'width', i)) FROM numbers ORDER BY i";
         check(&ctx, sql, &["1,2.0,1.5", "3,6.0,", "4,8.0,18.0", "5,10.0,27.5", "7,14.0,52.5", ",,", ",,"]).await;
         let sql = "SELECT i, weigh({key: i, half: i * 0.5, even: i % 2 = 0}) FROM numbers ORDER BY i";
@@ -610,7 +613,7 @@ async fn records_are_structs() {
             |entry: &str| format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry}'", fixture.manifest().display());
         check_fails(&ctx, &create("sum?returns=struct"), "with returns=struct it must give a record or tuple").await;
         check_fails(&ctx, &create("describe?returns=struct"), "with returns=struct it must give a record or tuple").await;
-        // Functions of all rows take structs too, and give one for them.
+        // Functions of all rows take and return structs too.
         create_as(&ctx, &fixture, "spread", "span?returns=struct").await;
         self::create(&ctx, &fixture, &["worth", "doubled"]).await;
         let sql = "SELECT k, spread(i), worth({key: i, half: x, even: true}) FROM numbers GROUP BY k ORDER BY k";
@@ -623,7 +626,7 @@ async fn records_are_structs() {
     }
 }
 
-/// Makes a function under another name, of what is said of it.
+/// Creates a function under another name, from an entry point and its options.
 async fn create_as(ctx: &SessionContext, fixture: &Fixture, name: &str, from: &str) {
     run(ctx, &format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}#{from}'", fixture.manifest().display())).await.unwrap();
 }
@@ -640,12 +643,13 @@ async fn sums_are_structs_that_name_the_variant() {
         check(&ctx, sql, &expected).await;
         let of = "Struct(\"variant\": Utf8, \"some_0\": Int64, \"some_1\": List(Int64))";
         check(&ctx, "SELECT arrow_typeof(classify(1))", &[of]).await;
-        // There and back; the fields are SQL's to use.
+        // Values go there and back, and SQL reads their fields.
         let sql = "SELECT describe(classify(i)), classify(i)['some_1'][2], classify(i - 5)['variant'] AS v, count(*) FROM numbers \
             WHERE i > 1 GROUP BY i ORDER BY i";
         check(&ctx, sql, &["303,1,none,1", "404,1,none,1", "505,1,some,1", "707,1,some,1"]).await;
         check(&ctx, "SELECT classify(i) FROM numbers WHERE i > 100", &[]).await;
-        // A payload of one value has the variant's name. Fields of other variants are not looked at, and may be left out.
+        // A payload of one value has the variant's name. Fields of other variants are ignored and
+        // optional.
         let sql = "SELECT grow(column1, 2) FROM VALUES ({variant: 'circle', circle: 1.5, oblong_0: NULL, oblong_1: NULL}), \
             ({variant: 'dot', circle: 9, oblong_0: NULL, oblong_1: NULL}), ({variant: 'oblong', circle: NULL, oblong_0: 1, oblong_1: 2}), \
             ({variant: 'oblong', circle: 1, oblong_0: 1, oblong_1: NULL}), ({variant: NULL, circle: 1, oblong_0: 1, oblong_1: 2}), (NULL)";
@@ -657,7 +661,7 @@ async fn sums_are_structs_that_name_the_variant() {
         check(&ctx, "SELECT grow({variant: 'dot'}, 2)['variant'], describe({variant: 'none'}), describe(NULL)", &["dot,-1,"])
             .await;
         check(&ctx, "SELECT describe({variant: 'some', some_0: 3, some_1: [7, 8]})", &["302"]).await;
-        // Aggregates give them, and table functions take them.
+        // Aggregates return them, and table functions take them.
         let bundled = ["a,{variant: some, some_0: 9, some_1: [1, 3, 5]}", "b,{variant: none, some_0: , some_1: }", "c,"];
         check(&ctx, "SELECT k, bundle(i) FROM numbers WHERE i IS NULL OR i < 7 GROUP BY k ORDER BY k", &bundled).await;
         check(&ctx, "SELECT * FROM items({variant: 'some', some_0: 0, some_1: [4, 5]})", &["4", "5"]).await;
@@ -688,7 +692,7 @@ async fn sums_are_structs_that_name_the_variant() {
 }
 
 #[tokio::test]
-async fn values_that_no_row_has_need_not_fit() {
+async fn unused_values_may_be_out_of_range() {
     let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     create(&ctx, &fixture, &["describe", "balance"]).await;
     let big = "CREATE TABLE big AS SELECT column1 AS i, column2 AS u, arrow_cast([column2], 'List(UInt64)') AS us \
@@ -696,14 +700,14 @@ async fn values_that_no_row_has_need_not_fit() {
     run(&ctx, big).await.unwrap();
     let some = "{variant: 'some', some_0: u, some_1: us}";
     check_fails(&ctx, &format!("SELECT describe({some}) FROM big"), "18446744073709551615").await;
-    // Cut off, of another variant, of none.
+    // Values cut off by LIMIT, of another variant, and of no variant.
     check(&ctx, &format!("SELECT describe({some}) FROM (SELECT * FROM big ORDER BY i LIMIT 1)"), &["701"]).await;
     for (otherwise, gives) in [("'none'", "-1"), ("NULL", "")] {
         let variant = format!("CASE WHEN i = 1 THEN 'some' ELSE {otherwise} END");
         let sql = format!("SELECT describe({{variant: {variant}, some_0: u, some_1: us}}) FROM big ORDER BY i");
         check(&ctx, &sql, &["701", gives]).await;
     }
-    // Under a NULL.
+    // Values under a NULL.
     let numbers: ArrayRef = Arc::new(UInt64Array::from(vec![7, u64::MAX]));
     let nulls = || Some(NullBuffer::from(vec![true, false]));
     let item = Arc::new(Field::new_list_field(DataType::UInt64, true));
@@ -719,7 +723,7 @@ async fn values_that_no_row_has_need_not_fit() {
 }
 
 #[tokio::test]
-async fn fields_of_one_name_are_refused() {
+async fn duplicate_field_names_are_refused() {
     let (ctx, fixture) = (session(), Fixture::new(OutputStyle::Outputs));
     let mut manifest = fixture::manifest(OutputStyle::Outputs);
     for of in ["rect", "table"] {
@@ -737,7 +741,7 @@ async fn fields_of_one_name_are_refused() {
         let create = format!("CREATE FUNCTION other() LANGUAGE futhark AS '{}#{entry}'", fixture.manifest().display());
         check_fails(&ctx, &create, problem).await;
     }
-    // The others are there.
+    // The other functions exist.
     create(&ctx, &fixture, &["scale"]).await;
     check(&ctx, "SELECT scale(1.5, 2)", &["3.0"]).await;
     clean(ctx, &fixture).await;
@@ -752,7 +756,7 @@ async fn records_and_sums_hold_one_another() {
             create_as(&ctx, &fixture, name, &format!("{name}?returns=struct")).await;
         }
         run(&ctx, NUMBERS).await.unwrap();
-        // Records of records, whose fields are found by their names.
+        // Records of records. Fields are matched by name.
         let sql = "SELECT i, framed({width: i, height: 2}, 0.5), between(framed({width: i, height: 2}, 0.5)) FROM numbers ORDER BY i LIMIT 2";
         let ring = |width: &str, wider: &str| {
             format!("{{inner: {{height: 2.0, width: {width}}}, outer: {{height: 3.0, width: {wider}}}}}")
@@ -760,7 +764,7 @@ async fn records_and_sums_hold_one_another() {
         check(&ctx, sql, &[&format!("1,{},4.0", ring("1.0", "2.0")), &format!("3,{},6.0", ring("3.0", "4.0"))]).await;
         let sql = "SELECT between({outer: {width: i, height: 3}, inner: {height: x, width: 1}}) FROM numbers ORDER BY i";
         check(&ctx, sql, &["1.5", "", "7.5", "9.5", "13.5", "", ""]).await;
-        // Sums in records, and records in sums. Other variants' fields may be left out, and be NULL.
+        // Sums in records, and records in sums. Fields of other variants may be absent or NULL.
         let sql = "SELECT stretch({at: i, figure: {variant: 'circle', circle: x}}, 2) FROM numbers WHERE i < 5 ORDER BY i";
         let scene = |at: i64, circle: &str| {
             format!("{{at: {at}, figure: {{variant: circle, circle: {circle}, oblong_0: , oblong_1: }}}}")
@@ -828,7 +832,7 @@ async fn arrays_of_records_are_columns_of_structs() {
         let problem = "the argument marks: a list with a NULL is no array";
         check_fails(&ctx, "SELECT balance({number: 2, marks: [{value: NULL, key: 1}]})", problem).await;
         check_fails(&ctx, "SELECT balance({number: 2, marks: 3})", "its field marks: Int64 is not accepted for List(").await;
-        // Compilers that name no functions of theirs leave them opaque.
+        // Compilers that export no functions for them leave these types opaque.
         let mut manifest = fixture::manifest(form);
         manifest["types"]["[]mark"].as_object_mut().unwrap().remove("record_array");
         fixture.write_manifest(&manifest);
@@ -845,7 +849,7 @@ async fn opaque_values_are_bytes_that_only_the_library_gives() {
     run(&ctx, NUMBERS).await.unwrap();
     let sql = "SELECT k, middle(tally(i)), arrow_typeof(tally(i)) FROM numbers GROUP BY k ORDER BY k";
     check(&ctx, sql, &["a,3.0,Binary", "b,5.5,Binary", "c,,Binary"]).await;
-    // They can be kept, and come back from any kind of bytes.
+    // They can be stored, and read back from every binary type.
     run(&ctx, "CREATE TABLE states AS SELECT k, tally(i) AS s FROM numbers GROUP BY k").await.unwrap();
     let sql = "SELECT middle(merged(a.s, arrow_cast(b.s, 'BinaryView'))) FROM states a, states b WHERE a.k = 'a' AND b.k = 'b'";
     check(&ctx, sql, &["4.0"]).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions of libraries that share the device, inside its offloaded subplans.
+//! Functions of libraries that share the device, called inside offloaded subplans.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use futhark::{Context, ContextConfig, Library};
 use crate::fixture::Fixture;
 use crate::{check, check_fails, clean, create, create_as, lines, run, session, set};
 
-/// A session on the device, strict, with the library of the back end `opencl` and rows in host and device memory; `None` where
-/// the device is none of OpenCL's.
+/// Strict device session with the library of the `opencl` back end, and tables in host and device
+/// memory. `None` if the device is not an OpenCL device.
 async fn device_session(profile: &str) -> Option<(SessionContext, Fixture)> {
     let ctx = session();
     set(&ctx, "device.selector", &device::testing::config().unwrap().selector.to_string());
@@ -44,7 +44,8 @@ async fn explain(ctx: &SessionContext, sql: &str) -> String {
     pretty_format_batches(&run(ctx, &format!("EXPLAIN {sql}")).await.unwrap()).unwrap().to_string()
 }
 
-/// Asserts that a query of both tables has the same answer as an expression without the library has on the host.
+/// Asserts that a query of both tables answers as an expression without the library does on the
+/// host.
 async fn check_on_device(ctx: &SessionContext, sql: &str, instead: &str) {
     for table in ["device.t", "host"] {
         let rows = lines(&run(ctx, &sql.replace("FROM t", &format!("FROM {table}"))).await.unwrap());
@@ -62,7 +63,8 @@ async fn a_library_that_shares_the_device_is_called_inside_an_offloaded_subplan(
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         for (sql, instead) in [
             ("SELECT i, scale(x, 3) FROM t ORDER BY i", "SELECT i, x * 3 FROM t ORDER BY i"),
-            // Rows with a NULL, columns that a kernel must write, filters below, calls within expressions and calls.
+            // Rows with a NULL, columns written by kernels, filters below, calls within expressions
+            // and within calls.
             ("SELECT i, add(n, i) FROM t ORDER BY i", "SELECT i, n + i FROM t ORDER BY i"),
             ("SELECT i, add(n + 1, small) FROM t ORDER BY i", "SELECT i, n + 1 + small FROM t ORDER BY i"),
             ("SELECT i, add(i, 5) FROM t WHERE i % 2 = 0 ORDER BY i", "SELECT i, i + 5 FROM t WHERE i % 2 = 0 ORDER BY i"),
@@ -70,7 +72,7 @@ async fn a_library_that_shares_the_device_is_called_inside_an_offloaded_subplan(
             ("SELECT i, halve(small) * 2 FROM t ORDER BY i", "SELECT i, small / 2 * 2 FROM t ORDER BY i"),
             ("SELECT i, add(add(i, n), n) - 1 FROM t ORDER BY i", "SELECT i, i + n + n - 1 FROM t ORDER BY i"),
             ("SELECT i, id_i64(n) FROM t ORDER BY i", "SELECT i, n FROM t ORDER BY i"),
-            // What is consumed is a copy.
+            // Consumed arguments are copies.
             ("SELECT i, bump(i), bump(n), n FROM t ORDER BY i", "SELECT i, i + 1, n + 1, n FROM t ORDER BY i"),
             ("SELECT i FROM t WHERE add(i, n) > 5000 ORDER BY i", "SELECT i FROM t WHERE i + n > 5000 ORDER BY i"),
             ("SELECT count(*), sum(v) FROM (SELECT add(i, n) AS v FROM t)", "SELECT count(*), sum(i + n) FROM t"),
@@ -78,7 +80,7 @@ async fn a_library_that_shares_the_device_is_called_inside_an_offloaded_subplan(
                 "SELECT halve(small) % 5, sum(add(i, n)), max(i) FILTER (WHERE flip(b)) FROM t GROUP BY 1 ORDER BY 1",
                 "SELECT small / 2 % 5, sum(i + n), max(i) FILTER (WHERE NOT b) FROM t GROUP BY 1 ORDER BY 1",
             ),
-            // All rows NULL, and none.
+            // All rows NULL, and no rows.
             ("SELECT i, add(i, n) FROM t WHERE n IS NULL ORDER BY i", "SELECT i, n FROM t WHERE n IS NULL ORDER BY i"),
             ("SELECT count(v) FROM (SELECT add(i, n) AS v FROM t WHERE i < 0)", "SELECT 0"),
         ] {
@@ -146,7 +148,7 @@ async fn aggregates_of_all_rows_stay_on_the_device() {
         create_as(&ctx, &fixture, "total", "sum").await;
         for (sql, instead) in [
             ("SELECT total(i), total(n) FROM t", "SELECT sum(i), sum(n) FROM t"),
-            // Arguments that a kernel writes, rows that filters leave out, calls within calls, no rows at all.
+            // Arguments written by kernels, filtered rows, nested calls, no rows.
             ("SELECT total(small) FROM t", "SELECT sum(small) FROM t"),
             ("SELECT total(n + 1) * 2 AS v FROM t WHERE b", "SELECT sum(n + 1) * 2 AS v FROM t WHERE b"),
             (
@@ -169,7 +171,7 @@ async fn aggregates_of_all_rows_stay_on_the_device() {
         check(&ctx, "SELECT total(i) FROM device.t", &["4501500"]).await;
         let after = device.counters().unwrap();
         assert_eq!(fixture.counter("fixture_borrowed") - borrowed, 1, "one call for all rows");
-        // The library's scalar becomes a column, which is the result.
+        // The library's scalar becomes the result column.
         let (up, down) = (after.bytes_up - before.bytes_up, after.bytes_down - before.bytes_down);
         assert!(up <= 64 && down <= 64, "{up} bytes up, {down} bytes down");
         let plan = explain(&ctx, "SELECT total(i) FROM device.t").await;
@@ -206,11 +208,11 @@ async fn a_call_inside_an_offloaded_subplan_stays_on_the_device() {
     let after = device.counters().unwrap();
     assert_eq!((rows, fixture.counter("fixture_borrowed") - borrowed), (3000, 1));
     assert_eq!(after.bytes_up, before.bytes_up);
-    // The result: values, and a bit for each where the column says that there can be NULLs.
+    // The result: values, and a validity bit for each if the column is nullable.
     let down = after.bytes_down - before.bytes_down;
     assert!((24_000..=24_000 + 376).contains(&down), "{down} bytes");
     assert_eq!(after.launches, before.launches, "the column's own memory is the argument");
-    // The operator itself moves nothing, not even for the number of rows that are not NULL.
+    // The operator itself transfers nothing, not even the number of non-NULL rows.
     let analyzed = pretty_format_batches(&run(&ctx, &format!("EXPLAIN ANALYZE {sql}")).await.unwrap()).unwrap().to_string();
     let operator = analyzed.lines().find(|line| line.contains("DeviceFutharkExec")).unwrap();
     assert!(operator.contains("output_rows=3.00 K") && !operator.contains("bytes_"), "{operator}");
@@ -234,7 +236,7 @@ async fn rows_of_table_functions_stay_on_the_device() {
         let sql = "SELECT count(*), sum(c.column1) FROM count_to(1000) c JOIN device.t ON c.column1 = t.i WHERE t.b";
         check(&ctx, sql, &["333,166833"]).await;
         check_fails(&ctx, "SELECT * FROM divmod([7], 0)", "divmod: futhark_entry_divmod: Error: division by zero").await;
-        // The rows are read where they lie: what goes to the host is the answer.
+        // The scan reads the rows in place, so only the answer goes to the host.
         let device = runtime(&ctx);
         let copied = fixture.counter("fixture_copied");
         let before = device.counters().unwrap();
@@ -245,7 +247,7 @@ async fn rows_of_table_functions_stay_on_the_device() {
         assert_eq!(fixture.counter("fixture_copied"), copied);
         let plan = explain(&ctx, "SELECT sum(column1) FROM count_to(10)").await;
         assert!(plan.contains("DeviceScanExec"), "{plan}");
-        // A table can be read more than once, and outlives its function.
+        // A table can be read several times, and outlives its function.
         let table = ctx.sql("SELECT * FROM count_to(300)").await.unwrap();
         run(&ctx, "DROP FUNCTION count_to").await.unwrap();
         for _ in 0..2 {
@@ -253,7 +255,7 @@ async fn rows_of_table_functions_stay_on_the_device() {
             assert_eq!(rows, 300);
         }
         drop(table);
-        // On the host the same, of rows that lie on the device too.
+        // Host execution gives the same answers, also for rows on the device.
         run(&ctx, "CREATE VIEW divided AS SELECT * FROM divmod([7, 9, -3], 4)").await.unwrap();
         set(&ctx, "device.enabled", "false");
         check(&ctx, "SELECT column2, column1 FROM divided", &["3,1", "1,2", "-3,0"]).await;
@@ -288,17 +290,17 @@ async fn explain_names_the_function_and_the_library() {
 }
 
 #[tokio::test]
-async fn failures_inside_an_offloaded_subplan_are_the_querys() {
+async fn failures_inside_an_offloaded_subplan_are_errors_of_the_query() {
     let Some((ctx, fixture)) = device_session("auto").await else { return };
-    // Once the library waits for its own work, at once, and where a row gets no value.
+    // Failures when the library waits for its work, at once, and for rows without a value.
     check_fails(&ctx, "SELECT late(i - 10) FROM device.t", "late: futhark_entry_late: Error: the kernel failed").await;
     let error = check_fails(&ctx, "SELECT hungry(i - 10) FROM device.t", "no memory for 1 TiB").await;
     assert!(matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
     let problem = "positives gave 2989 values for 2999 rows: a scalar function must give each row its value";
     check_fails(&ctx, "SELECT positives(i - 11) FROM device.t WHERE i < 3000", problem.replace("2989", "2988").as_str()).await;
-    // DataFusion's own message of a value that does not fit.
+    // DataFusion's own message for a value out of range.
     check_fails(&ctx, "SELECT halve(i * 1000000) FROM device.t", "Can't cast value 2148000000 to type Int32").await;
-    // The rows that fail are not among those that are asked for, and NULL is no row of theirs.
+    // This query has no failing rows: it reads other rows, or NULL in their place.
     check(&ctx, "SELECT count(late(i)), count(hungry(i)) FROM device.t", &["3000,3000"]).await;
     let below = "SELECT count(v) FROM (SELECT late(CASE WHEN i > 9 THEN i - 10 END) AS v FROM device.t)";
     check(&ctx, below, &["2991"]).await;
@@ -306,12 +308,12 @@ async fn failures_inside_an_offloaded_subplan_are_the_querys() {
 }
 
 #[tokio::test]
-async fn a_function_of_another_device_says_so() {
+async fn a_function_of_another_device_names_the_reason() {
     let Some((ctx, fixture)) = device_session("auto").await else { return };
     check(&ctx, "SELECT sum(scale(x, 2)) FROM device.t", &["4501500.0"]).await;
     let other = device::Context::new(device::testing::config().unwrap()).unwrap();
     let elsewhere = Fixture::opencl();
-    // SAFETY: the manifest was written for it.
+    // SAFETY: the manifest was written for this library.
     let library = unsafe { Library::open(elsewhere.manifest()) }.unwrap();
     let context = Context::on_device(&library, ContextConfig::default(), &other).unwrap();
     run(&ctx, "DROP FUNCTION add").await.unwrap();

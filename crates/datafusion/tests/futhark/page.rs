@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pages docs/futhark*.md: their queries give the answers that they show, their code runs, their tests exist.
+//! Tests of the pages `docs/futhark*.md`: queries return the results shown, code runs, named tests
+//! exist.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ const PAGES: &[&str] = &[
 ];
 const API: &str = include_str!("../../../../docs/futhark-api.md");
 
-/// The blocks of the pages, with their languages.
+/// Code blocks of the pages, with their languages.
 fn blocks() -> Vec<(&'static str, String)> {
     let (mut blocks, mut open) = (Vec::new(), None);
     for line in PAGES.iter().flat_map(|page| page.lines()) {
@@ -31,7 +32,7 @@ fn blocks() -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn queries_of_the_page_give_what_it_says() {
+async fn queries_of_the_page_return_the_results_shown() {
     let (ctx, fixture) = (cautious_session(), Fixture::new(OutputStyle::Output));
     let folder = format!("{}/", fixture.manifest().parent().unwrap().display());
     let (mut answer, mut answers) = (String::new(), 0);
@@ -55,7 +56,7 @@ async fn queries_of_the_page_give_what_it_says() {
 }
 
 #[test]
-fn the_page_shows_code_that_runs() {
+fn code_on_the_page_is_tested() {
     // Lines that the book hides complete the code for its documentation test.
     let trimmed = |text: &str| text.lines().filter(|line| !line.starts_with("# ")).map(str::trim).collect::<Vec<_>>().join("\n");
     let source = trimmed(include_str!("main.rs"));
@@ -63,7 +64,7 @@ fn the_page_shows_code_that_runs() {
         blocks().iter().filter(|(language, _)| *language == "rust,no_run").map(|(_, text)| trimmed(text)).collect();
     assert_eq!(shown.len(), 1);
     assert!(source.contains(&shown[0]), "{}", shown[0]);
-    // So does the program, line by line.
+    // Each shown line of Futhark is a line of the fixture's program.
     let program = include_str!("../../../futhark/tests/fixture/program.fut");
     let lines = blocks()
         .into_iter()
@@ -76,7 +77,7 @@ fn the_page_shows_code_that_runs() {
 
 /// Files and tests that the page names exist.
 #[test]
-fn the_page_names_tests_that_there_are() {
+fn tests_named_on_the_page_exist() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../futhark/tests/library");
     let mut sources = [include_str!("main.rs"), include_str!("on_device.rs")].concat();
     for file in ["calls.rs", "context.rs", "manifests.rs", "multicore.rs", "opencl.rs", "opening.rs", "values.rs"] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device streams into queries and out of them: rows stay on the device, on any thread, and everything is released.
+//! Device streams into and out of queries: rows stay on the device, on any thread, and all memory
+//! is released.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,11 +25,11 @@ const TABLE: &str = "CREATE TABLE device.t AS SELECT value AS i, value % 1000 AS
      FROM generate_series(1, 300000)";
 
 fn reader(stream: FFI_ArrowDeviceArrayStream) -> ArrowDeviceArrayStreamReader {
-    // SAFETY: these tests export what they read.
+    // SAFETY: these tests export the stream that they read.
     unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.unwrap()
 }
 
-/// A stream of host batches of numbers, as somebody else's.
+/// Stream of host batches of numbers, as from a foreign producer.
 fn numbers(batches: i64, rows: i64) -> (SchemaRef, FFI_ArrowDeviceArrayStream) {
     let batch = move |index: i64| {
         let i: ArrayRef = Arc::new(Int64Array::from_iter_values(index * rows..(index + 1) * rows));
@@ -45,7 +46,7 @@ async fn result(ctx: &SessionContext, sql: &str) -> DeviceResult {
     DeviceResult::try_new(ctx.sql(sql).await.unwrap()).await.unwrap()
 }
 
-/// All rows of device arrays, downloaded.
+/// Downloads all rows of device arrays.
 async fn download(context: &Context, arrays: Vec<ImportedArray>, schema: &SchemaRef) -> Vec<RecordBatch> {
     let queue = context.queue().unwrap();
     let columns: Vec<usize> = (0..schema.fields().len()).collect();
@@ -79,7 +80,7 @@ fn rows_pass_from_engine_to_engine_without_leaving_the_device() {
             let downloads = context.counters().bytes_down;
             let rows = result(&first, "SELECT i, k, n, d FROM device.t WHERE i > 1000").await;
             if asynchronous {
-                // SAFETY: the producer is ours.
+                // SAFETY: this test is the producer.
                 let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
                 let producer = tokio::spawn(rows.push_into(handler));
                 let table = AsyncDeviceStreamTable::try_new(stream).await.unwrap();
@@ -93,7 +94,8 @@ fn rows_pass_from_engine_to_engine_without_leaving_the_device() {
             let schema = Arc::clone(rows.schema());
             let stream = reader(rows.into_device_stream().unwrap());
             let arrays = tokio::task::spawn_blocking(|| stream.collect::<Result<Vec<_>, _>>()).await.unwrap().unwrap();
-            // What the host must know, as how many rows passed a filter, is a few words for each batch.
+            // The host reads a few words for each batch, such as the number of rows that passed a
+            // filter.
             let down = context.counters().bytes_down - downloads;
             assert!(down < 4096, "{down} bytes went down");
             let batches = download(&context, arrays, &schema).await;
@@ -105,7 +107,7 @@ fn rows_pass_from_engine_to_engine_without_leaving_the_device() {
     });
 }
 
-/// Nothing at all goes down where nothing is filtered and no NULLs are to be counted.
+/// Without filters and NULLs to count, a query downloads nothing.
 #[test]
 fn projections_of_two_engines_download_nothing() {
     block_on(async {
@@ -134,7 +136,8 @@ fn projections_of_two_engines_download_nothing() {
     });
 }
 
-/// The parts of a union lie differently: resident decimals and strings are narrow, computed ones are not.
+/// Inputs of a union have different layouts: resident decimals and strings are narrow, computed
+/// ones are not.
 #[test]
 fn union_stays_on_the_device() {
     block_on(async {
@@ -156,7 +159,7 @@ fn union_stays_on_the_device() {
 }
 
 #[test]
-fn every_column_of_a_table_goes_out_and_comes_in() {
+fn every_column_of_a_table_round_trips() {
     block_on(async {
         let ctx = strict(2);
         ctx.sql(&TABLE.replace("300000", "20000")).await.unwrap().collect().await.unwrap();
@@ -238,7 +241,7 @@ fn limit_stops_the_stream_and_explain_names_it() {
     });
 }
 
-/// A failing query tells its consumer errno and text, and a failing producer its query.
+/// A failing query reports errno and message to its consumer, and a failing producer to its query.
 #[test]
 fn errors_cross_in_both_directions() {
     block_on(async {
@@ -269,7 +272,7 @@ fn dropping_either_end_returns_the_memory() {
         set(&ctx, "device.batch_rows", "4096");
         ctx.sql("CREATE TABLE t AS SELECT value AS i FROM generate_series(1, 300000)").await.unwrap().collect().await.unwrap();
         let before = context.pool().in_use();
-        // The consumer goes, after none, one or two batches.
+        // The consumer is dropped after zero, one or two batches.
         for batches in 0..3 {
             let rows = result(&ctx, "SELECT i + 1 AS j FROM t WHERE i > 5").await;
             let stream = reader(rows.into_device_stream().unwrap());
@@ -278,9 +281,9 @@ fn dropping_either_end_returns_the_memory() {
             drop(some);
             assert_returned(&context, before);
         }
-        // The same of a pushed stream.
+        // The same for a pushed stream.
         let rows = result(&ctx, "SELECT i + 1 AS j FROM t WHERE i > 5").await;
-        // SAFETY: the producer is ours.
+        // SAFETY: this test is the producer.
         let (handler, mut stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
         let producer = tokio::spawn(rows.push_into(handler));
         let first = stream.next().await.unwrap().unwrap();
@@ -288,7 +291,7 @@ fn dropping_either_end_returns_the_memory() {
         drop(first);
         producer.await.unwrap();
         assert_returned(&context, before);
-        // The batches of a result may outlive it, and its session.
+        // Batches of a result may outlive the result and its session.
         let rows = result(&ctx, "SELECT i + 1 AS j FROM t WHERE i > 5").await;
         let stream = reader(rows.into_device_stream().unwrap());
         let kept = std::thread::spawn(move || stream.take(1).collect::<Result<Vec<_>, _>>().unwrap()).join().unwrap();
@@ -299,7 +302,7 @@ fn dropping_either_end_returns_the_memory() {
     });
 }
 
-/// A producer that is faster than the kernels has few arrays with the query at a time.
+/// With a producer faster than the kernels, the query holds few arrays at a time.
 #[test]
 fn query_keeps_few_arrays_of_a_fast_producer() {
     struct Alive(Arc<AtomicUsize>);
@@ -322,7 +325,7 @@ fn query_keeps_few_arrays_of_a_fast_producer() {
         });
         let stream = export_iterator(&schema::batch_field(&schema), ArrowDeviceType::CPU, arrays).unwrap();
         ctx.register_table("t", Arc::new(DeviceStreamTable::try_new(reader(stream)).unwrap())).unwrap();
-        // Much to compute, and nothing that the host waits for batch by batch.
+        // The query computes much, and the host does not wait for single batches.
         let sql = "SELECT sum(TRY_CAST(CAST(i AS VARCHAR) AS BIGINT)) AS s FROM t";
         let sum = answer(&ctx, sql).await.unwrap();
         assert_eq!(sum.batches[0].column(0).as_primitive::<Int64Type>().value(0), 200 * (1_000_000..1_020_000i64).sum::<i64>());
@@ -331,16 +334,16 @@ fn query_keeps_few_arrays_of_a_fast_producer() {
     });
 }
 
-/// Several consumers and producers at once, on threads that are not tokio's.
+/// Several consumers and producers at once, on threads outside of tokio.
 #[test]
-fn threads_of_others_produce_and_consume() {
+fn foreign_threads_produce_and_consume() {
     block_on(async {
         let ctx = strict(2);
         ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
         let mut consumers = Vec::new();
         for number in 0..8 {
             let (_, stream) = numbers(4, 500);
-            // SAFETY: the producer is ours.
+            // SAFETY: this test is the producer.
             let (handler, pushed) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default().with_in_flight(2)) };
             let foreign = reader(stream);
             let field = schema::batch_field(&foreign.schema().unwrap());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What EXPLAIN VERBOSE and EXPLAIN ANALYZE tell of the device; plain EXPLAIN is in `sql-tests/plans`.
+//! Metrics of the device in EXPLAIN VERBOSE and EXPLAIN ANALYZE. Plain EXPLAIN is in
+//! `sql-tests/plans`.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ async fn explained(ctx: &SessionContext, sql: &str) -> String {
     pretty_format_batches(&rows).unwrap().to_string()
 }
 
-/// The line of an operator, or of its metrics.
+/// Line of an operator in a plan, with its metrics.
 #[track_caller]
 fn line<'a>(plan: &'a str, operator: &str) -> &'a str {
     let found = plan.lines().find(|line| line.contains(&format!(" {operator}: ")));
@@ -47,7 +48,7 @@ fn check(plan: &str, operator: &str, metrics: &[&str]) {
 #[test]
 fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
     block_on(async {
-        // The second has memory of its own: what is shared elsewhere is copied.
+        // The second device has memory of its own: buffers that other devices share are copied.
         for plan in [FaultPlan::new(), FaultPlan::masking(|info| info.unified_memory = false)] {
             let ctx = session_on(plan).await;
             let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
@@ -61,7 +62,7 @@ fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
             let plan = explained(&ctx, "EXPLAIN ANALYZE SELECT i + 1 FROM t WHERE k = 3").await;
             check(&plan, "DeviceProjectionExec", &work);
 
-            // The second time nothing is compiled, and nothing says so.
+            // The second run compiles nothing, and shows no compile time.
             let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
             check(&plan, "DeviceAggregateExec", &["launches", "kernel_time"]);
             assert!(!plan.contains("compile_time"), "{plan}");
@@ -81,7 +82,7 @@ fn analyze_without_profiling_shows_no_kernel_times() {
     });
 }
 
-/// Rows that are on the device already are waited for a few times in a query, however many batches they lie in.
+/// A query waits a few times for rows that are on the device, regardless of the number of batches.
 #[test]
 fn host_waits_do_not_grow_with_the_batches_of_a_resident_table() {
     block_on(async {
@@ -89,7 +90,7 @@ fn host_waits_do_not_grow_with_the_batches_of_a_resident_table() {
         let run = async |sql: &str| ctx.sql(sql).await.unwrap().collect().await.unwrap();
         let rows = "SELECT i, k, CAST(k AS VARCHAR) AS s FROM t";
         run(&format!("CREATE TABLE device.one AS {rows}")).await;
-        // Rows of each statement are a batch of their own.
+        // Each statement inserts one batch.
         run(&format!("CREATE TABLE device.many AS {rows} WHERE i <= 1000")).await;
         for first in (1000..20_000).step_by(1000) {
             run(&format!("INSERT INTO device.many {rows} WHERE i > {first} AND i <= {}", first + 1000)).await;
@@ -119,7 +120,7 @@ fn host_waits_do_not_grow_with_the_batches_of_a_resident_table() {
                     counts.push(metric(&plan, "waits"));
                 }
             }
-            // Work that has ended before anybody asks is not waited for, so that runs differ.
+            // Work that has already ended needs no wait, so the numbers differ between runs.
             let most = *counts.iter().max().unwrap();
             assert!(most < 20, "{query}: {counts:?} waits");
             total += most;
@@ -145,7 +146,7 @@ fn a_host_operator_within_device_operators_costs_one_download_and_one_upload() {
         assert!(below.contains("to=[AggregateExec: ") && upload.contains("from=[AggregateExec: "), "{plan}");
         assert!(above.contains("to=[the result]"), "{plan}");
         for (line, rows, bytes) in [(below, "19.99 K", "bytes_down="), (upload, "7", "bytes_up="), (above, "1", "bytes_down=")] {
-            // What counted nothing is not shown.
+            // Metrics that are zero are not shown.
             assert!(line.contains(&format!("output_rows={rows},")) && line.contains(bytes), "{line}");
         }
     });
@@ -184,7 +185,8 @@ fn session_of_one_call_runs_on_the_device() {
         assert!(answer.launches > 0 && answer.num_rows() == 7);
         assert!(DeviceRuntime::of(ctx.state().config()).unwrap().opened().is_some());
 
-        // Files by name make another context of it; resident tables still follow its settings.
+        // Queries of files by name make another session context. Resident tables still follow its
+        // settings.
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t.csv").display().to_string();
         ctx.sql(&format!("COPY t TO '{file}'")).await.unwrap().collect().await.unwrap();
@@ -203,9 +205,10 @@ fn session_of_one_call_runs_on_the_device() {
     });
 }
 
-/// An operator asks where its inputs go, and again when it stays on the host: twice at each of so many levels takes minutes.
+/// An operator asks for the placement of its inputs, and again if it stays on the host. Asking
+/// twice at each of these levels would take minutes.
 #[test]
-fn operators_within_operators_are_placed_once() {
+fn nested_operators_are_placed_once() {
     block_on(async {
         let ctx = strict(2);
         set(&ctx, "device.cost", "auto");
@@ -238,12 +241,12 @@ fn dynamic_filters_show_what_they_remove() {
         let filter = line(&plan, "DeviceDynamicFilterExec");
         assert!(filter.contains("keys=[i@0], dynamic_filter=#1"), "{filter}");
         assert!(filter.contains("rows_removed=19.90 K"), "{filter}");
-        // A table of every number removes nothing worth the way, and says nothing.
+        // A build side with every number removes too few rows, so the filter shows no metric.
         let plan =
             explained(&ctx, &format!("EXPLAIN ANALYZE SELECT count(*) FROM few JOIN {sums} x ON few.k = x.i WHERE few.z > 0"))
                 .await;
         assert!(!line(&plan, "DeviceDynamicFilterExec").contains("rows_removed"), "{plan}");
-        // Texts are asked by bits, 16 for each of 100 names.
+        // Strings probe a Bloom filter, with 16 bits for each of 100 names.
         for sql in [
             "CREATE TABLE names AS SELECT concat('name ', CAST(k AS VARCHAR)) AS name, z FROM few",
             "CREATE TABLE named AS SELECT concat('name ', CAST(i AS VARCHAR)) AS name, k FROM t",
@@ -259,7 +262,7 @@ fn dynamic_filters_show_what_they_remove() {
 }
 
 #[test]
-fn analyze_tells_rows_and_time_of_scalar_subqueries() {
+fn analyze_shows_rows_and_time_of_scalar_subqueries() {
     block_on(async {
         let ctx = session().await;
         let query = "SELECT i FROM t WHERE k > (SELECT avg(k) FROM t) OR i = (SELECT k FROM t WHERE i < 0)";
@@ -273,7 +276,7 @@ fn analyze_tells_rows_and_time_of_scalar_subqueries() {
 }
 
 #[test]
-fn host_scans_learn_of_a_build_sides_keys() {
+fn host_scans_take_dynamic_filters_of_a_build_side() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("rows.parquet").display().to_string();
@@ -295,7 +298,7 @@ fn host_scans_learn_of_a_build_sides_keys() {
         let uploaded =
             plan.lines().filter(|line| line.contains("HostToDeviceExec: ")).any(|line| line.contains("output_rows=1.00 K,"));
         assert!(uploaded, "{plan}");
-        // Of a scan that stops after some rows, others would come.
+        // A scan with a limit takes no dynamic filter, which would change its rows.
         let limited = "SELECT sum(s.k) FROM few JOIN (SELECT * FROM stored LIMIT 15000) s ON few.k = s.i";
         let plan = explained(&ctx, &format!("EXPLAIN {limited}")).await;
         assert!(plan.contains("limit=15000") && !plan.contains("DynamicFilter"), "{plan}");

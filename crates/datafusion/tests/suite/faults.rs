@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes wrong, goes wrong with a clear error: no panic, no hang, and the session goes on.
+//! Faults give a clear error: no panic, no hang, and the session stays usable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -42,7 +42,7 @@ const QUERIES: &[&str] = &[
     "INSERT OVERWRITE device.filled SELECT i, s FROM t WHERE k < 5",
 ];
 
-/// Operators as messages name them.
+/// Names of operators in messages.
 const OPERATORS: &[&str] = &[
     "DeviceAggregateExec",
     "DeviceFilterExec",
@@ -66,7 +66,7 @@ impl Faulty {
         Self::on(FaultPlan::new()).await
     }
 
-    /// A device with memory of its own: everything is copied.
+    /// A device with memory of its own, so that everything is copied.
     async fn with_own_memory() -> Faulty {
         Self::on(FaultPlan::masking(|info| info.unified_memory = false)).await
     }
@@ -80,20 +80,20 @@ impl Faulty {
         Faulty { plan, context, ctx }
     }
 
-    /// Runs a query that may fail; hanging is a failure of the test.
+    /// Runs a query that may fail. A query that hangs fails the test.
     async fn run(&self, sql: &str) -> Result<Vec<String>, String> {
         let answer = tokio::time::timeout(Duration::from_secs(60), answer(&self.ctx, sql));
         let answer = answer.await.unwrap_or_else(|_| panic!("{sql}: no answer after 60 seconds"));
         answer.map(|answer| answer.lines()).map_err(|error| text(&error))
     }
 
-    /// Fails every call of a kind in turn.
+    /// Fails each call of a kind in turn.
     async fn fail_each(&self, fault: Fault, sql: &str, arm: impl Fn(&FaultPlan, u64)) {
         let expected = self.run(sql).await.unwrap();
         let in_use = self.settled().await;
         for n in 1.. {
             assert!(n < 200, "{sql}: {fault:?} goes on for ever");
-            // A pool's free lists would spare the driver most calls.
+            // The free lists of a pool would avoid most driver calls.
             self.context.trim();
             let before = self.plan.calls(fault);
             arm(&self.plan, n);
@@ -104,7 +104,7 @@ impl Faulty {
                 Err(error) => assert_clear(&error, fault, sql),
                 Ok(rows) => {
                     assert_eq!(rows, expected, "{sql}: {fault:?} {n} failed and the answer is wrong");
-                    // Without pinned memory, which counts as an allocation, downloads go on.
+                    // Without pinned memory, which counts as an allocation, downloads still work.
                     let tolerated = fault == Fault::Alloc && !self.context.info().unified_memory;
                     assert!(calls < n || tolerated, "{sql}: {fault:?} {n} failed unnoticed");
                 }
@@ -117,7 +117,7 @@ impl Faulty {
         }
     }
 
-    /// Bytes in use once the work under way has ended.
+    /// Bytes in use after all work has ended.
     async fn settled(&self) -> usize {
         self.context.synchronize().unwrap();
         let in_use = || self.context.pool().in_use();
@@ -187,7 +187,7 @@ fn each_failing_copy_is_an_error_and_the_session_goes_on() {
 fn a_failing_compilation_names_the_operator_and_the_next_attempt_compiles() {
     block_on(async {
         let faulty = Faulty::new().await;
-        // Constants compile nothing: each query must be new to the device to compile at all.
+        // Constants compile nothing, so each query must be new to the device.
         for sql in QUERIES {
             for n in 1..20 {
                 let before = faulty.plan.calls(Fault::Compile);
@@ -215,7 +215,8 @@ fn a_failing_wait_is_an_error_and_the_session_goes_on() {
         let faulty = Faulty::new().await;
         for sql in QUERIES {
             let expected = faulty.run(sql).await.unwrap();
-            // How often the device is waited for depends on how fast it is; who waits in the background tells nobody.
+            // The number of waits depends on the speed of the device. Waits in the background
+            // report no error.
             for n in 1..6 {
                 faulty.plan.fail(Fault::Wait, n, 1);
                 let result = faulty.run(sql).await;
@@ -231,7 +232,7 @@ fn a_failing_wait_is_an_error_and_the_session_goes_on() {
 }
 
 #[test]
-fn faults_among_eight_queries_at_once_fail_only_those_they_meet() {
+fn faults_among_eight_concurrent_queries_fail_only_the_queries_they_hit() {
     block_on(async {
         let faulty = Faulty::new().await;
         let queries = &QUERIES[..8];
@@ -287,12 +288,13 @@ fn a_failing_insert_leaves_the_table_as_it_was() {
 }
 
 #[test]
-fn a_fault_that_costs_the_device_fails_what_runs_and_the_next_query_gets_another() {
+fn a_device_loss_fails_running_queries_and_the_next_query_opens_another_device() {
     block_on(async {
         let Faulty { plan, context, ctx } = Faulty::new().await;
         drop(context);
         let run = async |sql: &str| answer(&ctx, sql).await.map(|answer| answer.lines()).map_err(|error| text(&error));
-        // Rows that came from a device may still lie in its memory: these are the host's own.
+        // The memory of a device may still hold its rows, so this table's rows are made on the
+        // host.
         set(&ctx, "device.enabled", "false");
         run(&TABLE.replace("CREATE", "CREATE OR REPLACE")).await.unwrap();
         set(&ctx, "device.enabled", "true");
@@ -304,7 +306,7 @@ fn a_fault_that_costs_the_device_fails_what_runs_and_the_next_query_gets_another
             let error = run(sql).await.unwrap_err();
             assert_lost(&error);
             assert_eq!(run(sql).await.as_ref(), Ok(&expected));
-            // Its rows are gone, and so it says, again and again.
+            // The rows of the resident table are lost, and each query reports so.
             for sql in [resident, "INSERT INTO device.r SELECT i, k, f, s FROM t", resident] {
                 let error = run(sql).await.unwrap_err();
                 assert!(error.contains("were lost") && error.contains("DROP TABLE"), "{sql}: {error}");
@@ -322,12 +324,13 @@ fn a_fault_that_costs_the_device_fails_what_runs_and_the_next_query_gets_another
 }
 
 #[test]
-fn a_device_whose_loss_a_compilation_meets_first_is_replaced() {
+fn a_device_loss_found_by_a_compilation_replaces_the_device() {
     block_on(async {
         let Faulty { plan, context, ctx } = Faulty::new().await;
         drop(context);
         let run = async |sql: &str| answer(&ctx, sql).await.map(|answer| answer.lines()).map_err(|error| text(&error));
-        // The rows are there and a queue is free: the first that the query asks of the device is its program.
+        // The rows are resident and a queue is free, so the query's first device call compiles a
+        // program.
         for sql in ["SELECT sum(i * 5 + 3) FROM device.r", "SELECT sum(i * 7 - 2) FROM device.r"] {
             run("SELECT sum(i) FROM device.r").await.unwrap();
             let launches = plan.calls(Fault::Launch);
@@ -345,7 +348,7 @@ fn a_device_whose_loss_a_compilation_meets_first_is_replaced() {
     });
 }
 
-/// An operator tells that the device is lost.
+/// Asserts that an operator reports the loss of the device.
 #[track_caller]
 fn assert_lost(error: &str) {
     assert!(OPERATORS.iter().any(|operator| error.contains(operator)), "no operator is named: {error}");
@@ -353,7 +356,7 @@ fn assert_lost(error: &str) {
 }
 
 #[test]
-fn settings_that_ask_for_what_there_is_not_fail_the_query_by_name() {
+fn settings_that_cannot_be_met_fail_the_query_by_name() {
     block_on(async {
         let sql = "SELECT sum(value) FROM generate_series(1, 100) WHERE value > 3";
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -368,7 +371,8 @@ fn settings_that_ask_for_what_there_is_not_fail_the_query_by_name() {
             ("device.cache_dir", file.path().to_str().unwrap(), "device.cache_dir = "),
             ("device.compile_options", "--no-such", refused.as_str()),
         ] {
-            // Not strict: even so the host is no substitute for what a setting asks for.
+            // Even without strict planning, the host does not replace a device that a setting
+            // demands.
             let ctx = strict_on(1, DeviceRuntime::new());
             set(&ctx, "device.fallback", "host");
             set(&ctx, setting, value);
@@ -376,7 +380,7 @@ fn settings_that_ask_for_what_there_is_not_fail_the_query_by_name() {
             assert!(error.contains(problem), "{setting} = {value}: {error}");
             if setting != "device.compile_options" {
                 answer(&ctx, "SHOW device.selector").await.unwrap();
-                // Nothing is open, so nothing is frozen.
+                // No device is open, so no setting is frozen.
                 set(&ctx, setting, DeviceOptions::documentation().iter().find(|doc| doc.key == setting).unwrap().default);
                 assert!(answer(&ctx, sql).await.unwrap().launches > 0);
             }
@@ -421,7 +425,8 @@ fn damaged_parquet_fails_as_on_the_host_and_the_session_goes_on() {
                         answer(&ctx, &sql).await
                     })
                 };
-                // The reader may panic over a damaged page; what it does on the host is the measure.
+                // The reader may panic on a damaged page, so its result on the host is the
+                // reference.
                 let Ok(expected) = run(&host).await else { continue };
                 let actual = run(&device).await.unwrap_or_else(|error| panic!("{n}: {sql}: {error}"));
                 match (expected, actual) {
@@ -455,10 +460,10 @@ fn a_memory_limit_that_is_too_small_is_named() {
 }
 
 #[test]
-fn who_holds_all_rows_is_named_where_memory_ends() {
+fn memory_errors_name_the_operator_that_holds_all_rows() {
     block_on(async {
         let big = "generate_series(1, 1000000)";
-        // Where memory ends an upload asks for the last of it, or the operator itself for its keys.
+        // The failing allocation is that of an upload, or of the operator itself for its keys.
         for bytes in (2_000_000..2_160_000).step_by(20_000) {
             let ctx = strict_on(1, DeviceRuntime::new());
             set(&ctx, "device.memory_bytes", &bytes.to_string());
@@ -478,7 +483,7 @@ fn who_holds_all_rows_is_named_where_memory_ends() {
                     format!("SELECT count(*) FROM {big} a JOIN {big} b ON a.value < -b.value"),
                     "DeviceJoinExec holds all rows of its build side, ",
                 ),
-                // The projection is computed by the join's kernels.
+                // The join's kernels compute the projection.
                 (
                     format!("SELECT a.value + b.value FROM {big} a JOIN {big} b ON a.value = -b.value"),
                     "DeviceJoinExec holds all rows of its build side, ",
@@ -493,7 +498,7 @@ fn who_holds_all_rows_is_named_where_memory_ends() {
     });
 }
 
-/// 25 million pairs of two columns are 400 MB.
+/// 25 million pairs of two columns take 400 MB.
 #[test]
 fn a_join_that_explodes_stays_within_the_memory_limit() {
     block_on(async {
@@ -515,7 +520,7 @@ fn a_join_that_explodes_stays_within_the_memory_limit() {
                 format!("SELECT a.value % 2 AS k, count(*) AS pairs FROM {a} JOIN {b} ON a.value <> b.value GROUP BY k"),
                 vec!["| 0 | 12497500 |", "| 1 | 12497500 |"],
             ),
-            // One key that all rows have.
+            // All rows have one key.
             (
                 format!(
                     "SELECT a.value AS a, b.value AS b FROM {a} JOIN {b} ON a.value / 6000 = b.value / 6000 ORDER BY a.value * b.value DESC, a.value LIMIT 2"
@@ -528,7 +533,7 @@ fn a_join_that_explodes_stays_within_the_memory_limit() {
     });
 }
 
-/// A change of what a device claims to be able to.
+/// Change of the capabilities that a device reports.
 type Change = fn(&mut DeviceInfo);
 
 const LACKS: &[(Change, &str)] = &[
@@ -547,7 +552,7 @@ fn a_device_without_doubles_or_wide_atomics_is_refused_by_name() {
 }
 
 #[test]
-fn a_device_that_comes_back_with_less_fails_queries_until_it_is_whole() {
+fn a_reopened_device_that_lacks_capabilities_fails_queries_until_they_return() {
     block_on(async {
         for (mask, lack) in LACKS {
             let masked = Arc::new(AtomicBool::new(false));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sessions with and without a device, and how their answers are taken.
+//! Sessions with and without a device, and the answers of their queries.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,39 +16,40 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use device::{Context, DeviceConfig, DeviceKind};
 use devicefusion::{DeviceOptions, DeviceRuntime, Placement, SessionStateBuilderExt, placement, register_schema};
 
-/// The device that the tests of this binary share, so that each kernel is compiled once.
+/// Device that the tests of this binary share, so that each kernel is compiled once.
 pub fn shared_runtime() -> Arc<DeviceRuntime> {
     static RUNTIME: OnceLock<Arc<DeviceRuntime>> = OnceLock::new();
     Arc::clone(RUNTIME.get_or_init(|| DeviceRuntime::with_context(context(device_config()))))
 }
 
-/// The device that `DEVICEFUSION_TEST_DEVICE` names, with settings to be added.
+/// Configuration of the device that `DEVICEFUSION_TEST_DEVICE` names.
 pub fn device_config() -> DeviceConfig {
     device::testing::config().unwrap()
 }
 
-/// An opened device.
+/// Opens a device.
 pub fn context(config: DeviceConfig) -> Context {
     Context::new(config).unwrap()
 }
 
-/// A profile that the shared device has a use for: a GPU has none for `cpu`.
+/// The wanted profile, or `gpu` if the shared device is a GPU, which does not use `cpu`.
 pub fn profile(wanted: &'static str) -> &'static str {
     let kind = shared_runtime().opened().map(|context| context.info().kind);
     if kind == Some(DeviceKind::Cpu) { wanted } else { "gpu" }
 }
 
-/// DataFusion as it is.
+/// Plain DataFusion session.
 pub fn plain(partitions: usize) -> SessionContext {
     SessionContext::new_with_config(config(partitions))
 }
 
-/// A strict session on the shared device: what cannot run there fails.
+/// Strict session on the shared device: unsupported operators fail.
 pub fn strict(partitions: usize) -> SessionContext {
     strict_on(partitions, shared_runtime())
 }
 
-/// A strict session on a device of its own; one that is not open yet becomes that of the tests.
+/// Strict session on the given runtime. A runtime that is not open yet opens the device of the
+/// tests.
 pub fn strict_on(partitions: usize, runtime: Arc<DeviceRuntime>) -> SessionContext {
     let state = SessionStateBuilder::new()
         .with_config(config(partitions).with_option_extension(DeviceOptions::default()))
@@ -74,7 +75,7 @@ pub fn set(ctx: &SessionContext, key: &str, value: &str) {
     state.write().config_mut().options_mut().set(key, value).unwrap();
 }
 
-/// A query's rows, and where they came from.
+/// Rows of a query, and the placement of its operators.
 #[derive(Debug)]
 pub struct Answer {
     pub schema: SchemaRef,
@@ -88,7 +89,7 @@ impl Answer {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// The rows as text, sorted.
+    /// The rows as sorted strings.
     pub fn lines(&self) -> Vec<String> {
         let text = pretty_format_batches(&self.batches).unwrap().to_string();
         let mut lines: Vec<String> = text.lines().skip(3).filter(|line| !line.starts_with('+')).map(str::to_string).collect();
@@ -111,7 +112,7 @@ pub async fn answer_of(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> 
     Ok(Answer { schema: plan.schema(), batches, placement: placement(&plan), launches: metric(&plan, "launches") })
 }
 
-/// The sum of a metric over all operators of a plan that has run.
+/// Sum of a metric over all operators of a plan that has run.
 pub fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let mut total = 0;
     plan.apply(|node| {
@@ -124,7 +125,7 @@ pub fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     total
 }
 
-/// Waits until nothing but what a test keeps is in use.
+/// Waits until only memory that the test keeps is in use.
 #[track_caller]
 pub fn assert_returned(context: &Context, before: usize) {
     let start = Instant::now();
@@ -134,7 +135,7 @@ pub fn assert_returned(context: &Context, before: usize) {
     }
 }
 
-/// Runs a query on the shared device and on plain DataFusion and compares rows, ignoring their order.
+/// Runs a query on the shared device and on plain DataFusion, and compares the rows in any order.
 #[track_caller]
 pub fn check(setup: &[&str], sql: &str) {
     let location = std::panic::Location::caller();
@@ -153,12 +154,12 @@ pub fn check(setup: &[&str], sql: &str) {
     });
 }
 
-/// Threads of a runtime: each query of two or more at once is to wait for others at times.
+/// Number of threads of a runtime. Concurrent queries must wait for each other at times.
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
 }
 
-/// Blocks on a future with several threads and the stack that unoptimised planners need.
+/// Blocks on a future, with several threads and the stack size that unoptimized planners need.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads())
@@ -169,7 +170,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// The text of an error without a backtrace.
+/// Message of an error, without a backtrace.
 pub fn text(error: &DataFusionError) -> String {
     error.strip_backtrace()
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows of other types than the table's columns, which DataFusion's tables of memory take without a cast.
+//! Inserts of rows whose types differ from those of the table's columns. DataFusion's in-memory
+//! tables take them without a cast.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ fn parameters_of_another_type_are_cast_to_that_of_the_column() {
 }
 
 #[test]
-fn rows_of_no_sql_are_cast_too_or_refused_by_number() {
+fn rows_inserted_without_sql_are_cast_or_refused_by_number() {
     block_on(async {
         for table in TABLES {
             let ctx = strict(1);
@@ -81,9 +82,9 @@ fn columns_of_other_names_are_refused() {
     });
 }
 
-/// Plans made by hand have no rule to cast their rows.
+/// Plans built by hand have no rule that casts their rows.
 #[test]
-fn a_resident_table_takes_no_plan_of_another_type() {
+fn a_resident_table_refuses_plans_of_another_type() {
     block_on(async {
         let ctx = strict(1);
         run(&ctx, "CREATE TABLE device.t AS SELECT 1::DECIMAL(10, 2) AS a").await.unwrap();

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every operator over every type, without NULLs and with some, over 0, 1, 31 and 257 rows, NULLs alone over 31 and 257, and with
-//! some NULLs over 2^17 + 1. Types that lie in memory as another one does come over 257 rows with some NULLs and NULLs alone. A query
-//! of each operator runs in the profile of GPUs too.
+//! Every operator over every type:
+//!
+//! - over 0, 1, 31 and 257 rows without NULLs
+//! - over 31 and 257 rows with some NULLs, and with NULLs alone
+//! - over 2^17 + 1 rows with some NULLs
+//!
+//! Types with the layout of another type run over 257 rows with some NULLs, and with NULLs alone.
+//! One query of each operator runs in the GPU profile too.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +21,8 @@ use devicefusion::DeviceRuntime;
 
 use crate::harness::{Answer, answer, block_on, context, device_config, plain, set, strict, strict_on, text as text_of};
 
-/// Types, and how a number `$` becomes a value of each: small ones become different values, but for booleans.
+/// Types, with an expression that maps a number `$` to a value. Small numbers map to different
+/// values, except for booleans.
 const TYPES: &[(&str, &str)] = &[
     ("Boolean", "$ % 2 = 1"),
     ("Int8", "$ % 100 - 50"),
@@ -50,7 +56,7 @@ const TYPES: &[(&str, &str)] = &[
     ("Dictionary(Int32, Utf8)", "arrow_cast($ % 7 || ' word ' || $, 'Utf8')"),
 ];
 
-/// Types whose values lie as those of others do, but which code tells apart.
+/// Types with the layout of another type, which code distinguishes.
 const SIMILAR: &[(&str, &str)] = &[
     ("Decimal32(9, 2)", "($ - 50)::DECIMAL(9, 0) / 4"),
     ("Decimal64(18, 4)", "$ * 1000003 - 50"),
@@ -72,31 +78,32 @@ const SIMILAR: &[(&str, &str)] = &[
     ("Null", "NULL"),
 ];
 
-/// Lists, which operations take as keys and pass on.
+/// Lists, which operators use as keys and pass on.
 const LISTS: &[(&str, &str)] = &[
     ("List(Int64)", "CASE $ WHEN 2 THEN arrow_cast([], 'List(Int64)') ELSE make_array($, NULL, $ % 4) END"),
     ("LargeList(Utf8)", "make_array($ || ' is a text that is long', NULL, '')"),
     ("FixedSizeList(2, Float64)", "make_array($ / 8.0::DOUBLE, NULL)"),
 ];
 
-/// Types of many values, whose keys a join finds in ways of their own.
+/// Types of many values. Each has its own way to look up join keys.
 const KEYS: &[&str] =
     &["Int16", "Int64", "Float64", "Decimal128(38, 10)", "Utf8", "Utf8View", "Dictionary(Int32, Utf8)", "Interval(MonthDayNano)"];
 
-/// Rows of `t` and of `u`, and which of them have no value, of their numbers `i`.
+/// Rows of `t` and of `u`, and the condition on row numbers `i` for NULLs.
 type Tables = (usize, usize, &'static str);
 
 const NONE: &str = "false";
 const SOME: &str = "i % 3 = 1";
 const EACH: &str = "true";
 
-/// Rows of `u` at most, where it is not to be as large as `t`.
+/// Rows of `u` at most, unless it is as large as `t`.
 const FEW: usize = 40;
 
-/// More than the tiles of a launch: with some NULLs, and of joins none that gives each pair of rows.
+/// More rows than the tiles of a launch have. They have some NULLs, and run no join that returns
+/// each pair of rows.
 const LARGE: usize = (1 << 17) + 1;
 
-/// A kernel's last tile is empty, short or full. Few rows are all or none of them NULL.
+/// The last tile of a kernel is empty, short or full. Tables of 0 and 1 rows have no NULLs.
 const ALL: &[Tables] = &[
     (0, 0, NONE),
     (1, 1, NONE),
@@ -109,7 +116,7 @@ const ALL: &[Tables] = &[
     (LARGE, FEW, SOME),
 ];
 
-/// NULLs alone compile nothing that some NULLs have not.
+/// NULLs alone compile no kernels beyond those of some NULLs.
 const ONCE: &[Tables] = &[(257, FEW, SOME), (257, FEW, EACH)];
 
 /// One query of each operator.
@@ -129,7 +136,7 @@ const OPERATORS: &[&str] = &[
     "SELECT v FROM t EXCEPT ALL SELECT w FROM u",
 ];
 
-/// A table of `id`, `v` and `w`, of `keys` values each.
+/// Table of `id`, `v` and `w`, with up to `keys` distinct values in `v` and in `w`.
 async fn table(data_type: &str, value: &str, rows: usize, keys: usize, nulls: &str) -> RecordBatch {
     let column = |number: &str| {
         let value = value.replace('$', number);
@@ -149,13 +156,14 @@ async fn table(data_type: &str, value: &str, rows: usize, keys: usize, nulls: &s
     RecordBatch::try_new(Arc::new(schema), batch.columns().to_vec()).unwrap()
 }
 
-/// Rows as text, in their order. Some of DataFusion's operators give no batch where others give one of no rows.
+/// Rows as a string, in their order. Empty batches are dropped: only some of DataFusion's operators
+/// return them.
 fn text(answer: &Answer) -> String {
     let batches: Vec<_> = answer.batches.iter().filter(|batch| batch.num_rows() > 0).cloned().collect();
     pretty_format_batches(&batches).unwrap().to_string()
 }
 
-/// Whether DataFusion has the query's functions for a type.
+/// Whether DataFusion supports the query's functions for a type.
 fn is_answered(sql: &str, data_type: &str) -> bool {
     let is = |kinds: &[&str]| kinds.iter().any(|kind| data_type.starts_with(kind));
     let is_exact = is(&["Int", "UInt", "Decimal"]) && !is(&["Interval"]);
@@ -165,12 +173,13 @@ fn is_answered(sql: &str, data_type: &str) -> bool {
         && (!sql.contains("approx_distinct") || !is(&["Float", "Dictionary"]))
 }
 
-/// Compares the answers of queries over tables of each type, NULLs and size; rows in their order where the query says one.
+/// Compares the answers of queries over tables of each type, NULLs and size. Sorted rows are
+/// compared in order.
 fn check_all(queries: &[&str]) {
     check(TYPES, queries, ALL);
 }
 
-/// The same over one size of each type.
+/// Like `check_all` over one size, with the similar types.
 fn check_once(queries: &[&str]) {
     check(TYPES, queries, ONCE);
     check(SIMILAR, queries, ONCE);
@@ -187,7 +196,8 @@ fn check_on(device: &SessionContext, types: &[(&str, &str)], queries: &[&str], t
         let (mut compared, mut refused, mut launches) = (0, 0, 0);
         for (data_type, value) in types {
             for (rows, others, nulls) in tables.iter().copied() {
-                // Some rows have their values in common, but for those of a large `u`: each row of `t` has one of these.
+                // Rows of `t` and of a small `u` share values. Rows of a large `u` do not, so each
+                // row of `t` has one match.
                 let others_keys = if others > FEW { others } else { (others / 3).max(5) };
                 for (name, rows, keys) in [("t", rows, (rows / 3).max(5)), ("u", others, others_keys)] {
                     let batch = table(data_type, value, rows, keys, nulls).await;
@@ -204,7 +214,7 @@ fn check_on(device: &SessionContext, types: &[(&str, &str)], queries: &[&str], t
                     let case = format!("{sql}, {data_type}, {rows} and {others} rows, NULL where {nulls}");
                     let expected = match answer(&host, sql).await {
                         Ok(expected) => expected,
-                        // DataFusion has no ranks of some types.
+                        // DataFusion does not support ranks of some types.
                         Err(error) if text_of(&error).contains("Cannot run range queries") => {
                             refused += 1;
                             continue;
@@ -259,7 +269,7 @@ fn sorts_of_all_types_and_sizes() {
         "SELECT v, id FROM t ORDER BY v, id",
         "SELECT v, id FROM t ORDER BY v DESC NULLS LAST, w, id DESC",
         "SELECT v, id, w FROM t ORDER BY w DESC, v NULLS FIRST, id LIMIT 7 OFFSET 2",
-        // Beyond the last row of all but the largest table.
+        // The offset is beyond the last row of all tables but the largest.
         "SELECT v, id, w FROM t ORDER BY w DESC, v NULLS FIRST, id LIMIT 7 OFFSET 400",
     ]);
 }
@@ -288,7 +298,7 @@ fn joins_of_all_types_and_sizes() {
     ]);
 }
 
-/// What is built is as large as what probes it, and most rows of both meet one of the other.
+/// Build and probe side are of one size, and most rows match one row of the other side.
 #[test]
 fn joins_and_set_operations_of_two_tables_of_one_size() {
     let queries = [
@@ -299,7 +309,7 @@ fn joins_and_set_operations_of_two_tables_of_one_size() {
         "SELECT v, w FROM t EXCEPT SELECT v, w FROM u",
     ];
     check(TYPES, &queries, &[(257, 257, NONE), (257, 257, SOME)]);
-    // Of few values each pair of rows would come.
+    // Types of few values would return each pair of rows.
     let keys: Vec<_> = TYPES.iter().copied().filter(|(data_type, _)| KEYS.contains(data_type)).collect();
     assert_eq!(keys.len(), KEYS.len());
     check(&keys, &queries, &[(LARGE, LARGE, SOME)]);
@@ -338,7 +348,7 @@ fn frames_of_all_types() {
 
 #[test]
 fn offsets_without_a_limit_of_all_types() {
-    // Within the rows.
+    // The offset is within the rows.
     check_once(&["SELECT v, id FROM t ORDER BY v, id OFFSET 250"]);
 }
 
@@ -351,7 +361,7 @@ fn operators_of_similar_types() {
 fn operators_of_all_types_in_the_profile_of_gpus() {
     let mut config = device_config();
     if config.selector.to_string() == "opencl" {
-        // Kernels that run twice: the other tests have them optimised.
+        // Each kernel runs only twice, so it is not optimized. The other tests optimize it.
         config = config.with_compile_option("-cl-opt-disable");
     }
     let device = strict_on(2, DeviceRuntime::with_context(context(config)));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a session tells of its device: the JSON report, settings that are frozen; EXPLAIN is in `explain`.
+//! Observability of a session's device: the JSON report and frozen settings. EXPLAIN is in
+//! `explain`.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::harness::{self, answer, answer_of, block_on, set, strict_on, text};
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k FROM generate_series(1, 20000)";
 
 #[test]
-fn report_tells_what_the_device_did() {
+fn report_shows_the_work_of_the_device() {
     block_on(async {
         let runtime = DeviceRuntime::new();
         assert!(runtime.report().is_none(), "no query has opened the device yet");
@@ -33,7 +34,7 @@ fn report_tells_what_the_device_did() {
 }
 
 #[test]
-fn what_the_open_device_depends_on_is_frozen() {
+fn settings_of_an_open_device_are_frozen() {
     block_on(async {
         let ctx = strict_on(1, DeviceRuntime::new());
         let run = async |sql: &str| ctx.sql(sql).await.map(|_| ()).map_err(|error| text(&error));
@@ -54,7 +55,7 @@ fn what_the_open_device_depends_on_is_frozen() {
     });
 }
 
-/// An aggregation launches some thirty kernels for a batch, whatever its rows.
+/// An aggregation launches about thirty kernels for a batch, regardless of its rows.
 #[test]
 fn small_batches_of_a_join_are_aggregated_together() {
     block_on(async {
@@ -70,18 +71,19 @@ fn small_batches_of_a_join_are_aggregated_together() {
         let large = answer(&ctx, query).await.unwrap();
         assert!(small.num_rows() == 400 && small.lines() == large.lines());
         let (small, large) = (small.launches, large.launches);
-        // 40 batches, of which each asks for a few kernels that look rows up.
+        // Each of the 40 batches launches a few kernels that look up rows.
         assert!(small < large + 40 * 10, "{small} launches, {large} of one batch");
     });
 }
 
-/// Where an aggregation looks its rows up itself, no kernel counts or writes them first, and the join still knows how many they
-/// are.
+/// An aggregation that probes a join itself needs no kernels that count or write joined rows first.
+/// The join still reports their number.
 #[test]
-fn an_aggregation_goes_through_the_joins_below_it() {
+fn an_aggregation_probes_the_joins_below_it() {
     block_on(async {
         for profile in ["cpu", "gpu"] {
-            // What joins of unique keys launch is told apart from what others do by a device of their own.
+            // Each query has a device of its own, which separates the kernels of its join from
+            // others.
             let kernels = async |sql: &str| {
                 let runtime = DeviceRuntime::new();
                 let ctx = strict_on(1, Arc::clone(&runtime));
@@ -117,7 +119,7 @@ fn an_aggregation_goes_through_the_joins_below_it() {
                 assert_eq!(lines, expected, "{sql}");
                 assert_eq!((joined, probes), (Some(300), false), "{sql}");
             }
-            // Keys that repeat: the rows are written.
+            // With repeated keys, a kernel writes the joined rows.
             let (lines, joined, probes) = kernels("SELECT count(*) FROM t JOIN names ON t.k = names.i % 100").await;
             assert_eq!(lines, ["| 300000   |"]);
             assert_eq!((joined, probes), (Some(300_000), true));

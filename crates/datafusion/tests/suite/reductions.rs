@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Partial aggregates that are reduced before they are final, which DataFusion leaves to those who distribute its plans.
+//! Reductions between partial and final aggregates. DataFusion leaves them to distributed planners.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::harness::{answer, block_on, plain, set, strict};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k FROM generate_series(1, 20000)";
 
-/// Puts a reduction on top of each partial aggregate.
+/// Rule that adds a reduction on top of each partial aggregate.
 #[derive(Debug)]
 struct Reduce;
 
@@ -47,7 +47,7 @@ impl PhysicalOptimizerRule for Reduce {
     }
 }
 
-/// The session, with reductions in its plans before they are placed.
+/// The session with a rule that adds reductions before placement.
 fn reducing(ctx: &SessionContext) -> SessionContext {
     let state = ctx.state();
     let mut rules = state.physical_optimizers().to_vec();
@@ -62,7 +62,7 @@ async fn plan(ctx: &SessionContext, sql: &str) -> String {
 }
 
 #[test]
-fn reductions_of_partial_aggregates_are_one_with_them() {
+fn reductions_merge_into_their_partial_aggregates() {
     block_on(async {
         let (host, device) = (reducing(&plain(3)), reducing(&strict(3)));
         for ctx in [&host, &device] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernels are reused: a query's second run, and the same query with other constants, compile nothing.
+//! Reuse of kernels: the second run of a query, and runs with other constants, compile nothing.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k, CAST(
     CAST(value % 1000 AS DECIMAL(15, 2)) AS d, CASE value % 3 WHEN 0 THEN 'apple' WHEN 1 THEN 'pear' END AS s \
     FROM generate_series(1, 50000)";
 
-/// Checks that a query has the host's answer, and how many rows go up for it.
+/// Asserts that a query has the host's answer, and that it uploads the given number of rows.
 async fn assert_rows_up(ctx: &SessionContext, host: &SessionContext, sql: &str, rows: usize) {
     let frame = ctx.sql(sql).await.unwrap();
     let task = Arc::new(frame.task_ctx());
@@ -133,7 +133,7 @@ fn inserts_do_not_disturb_running_scans() {
         let mut rows = execute_stream(Arc::clone(&plan), ctx.task_ctx()).unwrap();
         let first = rows.next().await.unwrap().unwrap();
         assert!(first.num_rows() < 50_000, "{} rows at once", first.num_rows());
-        // Values that need a wider type, so that the batches of the scan are laid out anew.
+        // Values that need a wider type, so that the batches of the scan get a new layout.
         run("INSERT INTO device.r SELECT i * 1000000000 FROM t").await;
         let mut batches = vec![first];
         while let Some(batch) = rows.next().await {
@@ -158,7 +158,7 @@ fn sessions_share_one_device() {
 }
 
 #[test]
-fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
+fn shared_rows_of_a_subquery_are_read_once_and_freed_with_their_plan() {
     block_on(async {
         let context = harness::context(harness::device_config());
         let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
@@ -168,13 +168,14 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
             let frame = ctx.sql(&sql).await.unwrap();
             (Arc::new(frame.task_ctx()), frame.create_physical_plan().await.unwrap())
         };
-        // It may be NULL where its column knows no NULLs: no projection brings it to a sort, and it is an offloaded subplan of its own.
+        // The subquery may be NULL, but its column is not nullable. So no projection feeds it to a
+        // sort, and it is an offloaded subplan of its own.
         let sql = format!("{with} SELECT k FROM c ORDER BY abs(k - (SELECT k FROM c ORDER BY n DESC LIMIT 1)) LIMIT 1");
-        // A first query leaves what the device keeps for all that follow.
+        // The first query allocates memory that the device keeps for later queries.
         answer(&ctx, &sql).await.unwrap();
         context.synchronize().unwrap();
         let before = context.pool().in_use();
-        // A device that shares the host's memory has the answers in it: they go at once.
+        // On a device with unified memory, answers are in this memory, so they are dropped at once.
         let lines_of = async |plan: &Arc<dyn ExecutionPlan>, task| answer_of(Arc::clone(plan), task).await.unwrap().lines();
         let (task, plan) = plan_of(sql).await;
         assert!(displayable(plan.as_ref()).indent(false).to_string().contains("DeviceReuseExec: kept="));
@@ -183,7 +184,8 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
         assert_returned(&context, before);
         let mut launches = metric(&plan, "launches");
         let of_both = launches;
-        // The subquery's value is there, its rows are gone: the main query groups itself, in the same execution or another.
+        // The subquery's value is cached, but its rows are freed. The main query groups them
+        // itself, in the same execution or another.
         for task in [task, plan_of("SELECT 1".into()).await.0] {
             assert_eq!(lines_of(&plan, task).await, rows);
             assert_returned(&context, before);
@@ -191,7 +193,7 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
             assert!((1..of_both).contains(&launched), "{launched} launches after {of_both}");
             launches += launched;
         }
-        // Nobody comes for the rows.
+        // No operator reads the shared rows.
         let order = "abs(c.k - (SELECT k FROM c ORDER BY n LIMIT 1))";
         let none = "(SELECT max(i) AS i FROM t WHERE i < 0 GROUP BY k)";
         let sql = format!("{with} SELECT c.k, c.n FROM {none} t JOIN c ON t.i = c.k + 0 ORDER BY {order}");
@@ -203,7 +205,7 @@ fn rows_that_a_subquery_keeps_are_read_once_and_go_with_their_plan() {
     });
 }
 
-/// Rows that came to the device.
+/// Number of rows uploaded to the device.
 fn rows_up(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let mut rows = 0;
     plan.apply(|node| {
@@ -216,7 +218,7 @@ fn rows_up(plan: &Arc<dyn ExecutionPlan>) -> usize {
 }
 
 #[test]
-fn subqueries_and_partitions_read_what_one_subquery_computes() {
+fn subqueries_and_partitions_share_the_rows_of_one_subquery() {
     block_on(async {
         let ctx = strict(2);
         ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
@@ -234,7 +236,7 @@ fn subqueries_and_partitions_read_what_one_subquery_computes() {
 }
 
 #[test]
-fn copies_that_want_other_columns_are_one_run() {
+fn copies_with_other_columns_run_once() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t.parquet").display().to_string();
@@ -264,7 +266,7 @@ fn copies_that_want_other_columns_are_one_run() {
 }
 
 #[test]
-fn a_main_query_below_host_operators_reads_what_its_subquery_keeps() {
+fn a_main_query_below_host_operators_shares_the_rows_of_its_subquery() {
     block_on(async {
         let context = harness::context(harness::device_config());
         let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
@@ -311,7 +313,7 @@ fn a_cancel_while_subqueries_wait_for_each_other_returns_the_memory() {
             for _ in 0..polls {
                 assert!(rows.next().now_or_never().is_none(), "an answer after {polls} polls");
             }
-            // DataFusion's operator keeps subqueries that have begun as long as it stands.
+            // DataFusion's operator keeps started subqueries until it is dropped.
             drop((rows, plan));
             assert_returned(&context, before);
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows stream: a dropped result gives its memory back, and memory depends on batches, not tables.
+//! Rows are streamed: a dropped result returns its memory, and memory depends on batches, not
+//! tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +26,7 @@ use crate::harness::{answer, block_on, context, device_config, plain, profile, s
 
 const ROWS: usize = 400_000;
 
-/// Waits until a pool has no more in use than it had.
+/// Waits until a pool has no more memory in use than before.
 async fn assert_returns(context: &Context, before: usize) {
     let start = Instant::now();
     while context.pool().in_use() > before {
@@ -61,7 +62,7 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
             assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 1024, "{sql}");
             drop(stream);
             assert_returns(&context, before).await;
-            // The work stopped: what had not run then does not run later.
+            // The work has stopped: launches that were pending do not run later.
             let of_some = launches() - before_some;
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert_eq!(launches() - before_some, of_some, "{sql}: goes on after its result was dropped");
@@ -69,7 +70,7 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
                 assert!(of_some < of_all / 2, "{sql}: {of_some} of {of_all} launches before the first rows were taken");
             }
         }
-        // Before the first batch.
+        // Dropped before the first batch.
         let plan = ctx.sql("SELECT k, sum(i) FROM t GROUP BY k").await.unwrap().create_physical_plan().await.unwrap();
         let mut stream = execute_stream(plan, ctx.task_ctx()).unwrap();
         let _ = tokio::time::timeout(Duration::from_millis(2), stream.next()).await;
@@ -82,7 +83,7 @@ fn a_result_that_is_dropped_midway_returns_its_memory() {
     });
 }
 
-/// Operators, as EXPLAIN shows them, each with a query to cancel within it.
+/// Names of operators in EXPLAIN, each with a query that is cancelled within it.
 const CANCELLED: &[(&str, &str)] = &[
     ("DeviceJoinExec: join_type=Inner", "SELECT a.i, b.i FROM t a JOIN t b ON a.k = b.k WHERE a.i < 3000"),
     ("DeviceJoinExec: join_type=Left,", "SELECT a.i, b.s FROM t a LEFT JOIN t b ON a.i = b.i + 7 AND a.k < b.k"),
@@ -144,14 +145,14 @@ fn a_query_that_is_cancelled_within_any_operator_returns_its_memory() {
         let context = context(device_config().with_wrap(plan.wrap()));
         let ctx = strict_on(2, DeviceRuntime::with_context(context.clone()));
         set(&ctx, "device.batch_rows", "4096");
-        // A table is made before there is a plan of it.
+        // A plan needs its table first.
         let run = async |sql: &str| {
             let frame = ctx.sql(sql).await.unwrap();
             let task = Arc::new(frame.task_ctx());
             let mut rows = execute_stream(frame.create_physical_plan().await.unwrap(), task).unwrap();
             while rows.next().await.transpose().unwrap().is_some() {}
         };
-        // What was inserted or made would count as memory that is not returned.
+        // Inserted rows and new tables would count as memory that is not returned.
         let forget = async || {
             run("DROP TABLE IF EXISTS device.made").await;
             run("CREATE OR REPLACE TABLE device.filled AS SELECT i, concat(s, '!', s) AS x FROM t WHERE false").await;
@@ -165,7 +166,7 @@ fn a_query_that_is_cancelled_within_any_operator_returns_its_memory() {
         let before = context.pool().in_use();
         for (operator, sql) in CANCELLED.iter().copied() {
             let query = sql.strip_prefix("CREATE TABLE device.made AS ").unwrap_or(sql);
-            // The plan itself would hold on to a table that rows go into.
+            // The plan itself would hold the target table of an insert.
             let planned = {
                 let plan = ctx.sql(query).await.unwrap().create_physical_plan().await.unwrap();
                 displayable(plan.as_ref()).indent(false).to_string()
@@ -210,7 +211,7 @@ fn a_join_that_explodes_gives_its_memory_back_when_it_is_cancelled() {
             .unwrap();
         for profile in [profile("cpu"), "gpu"] {
             set(&ctx, "device.profile", profile);
-            // Marks, rows that stay, sums of these, pairs that are looked at, and pairs that are written.
+            // Visited bitmap, remaining rows, their sums, candidate pairs, and written pairs.
             for sql in [
                 "SELECT count(*) FROM l a LEFT SEMI JOIN l b ON a.one = b.one AND a.id * b.id < 0",
                 "SELECT a.id + 1 FROM l a LEFT ANTI JOIN l b ON a.one = b.one AND a.id * b.id < 0",
@@ -218,7 +219,7 @@ fn a_join_that_explodes_gives_its_memory_back_when_it_is_cancelled() {
                 "SELECT count(*) FROM l a JOIN l b ON a.one = b.one AND a.id * b.id < 0",
                 "SELECT count(*), sum(a.id - b.id) FROM l a JOIN l b ON a.one = b.one",
             ] {
-                // What is compiled once.
+                // Compiles the kernels first.
                 answer(&ctx, &sql.replace("l b", "(SELECT * FROM l LIMIT 3) b")).await.unwrap();
                 context.synchronize().unwrap();
                 let before = context.pool().in_use();
@@ -237,7 +238,7 @@ fn a_join_that_explodes_gives_its_memory_back_when_it_is_cancelled() {
 }
 
 #[test]
-fn uploads_have_a_queue_of_their_own_on_devices_with_memory_of_their_own() {
+fn uploads_use_a_separate_queue_on_devices_with_separate_memory() {
     block_on(async {
         for own_memory in [true, false] {
             let plan = FaultPlan::masking(move |info| info.unified_memory &= !own_memory);
@@ -248,7 +249,7 @@ fn uploads_have_a_queue_of_their_own_on_devices_with_memory_of_their_own() {
             ctx.register_batch("t", RecordBatch::try_from_iter([("i", column)]).unwrap()).unwrap();
             ctx.sql("CREATE TABLE device.r AS SELECT i FROM t").await.unwrap().collect().await.unwrap();
             for (table, queues) in [("t", 1 + u64::from(copies)), ("device.r", 1)] {
-                // Without idle queues each that a query has is a new one.
+                // Without idle queues, each queue of a query is a new one.
                 context.synchronize().unwrap();
                 context.trim();
                 let before = plan.calls(Fault::Queue);
@@ -275,7 +276,7 @@ fn memory_of_a_streaming_aggregate_over_parquet_is_bounded_by_batches() {
         }
         let mut peaks = Vec::new();
         for name in ["small.parquet", "large.parquet"] {
-            // A context of its own, without shared memory, so that every batch counts.
+            // Context of its own, without unified memory, so that every batch counts.
             let plan = device::testing::FaultPlan::masking(|info| info.unified_memory = false);
             let context = context(device_config().with_wrap(plan.wrap()));
             let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
@@ -292,7 +293,7 @@ fn memory_of_a_streaming_aggregate_over_parquet_is_bounded_by_batches() {
     });
 }
 
-/// A partition whose first batch waits until every other one is asked for theirs.
+/// Partition whose first batch waits until all other partitions are asked for theirs.
 #[derive(Debug)]
 struct Meeting {
     batch: RecordBatch,
@@ -332,7 +333,7 @@ fn partitions_decode_at_once() {
     });
 }
 
-/// A batch, and then an error.
+/// One batch, followed by an error.
 #[derive(Debug)]
 struct Failing(RecordBatch);
 
@@ -369,7 +370,7 @@ fn an_error_of_the_input_comes_after_the_rows_before_it() {
     });
 }
 
-/// Memory of a host batch that counts itself while it is alive.
+/// Owner of a host batch's memory, which counts the live instances.
 struct Counted {
     values: Buffer,
     alive: Arc<AtomicUsize>,
@@ -392,7 +393,7 @@ fn a_table_of_a_stream_holds_few_of_its_batches_on_the_host() {
     const BATCHES: usize = 40;
     const BATCH_ROWS: usize = 1 << 17;
     block_on(async {
-        // Memory of its own: the host's is needed no longer than the copy takes.
+        // The device has memory of its own, so the host's is needed only until the copy ends.
         let plan = FaultPlan::masking(|info| info.unified_memory = false);
         let ctx = strict_on(1, DeviceRuntime::with_context(context(device_config().with_wrap(plan.wrap()))));
         let (alive, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -421,7 +422,7 @@ fn a_table_of_a_stream_holds_few_of_its_batches_on_the_host() {
 }
 
 #[test]
-fn synchronize_waits_for_compilations_and_launches_that_nobody_waits_for() {
+fn synchronize_waits_for_background_compilations_and_launches() {
     const SPIN: &str = r#"
 #ifdef __OPENCL_VERSION__
 kernel void spin(global ulong *x, ulong n) {

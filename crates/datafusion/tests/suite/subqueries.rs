@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scalar subqueries of plans that run several times; their answers are in `sql-tests/scalar_subqueries.slt`.
+//! Scalar subqueries in plans that run several times. Answers are in
+//! `sql-tests/scalar_subqueries.slt`.
 
 use std::fs::write;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use crate::harness::{answer_of, block_on, plain, strict, text};
 
 #[test]
-fn scans_are_told_the_value_of_each_run() {
+fn scans_receive_the_value_of_each_run() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let place = |file: &str| folder.path().join(file).display().to_string();
@@ -33,7 +34,7 @@ fn scans_are_told_the_value_of_each_run() {
         let task = Arc::new(frame.task_ctx());
         let mut plan = frame.create_physical_plan().await.unwrap();
         for (value, greater) in [("15500", "4500"), ("15500", "4500"), ("02500", "17500"), ("19999", "1")] {
-            // As long as before, so that the scan finds what it was planned for.
+            // The value keeps its length, so that the scan finds the file that it was planned for.
             write(&bound, format!("v\n{value}\n")).unwrap();
             plan = reset_plan_states(plan).unwrap();
             let answer = answer_of(Arc::clone(&plan), Arc::clone(&task)).await.unwrap();
@@ -41,7 +42,7 @@ fn scans_are_told_the_value_of_each_run() {
             let lines = answer.lines();
             assert_eq!(lines.iter().map(|line| line.trim_matches(['|', ' '])).collect::<Vec<_>>(), [greater], "above {value}");
         }
-        // By the value of the run before, row groups would stay out.
+        // The value of the previous run would prune row groups.
         write(&bound, "v\n00000\n").unwrap();
         let error = answer_of(plan, task).await.unwrap_err();
         assert!(text(&error).contains("reset the plan's state between its runs"), "{error}");

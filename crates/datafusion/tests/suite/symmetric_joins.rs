@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Symmetric hash joins of inputs that end, which DataFusion itself plans for streams without end alone.
+//! Symmetric hash joins of bounded inputs. DataFusion itself plans them for unbounded streams only.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const TABLES: [&str; 2] = [
     "CREATE TABLE u AS SELECT value AS j, nullif(value % 90, 3) AS k FROM generate_series(1, 500)",
 ];
 
-/// Makes each hash join a symmetric one.
+/// Rule that makes each hash join symmetric.
 #[derive(Debug)]
 struct Symmetric;
 
@@ -60,7 +60,7 @@ impl PhysicalOptimizerRule for Symmetric {
     }
 }
 
-/// The session, with symmetric joins in its plans before they are placed.
+/// The session with a rule that adds symmetric joins before placement.
 fn symmetric(ctx: &SessionContext) -> SessionContext {
     let state = ctx.state();
     let mut rules = state.physical_optimizers().to_vec();
@@ -70,7 +70,7 @@ fn symmetric(ctx: &SessionContext) -> SessionContext {
 }
 
 #[test]
-fn symmetric_joins_of_inputs_that_end_are_hash_joins() {
+fn symmetric_joins_of_bounded_inputs_become_hash_joins() {
     block_on(async {
         let (host, device) = (symmetric(&plain(1)), symmetric(&strict(1)));
         for ctx in [&host, &device] {

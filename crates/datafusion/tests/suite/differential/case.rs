@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One case: tables, a query and settings; how it is run on both sides, and how it is shrunk.
+//! One case: tables, a query and settings. It runs on both sides, and can be shrunk to a smaller
+//! one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +18,11 @@ use super::data::Table;
 use super::query::Query;
 use crate::harness::{self, Answer, set};
 
-/// Faults of DataFusion, by what its errors contain. Arrow panics in its tasks where dictionaries together have more values
-/// than their codes can count, and whoever reads what such a task has left may find no array to concatenate. It plans joins whose
-/// keys are of different types, where a subquery is correlated with a column of a UNION, and then compares neither these nor,
-/// in dynamic filters, their ranges.
+/// Substrings of errors that are faults of plain DataFusion:
+/// - Arrow panics if dictionaries together have more values than their codes can count. Readers of
+///   the failed task's output may find no array to concatenate.
+/// - DataFusion plans joins with keys of different types if a subquery is correlated with a column
+///   of a UNION. It then fails to compare the keys or, in dynamic filters, their ranges.
 const FAULTS: [&str; 4] = [
     "Join Error",
     "concat requires input of at least one array",
@@ -28,10 +30,10 @@ const FAULTS: [&str; 4] = [
     "Can't compare arrays of different types",
 ];
 
-/// What errors of rows contain, and those of memory, plans or tables do not.
+/// Substrings of errors caused by rows. Errors of memory, plans or tables contain none of them.
 const ROWS_FAIL_BY: [&str; 4] = ["verflow", "Divide by zero", "Cast error", "out of range"];
 
-/// A pair of sessions.
+/// The two sessions that run a case.
 pub struct Sides {
     pub plain: SessionContext,
     pub device: SessionContext,
@@ -47,30 +49,30 @@ pub struct Case {
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub profile: &'static str,
-    /// Rows of the host's batches.
+    /// Batch size of the host, in rows.
     pub host_batch_rows: usize,
-    /// Rows of the device's batches.
+    /// Batch size of the device, in rows.
     pub device_batch_rows: usize,
     pub partitions: usize,
-    /// What is not supported on the device fails, instead of running on the host.
+    /// Unsupported operators fail instead of running on the host.
     pub strict: bool,
 }
 
-/// What came of a case.
+/// Outcome of a case on both sides.
 #[derive(Debug)]
 pub enum Outcome {
     /// The answers are the same.
     Same { rows: usize, batches: usize, placement: PlacementKind, launches: usize },
     /// Both sides fail, or plain DataFusion has a fault of its own or takes too long.
     NoAnswer,
-    /// Plain DataFusion has another answer, which is the device's: in whole batches and without dynamic filters, or, where that is an
-    /// error, over the tables of the device.
+    /// Plain DataFusion has two answers, and the device gives the second one. It comes from whole
+    /// batches without dynamic filters or, for an error, from the tables of the device.
     TwoAnswers,
-    /// Plain DataFusion cannot plan the query, in its words.
+    /// Plain DataFusion cannot plan the query; its message.
     Invalid(String),
-    /// Strict planning refuses the query, in its words.
+    /// Strict planning refuses the query; its message.
     Refused(String),
-    /// The answers differ, and how.
+    /// The answers differ; the difference.
     Differs(String),
 }
 
@@ -89,7 +91,7 @@ impl Case {
             Err(error) => return Outcome::Invalid(harness::text(&error)),
             Ok((keys, plan)) => (keys, tokio::spawn(harness::answer_of(plan, sides.plain.task_ctx()))),
         };
-        // Sorts of many rows in batches of a few take the square of these.
+        // Sorts of many rows in tiny batches take quadratic time.
         let stopped = task.abort_handle();
         let Ok(expected) = tokio::time::timeout(Duration::from_secs(60), task).await else {
             stopped.abort();
@@ -136,8 +138,9 @@ impl Case {
         }
     }
 
-    /// Whether DataFusion's own operators fail for the same row over the tables of the device. It knows more of the rows of these, and
-    /// may build the other side of a join; where no row can be joined, it does not read the side that is not built.
+    /// Whether DataFusion's own operators fail for the same row over the tables of the device.
+    /// These have more precise statistics, so a join may build the other side. If no row can be
+    /// joined, the join does not read its probe side.
     async fn fails_over_tables_of_the_device(&self, sides: &Sides, error: &DataFusionError) -> bool {
         let (text, device, sql) = (harness::text(error), sides.device.clone(), self.sql());
         if !ROWS_FAIL_BY.iter().any(|words| text.contains(words)) {
@@ -152,8 +155,9 @@ impl Case {
         matches!(answer, Ok(Ok(Err(of_host))) if harness::text(&of_host) == text)
     }
 
-    /// What plain DataFusion answers with as little of its own cleverness as may be. Where batches are small, its windows end a
-    /// group of NULLs, in frames by range, with the batch; its dynamic filters take one zero of floats for less than the other.
+    /// Answer of plain DataFusion with as few optimizations as possible. With small batches, its
+    /// windows end a group of NULLs in RANGE frames with the batch. Its dynamic filters treat one
+    /// floating-point zero as less than the other.
     async fn simple_answer(&self, sides: &Sides) -> Option<Answer> {
         const DYNAMIC_FILTERS: &str = "datafusion.optimizer.enable_dynamic_filter_pushdown";
         let plain = &sides.plain;
@@ -205,7 +209,7 @@ impl Case {
         Ok(())
     }
 
-    /// The smallest case found that still differs, within so many attempts.
+    /// Smallest case found that still differs, within the given number of attempts.
     pub async fn shrunk(&self, sides: &Sides, first: &str, mut attempts: usize) -> (Case, String) {
         let mut best = self.clone();
         let mut reason = match best.run(sides).await {
@@ -230,7 +234,7 @@ impl Case {
         }
     }
 
-    /// Cases that are a step simpler, large steps first.
+    /// Cases that are one step simpler, large steps first.
     fn candidates(&self) -> Vec<Case> {
         let mut found = Vec::new();
         let one_batch = |table: &Table| table.rows.partitions.len() == 1 && table.rows.partitions[0].len() == 1;
@@ -254,7 +258,7 @@ impl Case {
         found
     }
 
-    /// The case with pieces of a table left out, large ones first.
+    /// Variants of the case without parts of a table's rows, large parts first.
     fn fewer_rows(&self, index: usize) -> Vec<Case> {
         let rows = &self.tables[index].rows;
         let count = rows.num_rows();
@@ -272,8 +276,8 @@ impl Case {
         found.into_iter().map(|rows| self.with_table(index, |table| table.rows = rows)).collect()
     }
 
-    /// The case without columns that the query does not read. Of several tables it is left to the planner to say which
-    /// those are.
+    /// The case without columns that the query does not read. With several tables, the planner
+    /// decides which columns are unused.
     fn fewer_columns(&self) -> Vec<Case> {
         match &self.query {
             Query::OneTable(query) => {
@@ -303,7 +307,7 @@ impl Case {
         case
     }
 
-    /// SQL that shows the difference.
+    /// SQL that reproduces the difference.
     pub fn reproducer(&self) -> String {
         let settings = &self.settings;
         let tables: Vec<String> = self.tables.iter().map(|table| format!("{};\n", table.create())).collect();
@@ -320,14 +324,14 @@ impl Case {
     }
 }
 
-/// A query's plan, and the keys by which it sorts.
+/// Plan of a query, with its sort keys.
 async fn plan(ctx: &SessionContext, sql: &str) -> Result<(Option<Vec<String>>, Arc<dyn ExecutionPlan>)> {
     let query = ctx.sql(sql).await?;
     let keys = sort_keys(&query.clone().into_optimized_plan()?);
     Ok((keys, query.create_physical_plan().await?))
 }
 
-/// The columns that the sort at the top of an optimized plan sorts by, if it has one and sorts by columns only.
+/// Sort keys of the sort at the top of an optimized plan, if all of them are columns.
 fn sort_keys(plan: &LogicalPlan) -> Option<Vec<String>> {
     match plan {
         LogicalPlan::Limit(limit) => sort_keys(&limit.input),

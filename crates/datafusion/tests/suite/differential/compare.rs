@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether two answers are the same.
+//! Comparison of two answers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use crate::harness::Answer;
 /// standard deviation, which merge partial results of partitions.
 pub const UNORDERED_TOLERANCE: f64 = 1e-9;
 
-/// What the comparison may overlook.
+/// Differences that the comparison ignores.
 pub struct Allowance {
     pub order: Order,
-    /// A float of a group may be any of its equal members: either zero.
+    /// A group may return either zero, since both are equal.
     pub zeros_are_equal: bool,
-    /// Which of several NaNs comes out of an aggregate depends on the order of rows.
+    /// The order of rows decides which of several NaNs an aggregate returns.
     pub nans_are_equal: bool,
-    /// Columns with [`UNORDERED_TOLERANCE`].
+    /// Columns compared with [`UNORDERED_TOLERANCE`].
     pub approximate: Vec<bool>,
 }
 
-/// How far the order of rows is defined.
+/// How far a query defines the order of rows.
 pub enum Order {
     Any,
     Kept,
-    /// By keys that rows may tie in. Of a limited answer, which of the rows come that tie with the first or the last is
-    /// not defined.
+    /// Sort keys, which rows may tie in. With a limit, SQL does not define which ties of the first
+    /// and last row are returned.
     Keys {
         columns: Vec<usize>,
         limited: bool,
     },
 }
 
-/// The first difference, in words.
+/// Message about the first difference.
 pub fn difference(actual: &Answer, expected: &Answer, allowance: &Allowance) -> Option<String> {
     let types =
         |answer: &Answer| -> Vec<DataType> { answer.schema.fields().iter().map(|field| field.data_type().clone()).collect() };
@@ -94,7 +94,7 @@ fn differing_rows(actual: &RecordBatch, expected: &RecordBatch, row: usize) -> S
     format!("({}) instead of ({})", show(actual), show(expected))
 }
 
-/// Rows that tie neither with the first nor with the last.
+/// Rows that tie with neither the first nor the last row.
 fn between_ties(keys: &RecordBatch) -> Range<usize> {
     let rows = rows(keys);
     let last = keys.num_rows() - 1;
@@ -103,9 +103,10 @@ fn between_ties(keys: &RecordBatch) -> Range<usize> {
     start..end
 }
 
-/// One batch of values that can be compared.
+/// All rows as one batch of comparable values.
 fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
-    // Dictionaries are unpacked first: together they may have more values than their codes can count.
+    // Dictionaries are unpacked first: together they may have more values than their codes can
+    // count.
     let batches: Vec<RecordBatch> = answer
         .batches
         .iter()
@@ -118,7 +119,7 @@ fn prepared(answer: &Answer, allowance: &Allowance) -> RecordBatch {
     concat_batches(&batches[0].schema(), &batches).unwrap()
 }
 
-/// The rows in an order of its own.
+/// Rows in a canonical order, for answers of undefined order.
 fn sorted(batch: &RecordBatch, allowance: &Allowance) -> RecordBatch {
     if batch.num_columns() == 0 {
         return batch.clone();
@@ -132,7 +133,7 @@ fn sorted(batch: &RecordBatch, allowance: &Allowance) -> RecordBatch {
     take_record_batch(batch, &order).unwrap()
 }
 
-/// A column with dictionaries unpacked and, where that is allowed, -0.0 as 0.0 and every NaN the same.
+/// Unpacks the dictionaries of a column. If allowed, -0.0 becomes 0.0 and all NaNs become the same.
 fn comparable(column: &ArrayRef, allowance: &Allowance) -> ArrayRef {
     let column = match column.data_type() {
         DataType::Dictionary(_, values) => arrow::compute::cast(column, values).unwrap(),
@@ -154,7 +155,7 @@ fn comparable(column: &ArrayRef, allowance: &Allowance) -> ArrayRef {
     }
 }
 
-/// The first row whose encodings differ; floats by their bits.
+/// First row whose encodings differ. Floats differ by their bits.
 fn first_difference(actual: &RecordBatch, expected: &RecordBatch) -> Option<usize> {
     if actual.num_columns() == 0 {
         return None;
@@ -201,20 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_in_any_order_but_as_often() {
+    fn unordered_rows_compare_as_multisets() {
         assert!(!differ(Order::Any, &[(1, 2), (3, 4)], &[(3, 4), (1, 2)]));
         assert!(differ(Order::Any, &[(1, 2), (1, 2), (3, 4)], &[(1, 2), (3, 4), (3, 4)]));
         assert!(differ(Order::Kept, &[(1, 2), (3, 4)], &[(3, 4), (1, 2)]));
     }
 
     #[test]
-    fn rows_that_tie_change_places_and_keys_do_not() {
+    fn ties_may_be_reordered_but_keys_may_not() {
         let keys = |limited: bool| Order::Keys { columns: vec![0], limited };
         let expected = [(1, 1), (1, 2), (2, 3), (3, 4), (3, 5)];
         assert!(!differ(keys(false), &[(1, 2), (1, 1), (2, 3), (3, 5), (3, 4)], &expected));
         assert!(differ(keys(false), &[(1, 2), (1, 1), (2, 3), (3, 5), (3, 6)], &expected));
         assert!(differ(keys(false), &[(2, 3), (1, 1), (1, 2), (3, 4), (3, 5)], &expected));
-        // Other rows may tie with those at the ends of a limited answer, and not with those between.
+        // With a limit, other rows may tie with those at the ends, but not with those between.
         assert!(!differ(keys(true), &[(1, 7), (1, 2), (2, 3), (3, 4), (3, 6)], &expected));
         assert!(differ(keys(true), &[(1, 1), (1, 2), (2, 6), (3, 4), (3, 5)], &expected));
     }

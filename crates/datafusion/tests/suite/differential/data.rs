@@ -14,7 +14,7 @@ use rand::seq::IndexedRandom;
 use super::pools::{Domain, IDS, Pools};
 use super::types::{self, Column};
 
-/// The column that tells the rows of a table apart, where it has one.
+/// Name of the column that identifies rows, in tables that have one.
 pub const ID: &str = "id";
 
 /// A random table.
@@ -23,25 +23,26 @@ pub struct Table {
     pub name: String,
     pub columns: Vec<Column>,
     pub rows: Rows,
-    /// It lies on the device.
+    /// Whether the table is resident on the device.
     pub resident: bool,
 }
 
 impl Table {
-    /// A table without rows yet.
+    /// A table without rows.
     pub fn new(name: impl Into<String>, columns: Vec<Column>, resident: bool) -> Table {
         let rows = Rows { schema: schema(&columns), partitions: vec![Vec::new()] };
         Table { name: name.into(), columns, rows, resident }
     }
 
-    /// The only table of a query over one.
+    /// The table of a query over one table.
     pub fn only(rng: &mut StdRng) -> Table {
         let count = rng.random_range(2..=6);
         let columns = (0..count).map(|index| column(rng, format!("c{index}"))).collect();
         Table::new("t", columns, rng.random_bool(0.2))
     }
 
-    /// The tables of a query with joins: each has a number, keys of some of the domains, and other columns.
+    /// Tables of a query with joins. Each has an id column, keys of some of the domains, and other
+    /// columns.
     pub fn several(rng: &mut StdRng, domains: &[Domain]) -> Vec<Table> {
         let count = *[2, 2, 3].choose(rng).unwrap();
         (0..count)
@@ -64,13 +65,13 @@ impl Table {
             .collect()
     }
 
-    /// Keeps some of the columns.
+    /// Keeps the given columns.
     pub fn project(&mut self, columns: &[usize]) {
         self.rows = self.rows.project(columns);
         self.columns = columns.iter().map(|column| self.columns[*column].clone()).collect();
     }
 
-    /// SQL that makes the table.
+    /// SQL that creates the table.
     pub fn create(&self) -> String {
         let place = if self.resident { "device." } else { "" };
         self.rows.create_table(&format!("{place}{}", self.name))
@@ -79,13 +80,13 @@ impl Table {
 
 fn column(rng: &mut StdRng, name: String) -> Column {
     let data_type = types::data_type(rng);
-    // What a dictionary's codes can count.
+    // `UInt8` dictionary codes can count few values only.
     let few = rng.random_bool(0.4) || matches!(&data_type, DataType::Dictionary(codes, _) if **codes == DataType::UInt8);
     let (nullable, tame) = (rng.random_bool(0.7), rng.random_bool(0.6));
     Column { name, data_type, nullable, few, tame, domain: None }
 }
 
-/// How many rows a table has: mostly some hundreds, sometimes none or few.
+/// Random row count of a table: mostly some hundreds, sometimes none or few.
 pub fn row_count(rng: &mut StdRng) -> usize {
     match rng.random_range(0..20) {
         0 => 0,
@@ -96,7 +97,7 @@ pub fn row_count(rng: &mut StdRng) -> usize {
     }
 }
 
-/// How many rows a table of a join has, up to `most`.
+/// Random row count of a joined table, up to `most`.
 pub fn row_count_of_joins(rng: &mut StdRng, most: usize) -> usize {
     let rows = match rng.random_range(0..100) {
         0..4 => 0,
@@ -114,7 +115,7 @@ pub fn schema(columns: &[Column]) -> SchemaRef {
     Arc::new(Schema::new(columns.iter().map(Column::field).collect::<Vec<_>>()))
 }
 
-/// The rows of a table: batches of each partition.
+/// Rows of a table: the batches of each partition.
 #[derive(Debug, Clone)]
 pub struct Rows {
     pub schema: SchemaRef,
@@ -154,20 +155,20 @@ impl Rows {
         self.partitions.iter().flatten().map(RecordBatch::num_rows).sum()
     }
 
-    /// All rows in one batch of one partition.
+    /// All rows as one batch of one partition.
     pub fn gathered(&self) -> Rows {
         let batches: Vec<&RecordBatch> = self.partitions.iter().flatten().collect();
         let batch = concat(&self.schema, &batches);
         Rows { schema: Arc::clone(&self.schema), partitions: vec![vec![batch]] }
     }
 
-    /// Some of the gathered rows.
+    /// A range of the rows, as one batch.
     pub fn slice(&self, offset: usize, len: usize) -> Rows {
         let batch = self.partitions[0][0].slice(offset, len);
         Rows { schema: Arc::clone(&self.schema), partitions: vec![vec![batch]] }
     }
 
-    /// The gathered rows without some of them.
+    /// The rows without a range, as one batch.
     pub fn without(&self, offset: usize, len: usize) -> Rows {
         let batch = &self.partitions[0][0];
         let end = batch.num_rows() - offset - len;
@@ -176,14 +177,14 @@ impl Rows {
         Rows { schema: Arc::clone(&self.schema), partitions: vec![vec![batch]] }
     }
 
-    /// Some of the columns.
+    /// The rows with the given columns only.
     fn project(&self, columns: &[usize]) -> Rows {
         let project = |batch: &RecordBatch| batch.project(columns).unwrap();
         let partitions = self.partitions.iter().map(|batches| batches.iter().map(project).collect()).collect();
         Rows { schema: Arc::new(self.schema.project(columns).unwrap()), partitions }
     }
 
-    /// SQL that makes the table, in one partition.
+    /// SQL that creates the table with one partition.
     fn create_table(&self, name: &str) -> String {
         let rows = self.gathered();
         let batch = &rows.partitions[0][0];
@@ -220,7 +221,8 @@ impl Rows {
     }
 }
 
-/// One batch of several. Dictionaries are made anew: together they may have more values than their codes can count.
+/// Concatenates batches. Dictionaries are rebuilt: together they may have more values than their
+/// codes can count.
 fn concat(schema: &SchemaRef, batches: &[&RecordBatch]) -> RecordBatch {
     let column = |index: usize| {
         let data_type = schema.field(index).data_type();
@@ -232,7 +234,7 @@ fn concat(schema: &SchemaRef, batches: &[&RecordBatch]) -> RecordBatch {
     RecordBatch::try_new(Arc::clone(schema), (0..schema.fields().len()).map(column).collect()).unwrap()
 }
 
-/// Rows by their numbers, sliced out of longer arrays.
+/// Batch of the rows with the given numbers, sliced out of longer arrays.
 fn batch(
     rng: &mut StdRng,
     columns: &[Column],
@@ -245,7 +247,7 @@ fn batch(
         .iter()
         .map(|column| {
             let (before, after) = if rng.random_bool(0.5) { (rng.random_range(0..10), rng.random_range(0..3)) } else { (0, 0) };
-            // The rows before the first have its number: nobody sees them.
+            // Padding before the slice repeats the first row's number. The slice hides these rows.
             let numbers = std::iter::repeat_n(rows.start, before).chain(rows.start..rows.end + after);
             let array = if column.name == ID {
                 let id = |row: usize| pools.id(row).cast_to(&column.data_type).unwrap();

@@ -10,7 +10,7 @@ use rand::seq::IndexedRandom;
 use super::pools::Pools;
 use super::types::{self, Column, Kind};
 
-/// An expression.
+/// Expression tree, with the kind of its value.
 #[derive(Debug, Clone)]
 pub struct Expr {
     pub kind: Kind,
@@ -21,7 +21,8 @@ pub struct Expr {
 pub enum Node {
     /// Column of the input, by position.
     Column(usize),
-    /// A constant; `positive` ones stay above zero when they are varied, those of a domain within its pool.
+    /// A constant. Varied `positive` constants stay above zero, and those of a domain within its
+    /// pool.
     Literal { value: ScalarValue, positive: bool, domain: Option<usize> },
     /// SQL with `{}` for each operand.
     Call { template: String, operands: Vec<Expr> },
@@ -36,7 +37,7 @@ impl Expr {
         Expr { kind: types::kind(&value.data_type()), node: Node::Literal { value, positive: false, domain: None } }
     }
 
-    /// A constant that is compared with a column.
+    /// A constant to compare with a column.
     fn literal_like(value: ScalarValue, column: &Column) -> Expr {
         let kind = types::kind(&value.data_type());
         Expr { kind, node: Node::Literal { value, positive: false, domain: column.domain } }
@@ -67,7 +68,7 @@ impl Expr {
         }
     }
 
-    /// Gives each constant another value of its type.
+    /// Replaces each constant with another of its type.
     pub fn vary(&mut self, rng: &mut StdRng, pools: &Pools) {
         match &mut self.node {
             Node::Column(_) => {}
@@ -87,7 +88,7 @@ impl Expr {
         }
     }
 
-    /// Columns that the expression reads.
+    /// Adds the columns that the expression reads to `used`.
     pub fn columns(&self, used: &mut Vec<usize>) {
         match &self.node {
             Node::Column(index) => used.push(*index),
@@ -96,7 +97,7 @@ impl Expr {
         }
     }
 
-    /// Rewrites column positions.
+    /// Maps the positions of columns.
     pub fn renumber(&mut self, position: &dyn Fn(usize) -> usize) {
         match &mut self.node {
             Node::Column(index) => *index = position(*index),
@@ -105,7 +106,7 @@ impl Expr {
         }
     }
 
-    /// The column that a subquery makes of the expression, as the query around it sees it.
+    /// Column that a subquery outputs for the expression.
     pub fn described(&self, name: String, columns: &[Column]) -> Column {
         let source = match &self.node {
             Node::Column(source) => Some(&columns[*source]),
@@ -137,7 +138,7 @@ impl Expr {
     }
 }
 
-/// An expression as a dictionary, where SQL has one of its kind.
+/// Casts an expression to a dictionary, if its kind has a dictionary type.
 fn dictionary(expr: Expr) -> Expr {
     let values = match expr.kind {
         Kind::Int => "Int64",
@@ -150,22 +151,22 @@ fn dictionary(expr: Expr) -> Expr {
     Expr::call(expr.kind.clone(), format!("arrow_try_cast({{}}, 'Dictionary(Int32, {values})')"), vec![expr])
 }
 
-/// A value from 1 to 10 of a numeric type.
+/// Random value from 1 to 10 of a numeric type.
 fn small(rng: &mut StdRng, data_type: &DataType) -> ScalarValue {
     ScalarValue::Int64(Some(rng.random_range(1..=10))).cast_to(data_type).unwrap()
 }
 
-/// Draws expressions.
+/// Draws random expressions.
 pub struct Generator<'a> {
     pub rng: &'a mut StdRng,
     pub columns: &'a [Column],
-    /// Whether an expression may fail for some rows. Where SQL leaves open which rows an expression
-    /// is evaluated for, it must not.
+    /// Whether an expression may fail for some rows. It must not if SQL leaves open which rows
+    /// evaluate it.
     pub fallible: bool,
 }
 
 impl Generator<'_> {
-    /// An expression of any kind.
+    /// Random expression of any kind.
     pub fn any(&mut self, depth: usize) -> Expr {
         let kind = if self.rng.random_bool(0.5) {
             self.columns.choose(self.rng).unwrap().kind()
@@ -176,13 +177,13 @@ impl Generator<'_> {
         if self.rng.random_bool(0.05) { dictionary(expr) } else { expr }
     }
 
-    /// A column of a kind that satisfies `test`.
+    /// Random column that satisfies `test`.
     pub fn column(&mut self, test: impl Fn(&Column) -> bool) -> Option<Expr> {
         let found: Vec<usize> = (0..self.columns.len()).filter(|index| test(&self.columns[*index])).collect();
         found.choose(self.rng).map(|index| Expr::column(*index, self.columns))
     }
 
-    /// An expression of a kind.
+    /// Random expression of the given kind.
     pub fn of(&mut self, kind: &Kind, depth: usize) -> Expr {
         if depth == 0 || self.rng.random_bool(0.2) {
             return self.leaf(kind);
@@ -226,7 +227,7 @@ impl Generator<'_> {
         Expr::literal(types::value(self.rng, &data_type, true, true))
     }
 
-    /// CASE, COALESCE and NULLIF: rows choose which operand is evaluated.
+    /// CASE, COALESCE or NULLIF: the row selects the operand to evaluate.
     fn branch(&mut self, kind: &Kind, depth: usize) -> Expr {
         let fallible = std::mem::replace(&mut self.fallible, false);
         let expr = match self.rng.random_range(0..5) {
@@ -254,7 +255,7 @@ impl Generator<'_> {
         expr
     }
 
-    /// A condition.
+    /// Random condition.
     pub fn boolean(&mut self, depth: usize) -> Expr {
         let fallible = std::mem::replace(&mut self.fallible, false);
         let expr = self.condition(depth);
@@ -334,7 +335,8 @@ impl Generator<'_> {
                 let bits = Expr::positive(small(self.rng, &DataType::Int64));
                 call(&format!("({{}} {operator} {{}})"), vec![self.of(&Kind::Int, depth), bits])
             }
-            // Of a column: DataFusion fails where it negates the smallest constant, and wraps elsewhere.
+            // Negation of columns only: DataFusion fails for the smallest constant, and wraps
+            // around elsewhere.
             9 => match self.column(|column| types::value_type(&column.data_type).is_signed_integer()) {
                 Some(column) => call("(- {})", vec![column]),
                 None => self.leaf(&Kind::Int),
@@ -385,7 +387,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Decimals of up to 15 digits; wider ones overflow at every turn.
+    /// Decimal expression of up to 15 digits. Wider decimals overflow often.
     pub fn narrow_decimal(&mut self) -> Expr {
         let narrow = |column: &Column| match column.data_type {
             DataType::Decimal128(precision, _) | DataType::Decimal64(precision, _) => precision <= 15,

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random tables and queries: the device's answers against plain DataFusion's.
+//! Random tables and queries: compares the device's answers with those of plain DataFusion.
 //!
-//! A *shape* is tables' columns and a query; its cases vary rows and constants, so that kernels are
-//! reused. What a case is depends on seed, shape and case number alone. Variables:
-//! `DEVICEFUSION_SEED`, `DEVICEFUSION_CASES` (how many), `DEVICEFUSION_CASES_PER_SHAPE`, `DEVICEFUSION_FIRST` (shape to
-//! start at), `DEVICEFUSION_SHAPE` (one shape only), `DEVICEFUSION_PROFILE` (`cpu` or `gpu` only).
+//! A *shape* is the columns of the tables and a query. Its cases vary rows and constants, so that
+//! kernels are reused. Seed, shape and case number alone determine a case. Environment variables:
+//!
+//! - `DEVICEFUSION_SEED`: seed of all shapes
+//! - `DEVICEFUSION_CASES`: number of cases
+//! - `DEVICEFUSION_CASES_PER_SHAPE`: number of cases of a shape
+//! - `DEVICEFUSION_FIRST`: first shape
+//! - `DEVICEFUSION_SHAPE`: the only shape
+//! - `DEVICEFUSION_PROFILE`: the only profile, `cpu` or `gpu`
 
 mod case;
 mod compare;
@@ -39,10 +44,11 @@ use crate::harness::{self, block_on};
 
 const CASES: usize = 360;
 const CASES_PER_SHAPE: usize = 6;
-/// Cases after which a resident table gets other rows: the widths of its columns depend on values, and kernels on widths.
+/// Number of cases that share the rows of a resident table. Column widths depend on values, and
+/// kernels depend on widths.
 const CASES_PER_RESIDENT: usize = 10;
 const SHRINK_ATTEMPTS: usize = 400;
-/// Differing shapes after which the run ends early.
+/// Number of differing shapes that ends the run early.
 const ENOUGH: usize = 20;
 
 fn number(name: &str) -> Option<u64> {
@@ -92,7 +98,7 @@ fn the_device_answers_as_datafusion_does() {
         println!("{counters:?}, {:.0} s", start.elapsed().as_secs_f64());
     }
     assert!(tally.differing.is_empty(), "{} shapes differ (seed {seed}); see above", tally.differing.len());
-    // A few cases say nothing about shares.
+    // The shares of few cases are not significant.
     if cases >= CASES && number("DEVICEFUSION_SHAPE").is_none() {
         for ((what, share), least) in tally.all.shares().into_iter().zip([55.0, 15.0, 95.0, 75.0]) {
             assert!(share >= least, "{what}: {share:.1} %, less than {least} %");
@@ -100,7 +106,7 @@ fn the_device_answers_as_datafusion_does() {
     }
 }
 
-/// The shape of a number: columns, query and settings, the same at each call.
+/// Columns, query and settings of the shape with the given number. Each call returns the same.
 fn shape(seed: u64, shape: usize) -> (Case, Vec<Domain>, StdRng) {
     let mut rng = StdRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(shape as u64));
     let partitions = *[1, 1, 2, 3].choose(&mut rng).unwrap();
@@ -126,7 +132,7 @@ fn shape(seed: u64, shape: usize) -> (Case, Vec<Domain>, StdRng) {
     (Case { tables, query, settings }, domains, rng)
 }
 
-/// Gives the tables other rows, and the query other constants.
+/// Replaces the rows of the tables and the constants of the query.
 fn vary(case: &mut Case, domains: &[Domain], index: usize, rng: &mut StdRng) {
     let spread = rng.random_bool(0.5);
     let most = match &case.query {

@@ -10,40 +10,40 @@ use super::expr::{Expr, Generator, Node};
 use super::pools::Pools;
 use super::types::{Column, Kind};
 
-/// A query over the table `t`.
+/// Query over the table `t`.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// What `t` stands for: columns computed from it, and a filter below them.
+    /// Subquery in place of `t`: computed columns, and a filter below them.
     pub inner: Option<Inner>,
     pub filter: Option<Expr>,
     pub distinct: bool,
     pub keys: Vec<Expr>,
     pub outputs: Vec<Output>,
-    /// Groups of at least this many rows.
+    /// HAVING: minimum number of rows of a group.
     pub having: Option<usize>,
     pub limit: Option<(usize, usize)>,
 }
 
-/// The kind of aggregates, which keeps the shrinker from putting the operand in their place.
+/// Kind of aggregates. It keeps the shrinker from replacing an aggregate with its operand.
 const AGGREGATE: Kind = Kind::Temporal(DataType::Null);
 
-/// A subquery that computes columns.
+/// Subquery that computes columns.
 #[derive(Debug, Clone)]
 pub struct Inner {
     pub outputs: Vec<Expr>,
     pub filter: Option<Expr>,
 }
 
-/// A column of the result.
+/// Column of the result.
 #[derive(Debug, Clone)]
 pub struct Output {
     pub expr: Expr,
-    /// Whether DataFusion itself sums it in no fixed order.
+    /// Whether DataFusion itself sums the values in no fixed order.
     pub approximate: bool,
 }
 
 impl Query {
-    /// A random query. Queries with a limit need one partition, for the order of their input.
+    /// Random query. A limit needs one partition, which fixes the order of the input.
     pub fn random(rng: &mut StdRng, columns: &[Column], one_partition: bool) -> Query {
         let inner = rng.random_bool(0.15).then(|| Inner::random(rng, columns));
         let outer = match &inner {
@@ -55,7 +55,7 @@ impl Query {
             .then(|| (*[1, 5, 40, 1000].choose(rng).unwrap(), *[0, 0, 3, 70].choose(rng).unwrap()));
         let mut generator = Generator { rng, columns: &outer, fallible: false };
         let filter = generator.rng.random_bool(0.5).then(|| generator.boolean(2));
-        // Rows that are filtered out or cut off may be computed or not.
+        // Expressions may be evaluated for rows that a filter or limit drops.
         let fallible = filter.is_none() && inner.is_none() && limit.is_none() && generator.rng.random_bool(0.3);
         generator.fallible = fallible;
         let mut query = Query { inner, filter, distinct: false, keys: Vec::new(), outputs: Vec::new(), having: None, limit };
@@ -84,7 +84,7 @@ impl Query {
         query
     }
 
-    /// Gives each constant another value.
+    /// Replaces each constant with another of its type.
     pub fn vary(&mut self, rng: &mut StdRng, pools: &Pools) {
         let Query { inner, filter, keys, outputs, .. } = self;
         if let Some(inner) = inner {
@@ -119,10 +119,11 @@ impl Query {
         sql
     }
 
-    /// Whether nothing is computed: a resident table's columns are downloaded without a kernel.
+    /// Whether the query computes nothing: a resident table's columns are downloaded without a
+    /// kernel.
     pub fn only_passes_columns(&self) -> bool {
         let passes = |expr: &Expr| !matches!(expr.node, Node::Call { .. });
-        // DataFusion may find that a filter of constants lets every row through.
+        // DataFusion may find that a filter of constants keeps all rows.
         let filters = |filter: &Option<Expr>| {
             let mut read = Vec::new();
             filter.iter().for_each(|filter| filter.columns(&mut read));
@@ -137,12 +138,12 @@ impl Query {
         inner && !self.groups() && !filters(&self.filter) && self.outputs.iter().all(|output| passes(&output.expr))
     }
 
-    /// Whether rows come out in the order they went in.
+    /// Whether the output keeps the order of the input.
     pub fn keeps_order(&self) -> bool {
         !self.distinct && self.keys.is_empty() && self.limit.is_some()
     }
 
-    /// Whether equal floats of different bits may stand for each other, as in groups of both zeros.
+    /// Whether equal floats of different bits may replace each other, as the zeros of a group do.
     pub fn groups(&self) -> bool {
         self.distinct || !self.keys.is_empty()
     }
@@ -169,7 +170,7 @@ impl Query {
         used
     }
 
-    /// Rewrites positions of columns of `t`.
+    /// Maps the positions of columns of `t`.
     pub fn renumber(&mut self, position: &dyn Fn(usize) -> usize) {
         match &mut self.inner {
             Some(inner) => inner.outputs.iter_mut().chain(&mut inner.filter).for_each(|expr| expr.renumber(position)),
@@ -184,7 +185,7 @@ impl Query {
         self.filter.iter().chain(&self.keys).chain(self.outputs.iter().map(|output| &output.expr))
     }
 
-    /// Queries that are a little simpler.
+    /// Queries that are one step simpler.
     pub fn simpler(&self) -> Vec<Query> {
         let mut found = Vec::new();
         let mut push = |change: &dyn Fn(&mut Query)| {
@@ -258,14 +259,14 @@ impl Inner {
         format!("SELECT {} FROM t{}", outputs.join(", "), filter.collect::<String>())
     }
 
-    /// The subquery's columns, as the outer query sees them.
+    /// Columns of the subquery for the outer query.
     fn columns(&self, columns: &[Column]) -> Vec<Column> {
         self.outputs.iter().enumerate().map(|(index, expr)| expr.described(format!("e{index}"), columns)).collect()
     }
 }
 
 impl Generator<'_> {
-    /// A key: mostly a column of few values.
+    /// Random group key, mostly a column of few values.
     fn key(&mut self) -> Expr {
         match self.rng.random_range(0..10) {
             0..=5 => match self.column(|column| column.few) {
@@ -303,7 +304,8 @@ impl Generator<'_> {
                 let names = ["var_pop({})", "var_samp({})", "stddev_pop({})", "stddev({})"];
                 (*names.choose(self.rng).unwrap(), self.column(|column| tiny_int(column) || tame(column)), true)
             }
-            // Of floats DataFusion counts the zeros as one or as two, by what else the query asks for.
+            // Floats are left out: DataFusion counts the zeros as one or two values, depending on
+            // the rest of the query.
             _ => ("count(DISTINCT {})", Some(self.any(0)).filter(|operand| operand.kind != Kind::Float), false),
         };
         let (text, operands) = match (text, operand) {
@@ -322,8 +324,8 @@ impl Generator<'_> {
         Output { expr: Expr::call(kind, text, operands), approximate }
     }
 
-    /// What MIN and MAX are taken of. In groups no floats: DataFusion's own answer then depends on
-    /// the order of rows, where there is a NaN or both zeros.
+    /// Operand of MIN or MAX. Groups use no floats: with a NaN or both zeros, DataFusion's own
+    /// answer depends on the order of rows.
     fn ordered(&mut self, grouped: bool) -> Expr {
         let expr = self.any(1);
         if grouped && expr.kind == Kind::Float { self.of(&Kind::Int, 1) } else { expr }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SQL in pieces that can be printed, varied and shrunk.
+//! SQL as parts that can be printed, varied and shrunk.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::types::Column;
 #[derive(Debug, Clone)]
 pub enum Part {
     Text(String),
-    /// An expression over columns in scope.
+    /// Expression over the columns in scope.
     Expr(Expr, Arc<[Column]>),
     Sequence(Vec<Part>),
     List(List),
-    /// Two queries, of which each could stand alone.
+    /// Set operation of two queries. Each of them is valid alone.
     Operation {
         left: Box<Part>,
         operator: &'static str,
@@ -24,7 +24,7 @@ pub enum Part {
     },
 }
 
-/// Items that can be left out, down to `least`; without any the prefix goes too.
+/// Removable items, of which at least `least` stay. An empty list has no prefix.
 #[derive(Debug, Clone)]
 pub struct List {
     pub prefix: &'static str,
@@ -54,7 +54,7 @@ impl Part {
         }
     }
 
-    /// Gives each constant another value.
+    /// Replaces each constant with another of its type.
     pub fn vary(&mut self, rng: &mut StdRng, pools: &Pools) {
         match self {
             Part::Text(_) => {}
@@ -68,7 +68,8 @@ impl Part {
         }
     }
 
-    /// Texts that are a step simpler, large steps first. Some may name what is gone, and cannot be planned.
+    /// Parts that are one step simpler, large steps first. Parts that name a removed column cannot
+    /// be planned.
     pub fn simpler(&self) -> Vec<Part> {
         match self {
             Part::Text(_) => Vec::new(),
@@ -95,7 +96,7 @@ impl Part {
     }
 }
 
-/// The parts with one of them a step simpler.
+/// Variants of the list with one part a step simpler.
 fn each_simpler(parts: &[Part]) -> impl Iterator<Item = Vec<Part>> {
     (0..parts.len()).flat_map(move |index| {
         parts[index].simpler().into_iter().map(move |simpler| {

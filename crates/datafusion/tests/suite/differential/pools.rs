@@ -9,20 +9,20 @@ use rand::seq::IndexedRandom;
 
 use super::types::{self, Kind};
 
-/// The domain of row numbers: the columns that tell rows apart, and those that refer to them.
+/// Domain of row numbers: the id columns, and the columns that refer to them.
 pub const IDS: usize = 0;
 
-/// What may equal one another.
+/// Set of types whose columns share values, so that they can be equal.
 #[derive(Debug, Clone)]
 pub struct Domain {
-    /// A type whose values fit all others.
+    /// Type whose values fit all other types.
     base: DataType,
-    /// Types that its columns may have.
+    /// Types of its columns.
     pub types: Vec<DataType>,
 }
 
 impl Domain {
-    /// The domain of row numbers.
+    /// Domain of row numbers.
     pub fn ids() -> Domain {
         Domain { base: DataType::Int32, types: vec![DataType::Int32, DataType::Int64, DataType::UInt32] }
     }
@@ -39,7 +39,8 @@ impl Domain {
             4 | 5 => (Utf8, vec![Utf8, Utf8View, LargeUtf8, dictionary(Int32, Utf8), dictionary(Int16, Utf8View)]),
             6 => (Date32, vec![Date32, Timestamp(TimeUnit::Nanosecond, None), Timestamp(TimeUnit::Millisecond, None)]),
             7 => (Float32, vec![Float32, Float64]),
-            // One type with all of its values. Few codes of a dictionary cannot count those of a large pool.
+            // One value type, with all of its values. The codes of a dictionary may not count those
+            // of a large pool.
             _ => {
                 let data_type = types::value_type(&types::data_type(rng)).clone();
                 (data_type.clone(), vec![data_type])
@@ -48,14 +49,14 @@ impl Domain {
         Domain { base, types }
     }
 
-    /// Whether a pool can have a value for each row, so that a key finds few partners.
+    /// Whether a pool can have one value for each row, so that a key finds few matches.
     pub fn spreads(&self) -> bool {
         !matches!(types::kind(&self.base), Kind::Bool | Kind::Binary)
             && self.types != [DataType::Int8]
             && self.types != [DataType::UInt8]
     }
 
-    /// A value for each of `size` rows.
+    /// One value for each of `size` rows.
     fn spread(&self, size: usize) -> Vec<ScalarValue> {
         let number = |row: usize| ScalarValue::Int64(Some(row as i64));
         let value = |row: usize| match (types::kind(&self.base), &self.base) {
@@ -73,27 +74,27 @@ impl Domain {
     }
 }
 
-/// The values that the columns of a domain may have in one set of tables.
+/// Values that the columns of a domain have in one set of tables.
 #[derive(Debug, Clone)]
 struct Pool {
     values: Vec<ScalarValue>,
     /// Half of all rows have the first value.
     skewed: bool,
-    /// Most rows have the value of their own number, so that several keys agree in the same row.
+    /// Most rows have the value at their own number, so that several keys match in the same row.
     aligned: bool,
     null_share: f64,
 }
 
-/// A pool for each domain.
+/// One pool for each domain.
 #[derive(Debug, Clone, Default)]
 pub struct Pools {
     pools: Vec<Pool>,
-    /// Row numbers leave gaps and do not ascend.
+    /// Row numbers have gaps and are not ascending.
     scattered: bool,
 }
 
 impl Pools {
-    /// Pools for tables of up to `rows` rows; `spread` ones have about a value for each row.
+    /// Pools for tables of up to `rows` rows. With `spread` they have about one value for each row.
     pub fn random(rng: &mut StdRng, domains: &[Domain], spread: bool, rows: usize) -> Pools {
         let scattered = rng.random_bool(0.5);
         let pools = domains.iter().enumerate().map(|(index, domain)| {
@@ -103,20 +104,20 @@ impl Pools {
             } else if spread && domain.spreads() {
                 domain.spread(size)
             } else {
-                // Few enough for keys to find partners.
+                // Few values, so that keys find matches.
                 let (few, size) = (rng.random_bool(0.3), usize::min(*[1, 2, 5, 20, 80].choose(rng).unwrap(), size.div_ceil(2)));
                 (0..size).map(|_| types::value(rng, &domain.base, few, true)).collect()
             };
             let skewed = !spread && rng.random_bool(0.6);
             let null_share = *[0.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.5, 1.0].choose(rng).unwrap();
             let aligned = spread && rng.random_bool(0.85);
-            // Where all keys are distinct, NULLs that equal one another are not to be many.
+            // Distinct keys have few NULLs, since NULLs may equal one another.
             Pool { values, skewed, aligned, null_share: if spread { f64::min(null_share, 0.1) } else { null_share } }
         });
         Pools { pools: pools.collect(), scattered }
     }
 
-    /// A row's value of a domain as one of its types, NULL where that may be.
+    /// Value of a row from a domain, as one of its types. It may be NULL if `nullable`.
     pub fn value(&self, rng: &mut StdRng, domain: usize, data_type: &DataType, nullable: bool, row: usize) -> ScalarValue {
         let pool = &self.pools[domain];
         if nullable && rng.random_bool(pool.null_share) {
@@ -132,18 +133,18 @@ impl Pools {
         value.cast_to(data_type).unwrap()
     }
 
-    /// A value for a constant that is compared with a column of the domain.
+    /// A constant to compare with a column of the domain.
     pub fn constant(&self, rng: &mut StdRng, domain: usize, data_type: &DataType) -> Option<ScalarValue> {
         self.pools.get(domain)?.values.choose(rng)?.cast_to(data_type).ok()
     }
 
-    /// The number of a row, which no other row of its table has.
+    /// Number of a row, unique in its table.
     pub fn id(&self, row: usize) -> ScalarValue {
         id(row, self.scattered)
     }
 }
 
 fn id(row: usize, scattered: bool) -> ScalarValue {
-    // The factor is coprime to the prime modulus: a permutation.
+    // The factor is coprime to the prime modulus, which makes a permutation.
     ScalarValue::Int32(Some(if scattered { (row * 40_503 % 65_537) as i32 } else { row as i32 }))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A random query of either kind.
+//! Random query of either kind.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::harness::Answer;
 
 #[derive(Debug, Clone)]
 pub enum Query {
-    /// Expressions and aggregates in depth, over one table.
+    /// Nested expressions and aggregates over one table.
     OneTable(one_table::Query),
     /// Joins, windows, set operations and subqueries.
     Relational(relational::Query),
@@ -27,7 +27,7 @@ impl Query {
         }
     }
 
-    /// Gives each constant another value.
+    /// Replaces each constant with another of its type.
     pub fn vary(&mut self, rng: &mut StdRng, pools: &Pools) {
         match self {
             Query::OneTable(query) => query.vary(rng, pools),
@@ -35,7 +35,7 @@ impl Query {
         }
     }
 
-    /// What the query has, for the statistics.
+    /// Features of the query, for the statistics.
     pub fn features(&self) -> BTreeSet<&'static str> {
         match self {
             Query::OneTable(_) => BTreeSet::from(["one table"]),
@@ -43,8 +43,9 @@ impl Query {
         }
     }
 
-    /// What a comparison of its answers may overlook. DataFusion drops keys from `ORDER BY` behind one that it takes for
-    /// unique, and is wrong about that where a join has repeated a group's key: `kept` are those by which it sorts.
+    /// Differences that a comparison of its answers ignores. DataFusion drops keys from `ORDER BY`
+    /// behind one that it takes for unique. It is wrong if a join has repeated a group's key, so
+    /// `kept` lists the keys of its sort.
     pub fn allowance(&self, answer: &Answer, kept: Option<&[String]>) -> Allowance {
         match self {
             Query::OneTable(query) => Allowance {
@@ -68,16 +69,16 @@ impl Query {
         }
     }
 
-    /// Whether the device may answer without a launch, even where no table is empty.
+    /// Whether the device may answer without a launch, even if no table is empty.
     pub fn may_be_idle(&self) -> bool {
         match self {
             Query::OneTable(query) => query.limit.is_some() || query.only_passes_columns(),
-            // Its conditions may turn out to be constant.
+            // Its conditions may simplify to constants.
             Query::Relational(_) => true,
         }
     }
 
-    /// Queries that are a little simpler.
+    /// Queries that are one step simpler.
     pub fn simpler(&self) -> Vec<Query> {
         match self {
             Query::OneTable(query) => query.simpler().into_iter().map(Query::OneTable).collect(),

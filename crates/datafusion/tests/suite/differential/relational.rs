@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random queries over several tables: what they are made of, and how their answers compare.
+//! Random queries over several tables: their parts, and the comparison of their answers.
 
 use std::collections::BTreeSet;
 
@@ -13,24 +13,24 @@ use super::pools::{Domain, Pools};
 use super::select::{Builder, Growth};
 use super::types::Kind;
 
-/// Rows of the largest intermediate result, by and large.
+/// Approximate limit on the rows of an intermediate result.
 const MOST_ROWS: f64 = 30_000.0;
 
-/// A query over several tables.
+/// Query over several tables.
 #[derive(Debug, Clone)]
 pub struct Query {
     common: Part,
     body: Part,
     pub order: Vec<Key>,
     pub limit: Option<(usize, usize)>,
-    /// Of a float of a group any equal one may come out.
+    /// A group may return any of several equal floats.
     pub groups_floats: bool,
-    /// What the query has, for the statistics.
+    /// Features of the query, for the statistics.
     pub features: BTreeSet<&'static str>,
     growth: Growth,
 }
 
-/// A column of the result that orders it.
+/// Sort key: a column of the result.
 #[derive(Debug, Clone)]
 pub struct Key {
     pub column: String,
@@ -91,19 +91,19 @@ impl Query {
         sql
     }
 
-    /// Gives each constant another value.
+    /// Replaces each constant with another of its type.
     pub fn vary(&mut self, rng: &mut StdRng, pools: &Pools) {
         self.common.vary(rng, pools);
         self.body.vary(rng, pools);
     }
 
-    /// The most rows that tables may have, so that joins stay small.
+    /// Row limit of the tables, which keeps joins small.
     pub fn most_rows(&self, spread: bool) -> usize {
         let factors = if spread { self.growth.spread } else { self.growth.skewed };
         MOST_ROWS.powf(1.0 / f64::from(factors.max(1))).min(5000.0) as usize
     }
 
-    /// Queries that are a little simpler.
+    /// Queries that are one step simpler.
     pub fn simpler(&self) -> Vec<Query> {
         let mut found = Vec::new();
         if self.limit.is_some() {

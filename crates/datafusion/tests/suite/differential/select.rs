@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random SELECTs over joins: sources, joins, conditions, outputs, groups.
 //!
-//! An answer must not depend on the order of rows. So what does, a number of a row or a limit, orders by a
-//! relation's *identity*, columns that tell its rows apart; and below the top no float is grouped, because either
-//! zero may stand for both.
+//! An answer must not depend on the order of rows. Row numbers and limits therefore order by a
+//! relation's *identity*: the columns that identify its rows. Below the top level no float is a
+//! group key, because either zero may represent both.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use super::types::{Column, Kind};
 pub struct Relation {
     pub part: Part,
     pub columns: Vec<Column>,
-    /// Columns that tell its rows apart, where there are such.
+    /// Columns that identify its rows, if there are any.
     pub identity: Option<Vec<usize>>,
     pub growth: Growth,
 }
 
-/// How many rows there may be: so many tables' rows multiplied.
+/// Bound on the number of rows: the number of tables whose rows multiply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Growth {
-    /// Where each key is rare.
+    /// If each key is rare.
     pub spread: u32,
-    /// Where one key has half of the rows.
+    /// If one key has half of the rows.
     pub skewed: u32,
 }
 
@@ -55,9 +55,9 @@ pub struct Builder<'a> {
     pub domains: &'a [Domain],
     /// Common table expressions, by name.
     pub common: Vec<(String, Relation)>,
-    /// What the query has, for the statistics.
+    /// Features of the query, for the statistics.
     pub features: BTreeSet<&'static str>,
-    /// The largest intermediate result.
+    /// Bound of the largest intermediate result.
     pub growth: Growth,
     names: usize,
 }
@@ -68,14 +68,14 @@ impl<'a> Builder<'a> {
         Builder { rng, tables, domains, common, features, growth, names: 0 }
     }
 
-    /// A name that the query has nowhere else.
+    /// Name that is unique in the query.
     pub fn name(&mut self, prefix: &str) -> String {
         self.names += 1;
         format!("{prefix}{}", self.names)
     }
 
-    /// A query: a SELECT, or several whose rows are put together. `depth` is how many subqueries deep its sources
-    /// may be; `inner` says that it is a source itself.
+    /// A SELECT, or a set operation of several. `depth` limits the nesting of subqueries in its
+    /// sources. `inner` marks a query that is a source itself.
     pub fn query(&mut self, depth: usize, inner: bool) -> Relation {
         if self.rng.random_bool(if inner { 0.15 } else { 0.25 }) {
             self.set_operation(depth, inner)
@@ -95,7 +95,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A SELECT with columns of the kinds of others, and where it can of their domains.
+    /// A SELECT whose columns have the kinds of `wanted` and, if possible, their domains.
     fn select_like(&mut self, wanted: &[Column], depth: usize) -> Relation {
         let from = self.from(depth);
         let filter = self.conditions(&from, depth);
@@ -138,7 +138,7 @@ impl<'a> Builder<'a> {
             ]);
             right.growth = right.growth.max(third.growth);
         }
-        // A side may make another type of the other's, and values of other columns.
+        // The other side may change the type of a column, and add values of other domains.
         let columns = left.columns.iter().zip(&right.columns).map(|(left, right)| Column {
             data_type: if left.data_type == right.data_type { left.data_type.clone() } else { left.kind().usual_type() },
             domain: left.domain.filter(|domain| right.domain == Some(*domain)),
@@ -186,7 +186,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Expressions with names.
+    /// Named output expressions.
     pub fn outputs(&mut self, outputs: Vec<Expr>, scope: &[Column]) -> (Vec<Part>, Vec<Column>) {
         let shared: Arc<[Column]> = scope.into();
         let name = |expr: Expr| {
@@ -209,7 +209,7 @@ impl<'a> Builder<'a> {
         let key_columns = (0..keys.len()).collect();
         let (keys, mut columns) = self.outputs(keys, &from.columns);
         let key_count = keys.len();
-        // The groups hang on all keys, so they go together or not at all.
+        // The groups depend on all keys, so the shrinker removes all keys or none.
         let mut items = if keys.is_empty() { Vec::new() } else { vec![Part::list("", ", ", keys, key_count)] };
         for _ in 0..self.rng.random_range(usize::from(key_count == 0)..=3) {
             let (part, column) = self.aggregate(&from.columns);
@@ -244,7 +244,7 @@ impl<'a> Builder<'a> {
         Relation { part: Part::Sequence(parts), columns, identity, growth: from.growth }
     }
 
-    /// A key of groups. Those of several sets stand in the text twice, and are columns.
+    /// A group key. Keys of several grouping sets appear twice in the SQL, and are columns.
     fn key(&mut self, columns: &[Column], inner: bool, plain: bool) -> Expr {
         let fits = |column: &Column| (column.few || column.domain.is_some()) && !(inner && column.kind() == Kind::Float);
         let number = |column: &Column| column.kind() == Kind::Int;
@@ -255,13 +255,14 @@ impl<'a> Builder<'a> {
             1 if !plain => Some(generator.of(&Kind::Int, 1)),
             _ => None,
         };
-        // A constant would be the position of an output.
+        // GROUP BY takes a constant as the position of an output.
         let computed = computed.filter(|key| !matches!(key.node, Node::Literal { .. }));
         let column = computed.or_else(|| generator.column(fits)).or_else(|| generator.column(number));
         column.unwrap_or_else(|| Expr::column(0, columns))
     }
 
-    /// An aggregate whose answer depends on no order, and the column it gives. No floats: their sums are not exact.
+    /// An aggregate that does not depend on the order of rows, and its column. It takes no floats,
+    /// whose sums are inexact.
     fn aggregate(&mut self, columns: &[Column]) -> (Part, Column) {
         let kinds = [Kind::Int, Kind::Int, Kind::Text, Kind::Decimal, Kind::Bool];
         let kind = kinds.choose(self.rng).unwrap().clone();
@@ -298,7 +299,7 @@ impl<'a> Builder<'a> {
         (Part::Expr(expr, columns.into()), computed(name, type_of(&kind)))
     }
 
-    /// A generator of expressions that cannot fail: SQL leaves open which rows they are evaluated for.
+    /// Generator of expressions that cannot fail, since SQL leaves open which rows evaluate them.
     pub fn generator<'b>(&'b mut self, columns: &'b [Column]) -> Generator<'b> {
         Generator { rng: self.rng, columns, fallible: false }
     }
@@ -326,7 +327,7 @@ impl<'a> Builder<'a> {
         Relation { part, ..from }
     }
 
-    /// A table, a common table expression or a subquery, with an alias that its columns bear.
+    /// A table, a common table expression or a subquery, with an alias that qualifies its columns.
     fn source(&mut self, depth: usize) -> Relation {
         let alias = self.name("s");
         let common = self.common.choose(self.rng).cloned();
@@ -346,7 +347,7 @@ impl<'a> Builder<'a> {
         Relation { part: text, columns: columns.collect(), ..relation }
     }
 
-    /// A query for FROM or WITH, at times cut off after some rows.
+    /// A query for FROM or WITH, sometimes with a limit.
     pub fn subquery(&mut self, depth: usize) -> Relation {
         let mut relation = self.query(depth, true);
         let floats = |column: &usize| relation.columns[*column].kind() == Kind::Float;
@@ -424,7 +425,7 @@ impl<'a> Builder<'a> {
         part
     }
 
-    /// USING, or NATURAL JOIN of a subquery that shares one name alone.
+    /// USING, or NATURAL JOIN with a subquery that shares one column name.
     fn natural_join(&mut self, left: &mut Relation) -> Option<Part> {
         let bare = |column: &Column| column.name.rsplit('.').next().unwrap_or_default().to_string();
         let names: Vec<String> = left.columns.iter().map(bare).collect();
@@ -460,7 +461,7 @@ impl<'a> Builder<'a> {
         Some(part)
     }
 
-    /// Conditions of a join, and how far it multiplies rows.
+    /// Conditions of a join, and the growth of its rows.
     fn on(&mut self, left: &Relation, right: &Relation, both: &[Column]) -> (Vec<Part>, Growth) {
         let scope: Arc<[Column]> = both.into();
         let offset = left.columns.len();
@@ -491,7 +492,7 @@ impl<'a> Builder<'a> {
         if keys > 1 {
             self.features.insert("join by several keys");
         }
-        // Beside the keys, or without any.
+        // Conditions besides the keys, or without keys.
         if keys == 0 || self.rng.random_bool(0.3) {
             let mut comparable = Vec::new();
             for (l, column) in left.columns.iter().enumerate() {
@@ -516,7 +517,7 @@ impl<'a> Builder<'a> {
         (conditions, Growth { spread, ..product })
     }
 
-    /// WHERE, perhaps with subqueries. Where each level has one, nothing is left at the top.
+    /// WHERE, perhaps with subqueries. Conditions at every level would filter out all rows.
     fn conditions(&mut self, from: &Relation, depth: usize) -> Part {
         let mut conditions = Vec::new();
         if self.rng.random_bool(if depth == 0 { 0.15 } else { 0.25 }) {
@@ -536,7 +537,7 @@ pub fn of_table(table: &Table) -> Relation {
     Relation { part: Part::text(table.name.clone()), columns: table.columns.clone(), identity: Some(vec![0]), growth }
 }
 
-/// Adds the columns of a source that is joined.
+/// Adds the columns of a joined source.
 fn joined(left: &mut Relation, right: Relation, growth: Growth) {
     let offset = left.columns.len();
     left.identity = match (left.identity.take(), right.identity) {
@@ -550,12 +551,13 @@ fn joined(left: &mut Relation, right: Relation, growth: Growth) {
     left.growth = growth;
 }
 
-/// A column that is computed by no expression over columns.
+/// A computed column that is not an expression over columns.
 pub fn computed(name: String, data_type: DataType) -> Column {
     Column { name, data_type, nullable: true, few: false, tame: false, domain: None }
 }
 
-/// The type of an aggregate or window of a kind. A sum of unsigned integers is unsigned too, and cannot be negated.
+/// Type of an aggregate or window of a kind. A sum of unsigned integers is unsigned too, and cannot
+/// be negated.
 pub fn type_of(kind: &Kind) -> DataType {
     if *kind == Kind::Int { DataType::UInt64 } else { kind.usual_type() }
 }

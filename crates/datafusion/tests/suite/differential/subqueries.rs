@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random subqueries in expressions: IN, EXISTS and scalar ones, correlated or not.
+//! Random subqueries in expressions: IN, EXISTS and scalar, correlated or not.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::select::{Builder, Relation, computed, of_table, type_of};
 use super::types::{Column, Kind};
 
 impl Builder<'_> {
-    /// A condition with a subquery.
+    /// Condition with a subquery.
     pub fn subquery_condition(&mut self, outer: &[Column]) -> Part {
         let inner = self.table_with_alias();
         let pair = self.pair(outer, &inner.columns);
@@ -29,7 +29,7 @@ impl Builder<'_> {
         Part::Sequence(vec![Part::text("("), condition, Part::text(" OR "), Part::Expr(other, outer.into()), Part::text(")")])
     }
 
-    /// A subquery in place of a column.
+    /// Scalar subquery as an output column.
     pub fn scalar_subquery(&mut self, outer: &[Column]) -> (Part, Column) {
         let inner = self.table_with_alias();
         let pair = self.pair(outer, &inner.columns);
@@ -52,7 +52,7 @@ impl Builder<'_> {
         Relation { columns: columns.collect(), part: Part::text(format!("{} AS {alias}", table.name)), ..relation }
     }
 
-    /// Columns of one domain, one of each side.
+    /// Random pair of an outer and an inner column of one domain.
     fn pair(&mut self, outer: &[Column], inner: &[Column]) -> Option<(usize, usize)> {
         let mut pairs = Vec::new();
         for (o, column) in outer.iter().enumerate().filter(|(_, column)| column.domain.is_some()) {
@@ -61,7 +61,8 @@ impl Builder<'_> {
         pairs.choose(self.rng).copied()
     }
 
-    /// A column of the subquery to aggregate. No floats: of two zeros either may be the least.
+    /// Column of the subquery to aggregate. It is not a float, since either zero may be the
+    /// minimum.
     fn operand(&mut self, inner: &[Column]) -> Option<usize> {
         let fits: Vec<usize> = (0..inner.len()).filter(|column| inner[*column].kind() != Kind::Float).collect();
         fits.choose(self.rng).copied()

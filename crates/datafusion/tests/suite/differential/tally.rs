@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the cases came to, in all and by what their queries have.
+//! Counts of outcomes, in total and by the features of queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What the cases came to.
+/// Counts of the outcomes of all cases.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub all: Counts,
-    /// By what the queries have.
+    /// Counts by the features of queries.
     pub features: BTreeMap<&'static str, Counts>,
-    /// Cases that fail on both sides, for a fault of plain DataFusion, or after a minute of it.
+    /// Cases that fail on both sides, by a fault of plain DataFusion, or after its limit of a
+    /// minute.
     pub no_answer: usize,
     /// Cases that plain DataFusion answers in two ways, one of which is the device's.
     pub two_answers: usize,
     /// Shapes that plain DataFusion cannot plan.
     pub invalid: usize,
-    /// Shapes that strict planning refuses, and why. Their cases run partly on the host.
+    /// Shapes that strict planning refuses, by reason. Their cases run partly on the host.
     pub refused: BTreeMap<String, usize>,
     pub differing: Vec<String>,
 }
@@ -28,9 +29,9 @@ pub struct Counts {
     pub same: usize,
     pub non_empty: usize,
     pub several_batches: usize,
-    /// Cases that compute: DataFusion may find that there is nothing to do.
+    /// Cases that compute. DataFusion may find that a query has nothing to compute.
     pub computing: usize,
-    /// Those of them that compute on the device alone.
+    /// Computing cases that run on the device alone.
     pub on_device: usize,
     /// Cases that launch kernels; those over empty tables need none.
     pub launching: usize,
@@ -60,7 +61,7 @@ impl Counts {
 }
 
 impl Tally {
-    /// Counts the cases of a shape.
+    /// Adds the cases of a shape.
     pub fn count(&mut self, features: &BTreeSet<&'static str>, counts: Counts) {
         self.all.add(counts);
         for feature in features {
@@ -68,7 +69,7 @@ impl Tally {
         }
     }
 
-    /// Tells of a case that differs.
+    /// Reports a case that differs.
     pub fn differs(&mut self, case: String) {
         println!("{case}");
         self.differing.push(case);

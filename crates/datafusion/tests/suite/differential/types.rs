@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Column types of random tables, their values with the special ones among them, and their literals.
+//! Column types of random tables, their values including special ones, and their literals.
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, Field, TimeUnit};
@@ -10,7 +10,7 @@ use rand::seq::IndexedRandom;
 
 use super::pools::Pools;
 
-/// What the generator of expressions tells types apart by.
+/// Classes of types that the generator of expressions distinguishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Bool,
@@ -19,18 +19,18 @@ pub enum Kind {
     Decimal,
     Text,
     Binary,
-    /// Dates, times, timestamps and durations mix with their own type only.
+    /// Dates, times, timestamps and durations, which combine with their own type only.
     Temporal(DataType),
 }
 
 impl Kind {
-    /// The type of what is computed of the kind.
+    /// Type of computed expressions of the kind.
     pub fn usual_type(&self) -> DataType {
         match self {
             Kind::Bool => DataType::Boolean,
             Kind::Int => DataType::Int64,
             Kind::Float => DataType::Float64,
-            // Of unknown precision: wide enough to keep it out of arithmetic.
+            // The precision is unknown: this type is wide enough to keep it out of arithmetic.
             Kind::Decimal => DataType::Decimal128(38, 2),
             Kind::Text => DataType::Utf8,
             Kind::Binary => DataType::Binary,
@@ -49,7 +49,7 @@ pub struct Column {
     pub few: bool,
     /// Values whose sums are exact in every order: multiples of 1/8 below 1000.
     pub tame: bool,
-    /// Columns of one domain take their values from one pool, so that joins by them find partners.
+    /// Columns of one domain take their values from one pool, so that joins on them find matches.
     pub domain: Option<usize>,
 }
 
@@ -73,12 +73,12 @@ impl Column {
         self.value_not_null(rng)
     }
 
-    /// A value of the column other than NULL.
+    /// A value of the column that is not NULL.
     pub fn value_not_null(&self, rng: &mut StdRng) -> ScalarValue {
         value(rng, value_type(&self.data_type), self.few, self.tame)
     }
 
-    /// The values of rows by their numbers.
+    /// Values of the rows with the given numbers.
     pub fn array(&self, rng: &mut StdRng, pools: &Pools, rows: impl Iterator<Item = usize>, all_null: bool) -> ArrayRef {
         let null = ScalarValue::try_new_null(value_type(&self.data_type)).unwrap();
         let values: Vec<ScalarValue> =
@@ -117,7 +117,7 @@ pub fn value_type(data_type: &DataType) -> &DataType {
     }
 }
 
-/// A type that columns may have.
+/// Random type of a column.
 pub fn data_type(rng: &mut StdRng) -> DataType {
     use DataType::*;
     let units = [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond];
@@ -159,7 +159,8 @@ pub fn data_type(rng: &mut StdRng) -> DataType {
     }
 }
 
-/// A random value, special ones often. `few` draws from a handful, `tame` from what sums exactly.
+/// Random value, often a special one. `few` draws from a handful, `tame` from values with exact
+/// sums.
 pub fn value(rng: &mut StdRng, data_type: &DataType, few: bool, tame: bool) -> ScalarValue {
     use DataType as T;
     macro_rules! int {
@@ -310,7 +311,7 @@ fn bytes(rng: &mut StdRng, few: bool) -> Vec<u8> {
     (0..rng.random_range(0..20)).map(|_| *[0, 1, 127, 128, 255].choose(rng).unwrap()).collect()
 }
 
-/// Days since 1970, within what nanoseconds can hold.
+/// Days since 1970, within the range of nanosecond timestamps.
 fn days(rng: &mut StdRng, few: bool) -> i64 {
     if few {
         return *[0, -1, 1, 19_782, -25_567].choose(rng).unwrap();
@@ -328,12 +329,12 @@ fn time(rng: &mut StdRng, few: bool, units: i64) -> i64 {
     rng.random_range(0..86_400 * units)
 }
 
-/// The name of a type, as `arrow_cast` takes it.
+/// Name of a type, as `arrow_cast` takes it.
 pub fn type_name(data_type: &DataType) -> String {
     data_type.to_string()
 }
 
-/// A value as a SQL literal of exactly its type.
+/// SQL literal of exactly the value's type.
 pub fn literal(value: &ScalarValue) -> String {
     let data_type = value.data_type();
     let name = type_name(&data_type);

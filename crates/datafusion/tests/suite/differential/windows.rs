@@ -23,16 +23,16 @@ const ROWS_AND_GROUPS: [&str; 10] = [
     "BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING",
 ];
 
-/// What a function's answer may depend on.
+/// How the order of rows defines the answer of a window function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ties {
-    /// Rows that tie in the order have the same answer, and no frame is asked for.
+    /// Tied rows have the same answer, and no frame is given.
     Together,
-    /// Only an order without ties defines the answer, and no frame is asked for.
+    /// Only an order without ties defines the answer, and no frame is given.
     Told,
     /// Only an order without ties defines the answer, over frames.
     ToldInFrames,
-    /// The answer is of a set of rows, which the frame gives.
+    /// The answer is an aggregate of the frame's rows.
     Aggregate,
 }
 
@@ -101,7 +101,7 @@ impl Builder<'_> {
                 Part::Expr(column, from.columns.as_slice().into())
             })
             .collect();
-        // Frames and ties hang on the order, so none of its keys can be left out.
+        // Frames and ties depend on the order, so none of its keys can be removed.
         let least = keys.len();
         let part = Part::Sequence(vec![
             call,
@@ -114,14 +114,14 @@ impl Builder<'_> {
         (part, computed(name, type_of(&kind)))
     }
 
-    /// A column with a direction.
+    /// Sort key: a column with a direction.
     pub fn direction(&mut self, name: &str) -> String {
         let direction = ["", "", " DESC"].choose(self.rng).unwrap();
         let nulls = ["", "", " NULLS FIRST", " NULLS LAST"].choose(self.rng).unwrap();
         format!("{name}{direction}{nulls}")
     }
 
-    /// A key with offsets of its type.
+    /// Key of a RANGE frame, with an offset of its type.
     fn range_key(&mut self, columns: &[Column]) -> Option<(usize, &'static str)> {
         const NUMBERS: [&str; 4] = [
             "BETWEEN 2 PRECEDING AND 3 FOLLOWING",
@@ -140,7 +140,7 @@ impl Builder<'_> {
         Some((key, frames.choose(self.rng).unwrap()))
     }
 
-    /// A function, what it gives, and what it takes to define it.
+    /// A window function, the kind of its result, and the order that it needs.
     fn window_function(&mut self, columns: &[Column], ordered: bool) -> (Part, Kind, Ties) {
         let any = self.rng.random_range(0..columns.len());
         let roll = self.rng.random_range(if ordered { 0 } else { 6 }..20);
@@ -172,7 +172,8 @@ impl Builder<'_> {
             13 | 14 => ("sum({})".to_string(), Some(generator.of(&Kind::Int, 1)), Kind::Int, Ties::Aggregate),
             15 => ("sum({})".to_string(), Some(generator.narrow_decimal()), Kind::Decimal, Ties::Aggregate),
             16 => {
-                // Where a frame slides, DataFusion's sums of floats hang on the rows that left it, if they are not exact.
+                // In a sliding frame, inexact float sums of DataFusion depend on rows that have
+                // left the frame.
                 let operand = generator.column(small).unwrap_or_else(|| generator.narrow_decimal());
                 let kind = if operand.kind == Kind::Int { Kind::Float } else { Kind::Decimal };
                 ("avg({})".to_string(), Some(operand), kind, Ties::Aggregate)
@@ -184,7 +185,7 @@ impl Builder<'_> {
             }
         };
         let mut operands: Vec<Expr> = operand.into_iter().collect();
-        // Some of these stay on the host, beside others on the device.
+        // The host computes some of these, beside others on the device.
         let call = match ties {
             Ties::Told | Ties::ToldInFrames if !operands.is_empty() && generator.rng.random_bool(0.04) => {
                 format!("{call} IGNORE NULLS")
