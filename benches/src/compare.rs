@@ -83,6 +83,25 @@ impl Comparison {
             Target::Bound(percent) => self.percent_of_bound.is_some_and(|reached| reached >= percent),
         }
     }
+
+    /// The cells from `plain ms` on.
+    fn cells(&self) -> [String; 12] {
+        let metrics = self.fast.first.device_metrics();
+        [
+            milliseconds(self.plain.median()),
+            milliseconds(self.fast.median()),
+            format!("{:.3}", self.ratio()),
+            self.target.map_or("–".to_string(), |target| target_cell(self.meets(target), &target.describe())),
+            milliseconds(self.fast.kernel_median()),
+            self.percent_of_bound.map_or("–".to_string(), |percent| format!("{percent:.0} %")),
+            metrics.launches.to_string(),
+            metrics.waits.to_string(),
+            milliseconds(self.fast.first.seconds),
+            milliseconds(metrics.compile.as_secs_f64()),
+            self.fast.first.place().to_string(),
+            if self.difference.is_none() { "equal".to_string() } else { red("differs") },
+        ]
+    }
 }
 
 /// Runs a query on plain DataFusion and on every device, interleaved.
@@ -199,6 +218,21 @@ impl QueryOutcome {
         }
         value
     }
+
+    /// The line in the table.
+    fn cells(&self) -> [String; 15] {
+        let values = match &self.result {
+            Err(_) => ["–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string),
+            Ok(Measurement::Plain(plain)) => {
+                let mut values = ["–"; 12].map(str::to_string);
+                values[0] = milliseconds(plain.median());
+                values[8] = milliseconds(plain.first.seconds);
+                values
+            }
+            Ok(Measurement::Compared(measured)) => measured.cells(),
+        };
+        cells([self.label.clone(), self.source.name().to_string(), self.device.clone()], values)
+    }
 }
 
 /// Sums over all queries on one device and one source.
@@ -268,60 +302,27 @@ pub fn print(outcomes: &[QueryOutcome], totals: &[Total]) {
         "runs on",
         "answer",
     ]);
-    let mut notes = Vec::new();
+    outcomes.iter().for_each(|outcome| table.push(outcome.cells()));
+    totals.iter().for_each(|total| table.push(total.cells()));
+    print!("{}", table.render());
+    print_host_operators(outcomes);
+    for failure in outcomes.iter().flat_map(failures) {
+        println!("  {failure}");
+    }
+}
+
+/// Prints each operator on the host with its reason and the queries.
+fn print_host_operators(outcomes: &[QueryOutcome]) {
     let mut reasons = BTreeMap::<String, Vec<&str>>::new();
     for outcome in outcomes {
-        let QueryOutcome { label, source, device, result } = outcome;
-        let names = [label.clone(), source.name().to_string(), device.clone()];
-        match result {
-            Err(error) => {
-                notes.push(red(&format!("{label}, {}, {device}: {error}", source.name())));
-                table.push(cells(names, ["–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string)));
-            }
-            Ok(Measurement::Plain(plain)) => {
-                let mut values = ["–"; 12].map(str::to_string);
-                values[0] = milliseconds(plain.median());
-                values[8] = milliseconds(plain.first.seconds);
-                table.push(cells(names, values));
-            }
-            Ok(Measurement::Compared(measured)) => {
-                let (fast, metrics) = (&measured.fast, measured.fast.first.device_metrics());
-                if let Some(difference) = &measured.difference {
-                    notes.push(red(&format!("{label}, {}, {device}: wrong answer: {difference}", source.name())));
-                }
-                if let Some(fault) = fast.fault() {
-                    notes.push(red(&format!("{label}, {}, {device}: {fault}", source.name())));
-                }
-                for host in fast.first.placement().host_operators {
-                    let queries = reasons.entry(format!("{}: {}", host.operator, host.reason)).or_default();
-                    if queries.last() != Some(&label.as_str()) {
-                        queries.push(label);
-                    }
-                }
-                table.push(cells(
-                    names,
-                    [
-                        milliseconds(measured.plain.median()),
-                        milliseconds(fast.median()),
-                        format!("{:.3}", measured.ratio()),
-                        measured
-                            .target
-                            .map_or("–".to_string(), |target| target_cell(measured.meets(target), &target.describe())),
-                        milliseconds(fast.kernel_median()),
-                        measured.percent_of_bound.map_or("–".to_string(), |percent| format!("{percent:.0} %")),
-                        metrics.launches.to_string(),
-                        metrics.waits.to_string(),
-                        milliseconds(fast.first.seconds),
-                        milliseconds(metrics.compile.as_secs_f64()),
-                        fast.first.place().to_string(),
-                        if measured.difference.is_none() { "equal".to_string() } else { red("differs") },
-                    ],
-                ));
+        let Ok(Measurement::Compared(measured)) = &outcome.result else { continue };
+        for host in measured.fast.first.placement().host_operators {
+            let queries = reasons.entry(format!("{}: {}", host.operator, host.reason)).or_default();
+            if queries.last() != Some(&outcome.label.as_str()) {
+                queries.push(&outcome.label);
             }
         }
     }
-    totals.iter().for_each(|total| table.push(total.cells()));
-    print!("{}", table.render());
     if !reasons.is_empty() {
         println!("  on the host:");
         for (reason, mut queries) in reasons {
@@ -329,9 +330,20 @@ pub fn print(outcomes: &[QueryOutcome], totals: &[Total]) {
             println!("    {reason} {}", report::dim(&format!("({})", queries.join("; "))));
         }
     }
-    for note in notes {
-        println!("  {note}");
-    }
+}
+
+/// The error of a query, or its wrong answer and its [fault](Series::fault).
+fn failures(outcome: &QueryOutcome) -> Vec<String> {
+    let QueryOutcome { label, source, device, result } = outcome;
+    let problems: Vec<String> = match result {
+        Err(error) => vec![error.clone()],
+        Ok(Measurement::Plain(_)) => vec![],
+        Ok(Measurement::Compared(measured)) => {
+            let difference = measured.difference.as_ref().map(|difference| format!("wrong answer: {difference}"));
+            difference.into_iter().chain(measured.fast.fault()).collect()
+        }
+    };
+    problems.iter().map(|problem| red(&format!("{label}, {}, {device}: {problem}", source.name()))).collect()
 }
 
 fn cells(names: [String; 3], values: [String; 12]) -> [String; 15] {

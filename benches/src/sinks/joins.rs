@@ -17,7 +17,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_err;
 use datafusion::error::Result;
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{BloomFilterUse, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable};
+use kernels::ops::{BloomFilterUse, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -146,32 +146,11 @@ pub fn print(results: &[(String, JoinCase, JoinTimes)]) {
 
 /// Builds the table and probes it.
 pub async fn measure(bench: &SinkBench, case: JoinCase) -> Result<JoinTimes> {
-    let JoinCase { build_rows, probe_rows, rows_per_key, hit_percent, dense } = case;
-    let keys = build_rows / rows_per_key;
-    let key = |number: usize| if dense { number as i64 } else { (number as i64).wrapping_mul(SPREAD) };
-    let mut random = StdRng::seed_from_u64(1);
-    let mut numbers: Vec<usize> = (0..build_rows).map(|row| row % keys).collect();
-    numbers.shuffle(&mut random);
-    let built = rows("b", numbers.into_iter().map(key))?;
-    let probing = rows(
-        "p",
-        (0..probe_rows).map(|_| {
-            let found = random.random_range(0..keys);
-            key(if random.random_range(0..100) < hit_percent { found } else { keys + found })
-        }),
-    )?;
+    let (built, probing) = sides(case)?;
     let (input, probing) = bench.upload(probing)?;
     let (build_input, built) = bench.upload(built)?;
-    let join = Join {
-        kind: JoinKind::Inner,
-        keys: vec![(Expr::Column(0), Expr::Column(0))],
-        null_equals_null: false,
-        null_aware: false,
-        residual: None,
-        schema: build_input.schema,
-        types: build_input.types,
-        role: JoinRole::Query,
-    };
+    let join = inner_join(build_input);
+    let filter = dynamic_filter(&input);
     let outputs = vec![
         (Expr::Column(1), Field::new("p", DataType::Int64, false)),
         (Expr::Column(3), Field::new("b", DataType::Int64, false)),
@@ -186,9 +165,6 @@ pub async fn measure(bench: &SinkBench, case: JoinCase) -> Result<JoinTimes> {
     builder.add_bloom_filter(queue, &mut with_bloom, wanted).await.map_err(external)?;
     let table = Arc::new(table);
     let with_bloom = (with_bloom.filter_bytes() > 0).then(|| Arc::new(with_bloom));
-    let key = &input.types[0].data_type;
-    let null = Expr::Literal(Literal { data_type: key.clone(), value: LiteralValue::Null });
-    let filter = Join::dynamic_filter(vec![(Expr::Column(0), null)], false);
 
     let probe = async |chain: &JoinChain| {
         let (mut state, mut rows) = (chain.start(), 0);
@@ -210,13 +186,13 @@ pub async fn measure(bench: &SinkBench, case: JoinCase) -> Result<JoinTimes> {
     let (mut bloom_first_seconds, mut bloom_filter_seconds) = (None, None);
     if let Some(table) = &with_bloom {
         let (seconds, same) = time(&join, table, &outputs).await?;
-        bloom_first_seconds = (!dense).then_some(seconds);
+        bloom_first_seconds = (!case.dense).then_some(seconds);
         bloom_filter_seconds = Some(time(&filter, table, &outputs[..1]).await?.0);
         if same != pairs {
             return internal_err!("a join of {case} gave {pairs} pairs, and {same} with the Bloom filter first");
         }
     }
-    if hit_percent == 100 && pairs != probe_rows * rows_per_key {
+    if case.hit_percent == 100 && pairs != case.probe_rows * case.rows_per_key {
         return internal_err!("a join of {case} gave {pairs} pairs");
     }
     Ok(JoinTimes {
@@ -232,6 +208,45 @@ pub async fn measure(bench: &SinkBench, case: JoinCase) -> Result<JoinTimes> {
 
 /// Multiplier of keys: odd, so they stay distinct, and large, so they fill 64 bits.
 const SPREAD: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
+
+/// Rows of the build side and of the probe side.
+fn sides(case: JoinCase) -> Result<(RecordBatch, RecordBatch)> {
+    let JoinCase { build_rows, probe_rows, rows_per_key, hit_percent, dense } = case;
+    let keys = build_rows / rows_per_key;
+    let key = |number: usize| if dense { number as i64 } else { (number as i64).wrapping_mul(SPREAD) };
+    let mut random = StdRng::seed_from_u64(1);
+    let mut numbers: Vec<usize> = (0..build_rows).map(|row| row % keys).collect();
+    numbers.shuffle(&mut random);
+    let built = rows("b", numbers.into_iter().map(key))?;
+    let probing = rows(
+        "p",
+        (0..probe_rows).map(|_| {
+            let found = random.random_range(0..keys);
+            key(if random.random_range(0..100) < hit_percent { found } else { keys + found })
+        }),
+    )?;
+    Ok((built, probing))
+}
+
+/// The join on the first columns.
+fn inner_join(build_input: Input) -> Join {
+    Join {
+        kind: JoinKind::Inner,
+        keys: vec![(Expr::Column(0), Expr::Column(0))],
+        null_equals_null: false,
+        null_aware: false,
+        residual: None,
+        schema: build_input.schema,
+        types: build_input.types,
+        role: JoinRole::Query,
+    }
+}
+
+/// The dynamic filter of probe rows by their first column.
+fn dynamic_filter(input: &Input) -> Join {
+    let null = Expr::Literal(Literal { data_type: input.types[0].data_type.clone(), value: LiteralValue::Null });
+    Join::dynamic_filter(vec![(Expr::Column(0), null)], false)
+}
 
 /// A batch of keys and row numbers.
 fn rows(name: &str, keys: impl Iterator<Item = i64>) -> Result<RecordBatch> {

@@ -16,26 +16,46 @@ use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan};
 
 use crate::error::{error, from_datafusion, not_implemented};
 
+/// The parts of the target table's name, which options set in any order.
+#[derive(Debug, Clone, Default)]
+struct TargetTable {
+    catalog: Option<String>,
+    schema: Option<String>,
+    table: Option<String>,
+}
+
+impl TargetTable {
+    fn reference(&self, session: &SessionContext) -> Result<TableReference> {
+        let Some(table) = self.table.clone() else { return Err(error(Status::InvalidState, "no table to ingest into")) };
+        Ok(match (self.catalog.clone(), self.schema.clone()) {
+            (None, None) => TableReference::bare(table),
+            (None, Some(schema)) => TableReference::partial(schema, table),
+            (Some(catalog), schema) => {
+                let current = || session.state().config_options().catalog.default_schema.clone();
+                TableReference::full(catalog, schema.unwrap_or_else(current), table)
+            }
+        })
+    }
+}
+
 /// Target table and mode, from the statement's options.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ingest {
-    table: Option<String>,
-    schema: Option<String>,
-    catalog: Option<String>,
+    target: TargetTable,
     mode: Option<IngestMode>,
 }
 
 impl Ingest {
     /// Whether the statement is an ingest, which has a target table.
     pub fn has_target(&self) -> bool {
-        self.table.is_some()
+        self.target.table.is_some()
     }
 
     pub fn set(&mut self, key: OptionStatement, value: OptionValue) -> Result<()> {
         match (key, &value) {
-            (OptionStatement::TargetTable, OptionValue::String(name)) => self.table = Some(name.clone()),
-            (OptionStatement::TargetDbSchema, OptionValue::String(name)) => self.schema = Some(name.clone()),
-            (OptionStatement::TargetCatalog, OptionValue::String(name)) => self.catalog = Some(name.clone()),
+            (OptionStatement::TargetTable, OptionValue::String(name)) => self.target.table = Some(name.clone()),
+            (OptionStatement::TargetDbSchema, OptionValue::String(name)) => self.target.schema = Some(name.clone()),
+            (OptionStatement::TargetCatalog, OptionValue::String(name)) => self.target.catalog = Some(name.clone()),
             (OptionStatement::IngestMode, _) => self.mode = Some(IngestMode::try_from(&value)?),
             (OptionStatement::Temporary, _) if !bool::try_from(&value)? => {}
             (OptionStatement::Temporary, _) => return not_implemented("a temporary table"),
@@ -47,9 +67,9 @@ impl Ingest {
 
     pub fn get(&self, key: &OptionStatement) -> Result<String> {
         let value = match key {
-            OptionStatement::TargetTable => self.table.clone(),
-            OptionStatement::TargetDbSchema => self.schema.clone(),
-            OptionStatement::TargetCatalog => self.catalog.clone(),
+            OptionStatement::TargetTable => self.target.table.clone(),
+            OptionStatement::TargetDbSchema => self.target.schema.clone(),
+            OptionStatement::TargetCatalog => self.target.catalog.clone(),
             OptionStatement::IngestMode => Some(self.mode().into()),
             OptionStatement::Temporary | OptionStatement::Incremental => Some("false".into()),
             _ => None,
@@ -61,21 +81,9 @@ impl Ingest {
         self.mode.unwrap_or(IngestMode::Create)
     }
 
-    fn target(&self, session: &SessionContext) -> Result<TableReference> {
-        let Some(table) = self.table.clone() else { return Err(error(Status::InvalidState, "no table to ingest into")) };
-        Ok(match (self.catalog.clone(), self.schema.clone()) {
-            (None, None) => TableReference::bare(table),
-            (None, Some(schema)) => TableReference::partial(schema, table),
-            (Some(catalog), schema) => {
-                let current = || session.state().config_options().catalog.default_schema.clone();
-                TableReference::full(catalog, schema.unwrap_or_else(current), table)
-            }
-        })
-    }
-
     /// Writes the rows into the target table.
     pub async fn run(&self, session: &SessionContext, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
-        let target = self.target(session)?;
+        let target = self.target.reference(session)?;
         let exists = session.table_exist(target.clone()).map_err(from_datafusion)?;
         let (creates, replaces) = match (self.mode(), exists) {
             (IngestMode::Create, true) => {

@@ -2,6 +2,7 @@
 //! Raw values: addresses of a result's columns, and tables over columns in the program's memory.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::fmt::Display;
 use std::ptr;
 use std::sync::Arc;
 
@@ -406,6 +407,11 @@ enum Level {
     Elements,
 }
 
+/// The refusal of a raw column.
+fn refused_column(name: &str, reason: impl Display) -> Failure {
+    Failure::program(format!("column \"{name}\" {reason}"))
+}
+
 /// A raw column as an Arrow field and array. `on_device`: its memory is a device's.
 ///
 /// # Safety
@@ -422,84 +428,116 @@ unsafe fn import_column(
     let name = if level == Level::Column { unsafe { string("name of a column", column.name) }? } else { "item" };
     // SAFETY: see above.
     let format = unsafe { string("format of a column", column.format) }?;
-    let refuse = |reason: String| Err(Failure::program(format!("column \"{name}\" {reason}")));
     // SAFETY: see above.
     let elements = match unsafe { column.elements.as_ref() } {
-        Some(_) if level == Level::Elements => return refuse("has elements within elements".to_owned()),
+        Some(_) if level == Level::Elements => return Err(refused_column(name, "has elements within elements")),
         Some(elements) => {
-            let count = usize::try_from(column.element_count);
-            let Ok(count) = count else { return refuse(format!("cannot have {} elements", column.element_count)) };
+            let count = usize::try_from(column.element_count)
+                .map_err(|_| refused_column(name, format!("cannot have {} elements", column.element_count)))?;
             // SAFETY: see above.
             Some(unsafe { import_column(elements, count, Level::Elements, on_device) }?)
         }
         None => None,
     };
-    let is_list = matches!(format, "+l" | "+L");
-    if format.starts_with('+') && !is_list {
-        return refuse(format!(
-            "has the format {format:?}, which has no raw values: devicefusion_register_device_array takes every type"
-        ));
+    let ty = column_type(name, format, elements.as_ref().map(|(element, _)| element))?;
+    // SAFETY: see above.
+    unsafe { check_memory(name, column, &ty, length, on_device) }?;
+    let array = column_array(name, column, &ty, length)?;
+    let is_dictionary = matches!(ty, DataType::Dictionary(..));
+    // A code may stand for a NULL among the dictionary's values.
+    let has_null_values = is_dictionary && elements.as_ref().is_some_and(|(element, _)| element.is_nullable());
+    let nullable = !column.validity.is_null() || has_null_values;
+    let array = match elements {
+        Some((_, values)) if is_dictionary => array.dictionary(values),
+        Some((_, elements)) => array.children(vec![elements]),
+        None => array,
+    };
+    Ok((Field::new(name, ty, nullable), array))
+}
+
+/// The type of a raw column, from its format and the field of its elements.
+fn column_type(name: &str, format: &str, element: Option<&Field>) -> Result<DataType> {
+    let no_values = "which has no raw values: devicefusion_register_device_array takes every type";
+    match (format, element) {
+        ("+l", Some(element)) => return Ok(DataType::List(Arc::new(element.clone()))),
+        ("+L", Some(element)) => return Ok(DataType::LargeList(Arc::new(element.clone()))),
+        ("+l" | "+L", None) => return Err(refused_column(name, "has lists, and its elements are NULL")),
+        _ if format.starts_with('+') => {
+            return Err(refused_column(name, format!("has the format {format:?}, {no_values}")));
+        }
+        _ => {}
     }
-    let ty = match (&elements, is_list) {
-        (Some((element, _)), true) if format == "+l" => DataType::List(Arc::new(element.clone())),
-        (Some((element, _)), true) => DataType::LargeList(Arc::new(element.clone())),
-        (None, true) => return refuse("has lists, and its elements are NULL".to_owned()),
-        (_, false) => {
-            match FFI_ArrowSchema::try_new(format, vec![], None).and_then(|format| validate_type(DataType::try_from(&format)?)) {
-                Ok(ty) => ty,
-                Err(error) => return refuse(format!("has the format {format:?}: {error}")),
-            }
+    let parsed = FFI_ArrowSchema::try_new(format, vec![], None).and_then(|schema| validate_type(DataType::try_from(&schema)?));
+    let ty = parsed.map_err(|error| refused_column(name, format!("has the format {format:?}: {error}")))?;
+    let is_fixed_width = ty.primitive_width().is_some() || matches!(ty, DataType::Boolean | DataType::FixedSizeBinary(_));
+    match element {
+        Some(element) if ty.is_dictionary_key_type() => {
+            Ok(DataType::Dictionary(Box::new(ty), Box::new(element.data_type().clone())))
         }
-    };
-    let ty = match &elements {
-        Some((element, _)) if !is_list && ty.is_dictionary_key_type() => {
-            DataType::Dictionary(Box::new(ty), Box::new(element.data_type().clone()))
-        }
-        Some(_) if !is_list => return refuse(format!("is {ty}, which has no elements")),
-        _ => ty,
-    };
+        Some(_) => Err(refused_column(name, format!("is {ty}, which has no elements"))),
+        None if is_fixed_width || is_of_bytes(&ty) => Ok(ty),
+        None => Err(refused_column(name, format!("is {ty}, {no_values}"))),
+    }
+}
+
+/// Whether values are strings or binary.
+fn is_of_bytes(ty: &DataType) -> bool {
     use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};
-    let of_bytes = matches!(ty, Utf8 | LargeUtf8 | Binary | LargeBinary | Utf8View | BinaryView);
-    let of_fixed_width = ty.primitive_width().is_some() || matches!(ty, DataType::Boolean | DataType::FixedSizeBinary(_));
-    if elements.is_none() && !of_bytes && !of_fixed_width {
-        return refuse(format!("is {ty}, which has no raw values: devicefusion_register_device_array takes every type"));
-    }
+    matches!(ty, Utf8 | LargeUtf8 | Binary | LargeBinary | Utf8View | BinaryView)
+}
+
+/// Checks that a raw column has the memory that its type needs. Offsets are checked on the host
+/// only.
+///
+/// # Safety
+/// The column's memory is as the header asks.
+unsafe fn check_memory(
+    name: &str,
+    column: &devicefusion_raw_column,
+    ty: &DataType,
+    length: usize,
+    on_device: bool,
+) -> Result<()> {
     if column.memory.is_null() && length > 0 {
         return Err(Failure::program(format!("the memory of column \"{name}\" is NULL")));
     }
     let offset_bytes = match ty {
-        Utf8 | Binary => Some(4),
-        LargeUtf8 | LargeBinary => Some(8),
+        DataType::Utf8 | DataType::Binary => Some(4),
+        DataType::LargeUtf8 | DataType::LargeBinary => Some(8),
         _ => None,
     };
-    if of_bytes && column.data.is_null() && (column.data_bytes > 0 || on_device && length > 0 && offset_bytes.is_some()) {
-        return refuse("has no bytes for its values: the member data is NULL".to_owned());
+    let needs_data = column.data_bytes > 0 || on_device && length > 0 && offset_bytes.is_some();
+    if is_of_bytes(ty) && column.data.is_null() && needs_data {
+        return Err(refused_column(name, "has no bytes for its values: the member data is NULL"));
     }
-    if let Some(width) = offset_bytes.filter(|_| !on_device && column.data_bytes > 0 && length > 0) {
-        let last_offset = column.memory.cast::<u8>().wrapping_add(length * width);
-        // SAFETY: the offsets are in host memory, one more than there are rows.
-        let last = unsafe {
-            match width {
-                4 => i64::from(last_offset.cast::<i32>().read_unaligned()),
-                _ => last_offset.cast::<i64>().read_unaligned(),
-            }
-        };
-        if usize::try_from(last).is_ok_and(|last| last > column.data_bytes) {
-            return refuse(format!("has values up to byte {last}, of {} bytes", column.data_bytes));
+    let Some(width) = offset_bytes.filter(|_| !on_device && column.data_bytes > 0 && length > 0) else { return Ok(()) };
+    let last_offset = column.memory.cast::<u8>().wrapping_add(length * width);
+    // SAFETY: the offsets are in host memory, one more than there are rows.
+    let last = unsafe {
+        match width {
+            4 => i64::from(last_offset.cast::<i32>().read_unaligned()),
+            _ => last_offset.cast::<i64>().read_unaligned(),
         }
+    };
+    if usize::try_from(last).is_ok_and(|last| last > column.data_bytes) {
+        return Err(refused_column(name, format!("has values up to byte {last}, of {} bytes", column.data_bytes)));
     }
+    Ok(())
+}
+
+/// The array over a raw column's own buffers, without its elements.
+fn column_array(name: &str, column: &devicefusion_raw_column, ty: &DataType, length: usize) -> Result<ArrayExport> {
     let nulls = if column.validity.is_null() { Some(0) } else { None };
-    // A code may stand for a NULL among the dictionary's values.
-    let nullable = nulls.is_none()
-        || matches!(&ty, DataType::Dictionary(..)) && elements.as_ref().is_some_and(|(element, _)| element.is_nullable());
     let mut buffers: Vec<*const c_void> = vec![column.validity, column.memory];
     let mut array = ArrayExport::new(length).null_count(nulls);
     match ty {
-        Utf8View | BinaryView => {
+        DataType::Utf8View | DataType::BinaryView => {
             let sizes: Box<[i64]> = match (column.data.is_null(), i64::try_from(column.data_bytes)) {
                 (true, _) => Box::new([]),
                 (false, Ok(bytes)) => Box::new([bytes]),
-                (false, Err(_)) => return refuse(format!("cannot have {} bytes", column.data_bytes)),
+                (false, Err(_)) => {
+                    return Err(refused_column(name, format!("cannot have {} bytes", column.data_bytes)));
+                }
             };
             if !sizes.is_empty() {
                 buffers.push(column.data);
@@ -507,12 +545,8 @@ unsafe fn import_column(
             buffers.push(sizes.as_ptr().cast());
             array = array.owner(Box::new(sizes));
         }
-        _ if of_bytes => buffers.push(column.data),
+        _ if is_of_bytes(ty) => buffers.push(column.data),
         _ => {}
     }
-    array = array.buffers(buffers);
-    if let Some((_, elements)) = elements {
-        array = if is_list { array.children(vec![elements]) } else { array.dictionary(elements) };
-    }
-    Ok((Field::new(name, ty, nullable), array))
+    Ok(array.buffers(buffers))
 }

@@ -44,6 +44,18 @@ impl From<FnAddress> for CodePtr {
     }
 }
 
+/// A C function `int f(context, out…, in…)` of a library, with its arguments.
+pub(crate) struct LibraryCall<'a> {
+    /// Name, for errors.
+    pub name: &'a str,
+    pub function: FnAddress,
+    /// Futhark types of the results.
+    pub outputs: &'a [&'a str],
+    pub arguments: &'a [Arg<'a>],
+    /// C types of the arguments.
+    pub types: &'a [Type],
+}
+
 impl Context {
     /// Calls an entry point, and waits for its results.
     ///
@@ -90,22 +102,14 @@ impl Context {
             origins.extend(&consumed);
             origins
         };
-        self.with(|context| self.invoke(context, &entry.cfun, function, &outputs, &passed, &ffi, origins))
+        let call = LibraryCall { name: &entry.cfun, function, outputs: &outputs, arguments: &passed, types: &ffi };
+        self.with(|context| self.invoke(context, &call, origins))
     }
 
-    /// Calls `int f(context, out…, in…)` under the lock, and waits. `origins` gives the memory that
-    /// a result may share.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a C call")]
-    pub(crate) fn invoke(
-        &self,
-        context: Raw,
-        call: &str,
-        function: FnAddress,
-        outputs: &[&str],
-        arguments: &[Arg<'_>],
-        types: &[Type],
-        origins: impl Fn(usize) -> Origins,
-    ) -> Result<Vec<Value>> {
+    /// Calls a function of the library under the lock, and waits. `origins` gives the memory that a
+    /// result may share.
+    pub(crate) fn invoke(&self, context: Raw, call: &LibraryCall<'_>, origins: impl Fn(usize) -> Origins) -> Result<Vec<Value>> {
+        let LibraryCall { name, function, outputs, arguments, types } = *call;
         let mut slots = vec![ResultSlot::EMPTY; outputs.len()];
         let pointers: Vec<Raw> = slots.iter_mut().map(|slot| (&raw mut *slot).cast()).collect();
         let mut all_types = vec![Type::pointer(); 1 + pointers.len()];
@@ -117,12 +121,12 @@ impl Context {
         // SAFETY: the manifest gives the types; each slot holds a scalar or a pointer; arguments
         // are live.
         let status: i32 = unsafe { cif.call(function.into(), &passed) };
-        self.check(context, call, status)?;
+        self.check(context, name, status)?;
         // Adopted before any error returns, so that every result is freed.
         let results = outputs.iter().zip(slots).enumerate();
         let values: Vec<Result<Value>> =
-            results.map(|(index, (type_name, slot))| self.adopt(context, call, type_name, slot, origins(index))).collect();
-        self.sync_held(context, call)?;
+            results.map(|(index, (type_name, slot))| self.adopt(context, name, type_name, slot, origins(index))).collect();
+        self.sync_held(context, name)?;
         values.into_iter().collect()
     }
 

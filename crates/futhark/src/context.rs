@@ -223,32 +223,7 @@ impl Context {
         let (dropped, profiling, tuning) = (Mutex::default(), config.profiling, config.tuning.clone());
         let mut inner = ContextInner { library, pointers, dropped, shared, profiling, tuning };
         // SAFETY: the configuration is live, without a context yet.
-        unsafe {
-            (api.config_set_debugging)(raw_config, config.debugging.into());
-            (api.config_set_profiling)(raw_config, config.profiling.into());
-            (api.config_set_logging)(raw_config, config.logging.into());
-            if let Some(file) = &cache_file {
-                (api.config_set_cache_file)(raw_config, file.as_ptr());
-            }
-        }
-        match (config.threads, api.config_set_num_threads) {
-            (None, _) => {}
-            // SAFETY: as above.
-            (Some(threads), Some(set)) => unsafe { set(raw_config, threads.max(1).into()) },
-            (Some(_), None) => {
-                let backend = inner.library.manifest().backend.name();
-                return Err(Error::Usage(format!("a library of the back end {backend} has no thread count to set")));
-            }
-        }
-        for (name, value) in &config.tuning {
-            let c_name = c_string(name.as_bytes())?;
-            // SAFETY: as above; the library copies the name.
-            if unsafe { (api.config_set_tuning_param)(raw_config, c_name.as_ptr(), *value) } != 0 {
-                let names: Vec<String> = inner.library.tuning_params().into_iter().map(|param| param.name).collect();
-                let problem = format!("the tuning parameter {name} cannot be set; there are {}", names.join(", "));
-                return Err(Error::Usage(problem));
-            }
-        }
+        unsafe { configure(&inner.library, raw_config, &config, cache_file.as_deref()) }?;
         if let Some((queue, set)) = &queue {
             // SAFETY: the configuration is live, and the queue is this context's alone.
             unsafe { set(raw_config, queue.raw().0 as Raw) };
@@ -426,6 +401,42 @@ impl Drop for ContextInner {
         // SAFETY: its context is freed.
         unsafe { (api.config_free)(config) };
     }
+}
+
+/// Applies the settings of a new context.
+///
+/// # Safety
+/// `raw_config` is a live configuration of the library, without a context yet.
+unsafe fn configure(library: &Library, raw_config: Raw, config: &ContextConfig, cache_file: Option<&CStr>) -> Result<()> {
+    let api = library.api();
+    // SAFETY: the configuration is live by this function's contract.
+    unsafe {
+        (api.config_set_debugging)(raw_config, config.debugging.into());
+        (api.config_set_profiling)(raw_config, config.profiling.into());
+        (api.config_set_logging)(raw_config, config.logging.into());
+        if let Some(file) = cache_file {
+            (api.config_set_cache_file)(raw_config, file.as_ptr());
+        }
+    }
+    match (config.threads, api.config_set_num_threads) {
+        (None, _) => {}
+        // SAFETY: as above.
+        (Some(threads), Some(set)) => unsafe { set(raw_config, threads.max(1).into()) },
+        (Some(_), None) => {
+            let backend = library.manifest().backend.name();
+            return Err(Error::Usage(format!("a library of the back end {backend} has no thread count to set")));
+        }
+    }
+    for (name, value) in &config.tuning {
+        let c_name = c_string(name.as_bytes())?;
+        // SAFETY: as above; the library copies the name.
+        if unsafe { (api.config_set_tuning_param)(raw_config, c_name.as_ptr(), *value) } != 0 {
+            let names: Vec<String> = library.tuning_params().into_iter().map(|param| param.name).collect();
+            let problem = format!("the tuning parameter {name} cannot be set; there are {}", names.join(", "));
+            return Err(Error::Usage(problem));
+        }
+    }
+    Ok(())
 }
 
 /// Converts a string that the library has allocated, and frees it.

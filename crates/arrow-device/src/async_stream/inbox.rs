@@ -61,21 +61,34 @@ pub(super) enum Next {
     Wait,
 }
 
-struct InboxState {
-    info: Option<Arc<StreamInfo>>,
+/// Stage of the reader, which only advances.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ReaderStage {
+    /// The reader has not asked for a batch yet.
+    Idle,
+    Reading,
+    /// The reader has cancelled, and may read the tasks that still come.
+    Cancelled,
+    /// The reader has cancelled and reads no more: tasks are dismissed.
+    Gone,
+}
+
+/// A stream whose schema has come.
+struct OpenedStream {
+    info: Arc<StreamInfo>,
+    /// `None` once the producer has called `release`.
     producer: Option<ProducerHandle>,
+}
+
+struct InboxState {
+    /// Set by `on_schema`.
+    stream: Option<OpenedStream>,
     queue: VecDeque<PendingTask>,
     /// Tasks requested and not yet received.
     outstanding: usize,
-    /// Whether the reader has asked for a batch.
-    wanted: bool,
-    /// Whether the reader has cancelled.
-    cancelled: bool,
-    /// Whether the reader is gone.
-    abandoned: bool,
-    /// Whether the stream ended, failed, was refused or released: no method of the producer may be
+    reader: ReaderStage,
+    /// Set once the stream ended, failed, was refused or released: no method of the producer may be
     /// called.
-    closed: bool,
     end: Option<Result<()>>,
     error_metadata: Metadata,
     /// The threads within a method of the producer.
@@ -89,14 +102,10 @@ impl Inbox {
     pub fn new(options: AsyncStreamOptions, handler: FFI_ArrowAsyncDeviceStreamHandler) -> Arc<Self> {
         let handler = NonNull::from(Box::leak(Box::new(handler)));
         let state = InboxState {
-            info: None,
-            producer: None,
+            stream: None,
             queue: VecDeque::new(),
             outstanding: 0,
-            wanted: false,
-            cancelled: false,
-            abandoned: false,
-            closed: false,
+            reader: ReaderStage::Idle,
             end: None,
             error_metadata: Metadata::default(),
             calls: Vec::new(),
@@ -116,8 +125,8 @@ impl Inbox {
     /// The stream's info, or the failure that came instead; `None` registers the waker.
     pub fn poll_info(&self, cx: &Context<'_>) -> Option<Result<Arc<StreamInfo>>> {
         let mut state = self.state.lock();
-        let found = match (&state.info, &state.end) {
-            (Some(info), _) => Some(Ok(Arc::clone(info))),
+        let found = match (state.info(), &state.end) {
+            (Some(info), _) => Some(Ok(info)),
             (None, Some(Err(error))) => Some(Err(error.clone())),
             (None, Some(Ok(()))) => Some(Err(Error::Other("async stream: it was cancelled before its schema came".into()))),
             (None, None) => None,
@@ -132,7 +141,7 @@ impl Inbox {
 
     /// The stream's info, once `on_schema` was called.
     pub fn info(&self) -> Option<Arc<StreamInfo>> {
-        self.state.lock().info.clone()
+        self.state.lock().info()
     }
 
     /// The metadata of the producer's error.
@@ -143,8 +152,8 @@ impl Inbox {
     /// The next task, or the end of the stream; `Wait` registers the waker.
     pub fn next(&self, cx: &Context<'_>) -> Next {
         let mut state = self.state.lock();
-        state.wanted = true;
-        if let Some(info) = state.info.clone()
+        state.advance(ReaderStage::Reading);
+        if let Some(info) = state.info()
             && let Some(task) = state.queue.pop_front()
         {
             return Next::Task(task, info);
@@ -177,15 +186,16 @@ impl Inbox {
 
     /// Asks the producer to end early, once. Tasks that it still sends can be read.
     pub fn cancel(&self) {
-        self.cancel_locked(&mut self.state.lock());
+        self.leave(&mut self.state.lock(), ReaderStage::Cancelled);
     }
 
-    fn cancel_locked(&self, state: &mut MutexGuard<'_, InboxState>) {
-        if std::mem::replace(&mut state.cancelled, true) || state.closed {
+    /// Advances the reader to `Cancelled` or `Gone`. The first of the two cancels the producer.
+    fn leave(&self, state: &mut MutexGuard<'_, InboxState>, stage: ReaderStage) {
+        if state.advance(stage) >= ReaderStage::Cancelled || state.is_closed() {
             return;
         }
         // Without a producer yet, `on_schema` will refuse.
-        if let Some(producer) = state.producer {
+        if let Some(producer) = state.producer() {
             // SAFETY: as in `request`.
             self.call(state, || unsafe { (producer.cancel)(producer.raw) });
         }
@@ -194,10 +204,9 @@ impl Inbox {
     /// Cancels, and dismisses queued and later tasks (R77).
     pub fn abandon(&self) {
         let mut state = self.state.lock();
-        state.abandoned = true;
         let waker = state.waker.take();
         let queue = std::mem::take(&mut state.queue);
-        self.cancel_locked(&mut state);
+        self.leave(&mut state, ReaderStage::Gone);
         drop(state);
         drop(waker);
         for task in queue {
@@ -233,18 +242,17 @@ impl Inbox {
         let read = unsafe { StreamInfo::read(schema, producer) };
         let mut state = self.state.lock();
         let (info, producer) = match read {
-            _ if state.closed => return libc::EINVAL,
-            _ if state.cancelled || state.abandoned => {
+            _ if state.is_closed() => return libc::EINVAL,
+            _ if state.has_cancelled() => {
                 state.close(Ok(()));
                 state.wake();
                 return libc::ECANCELED;
             }
-            _ if state.info.is_some() => return state.refuse(Error::Invalid("async stream: on_schema came twice".into())),
+            _ if state.stream.is_some() => return state.refuse(Error::Invalid("async stream: on_schema came twice".into())),
             Err(error) => return state.refuse(error),
             Ok(read) => read,
         };
-        state.info = Some(Arc::new(info));
-        state.producer = Some(producer);
+        state.stream = Some(OpenedStream { info: Arc::new(info), producer: Some(producer) });
         let waker = state.waker.take();
         self.request_locked(state);
         wake(waker);
@@ -253,7 +261,7 @@ impl Inbox {
 
     pub fn on_next_task(&self, task: FFI_ArrowAsyncTask, metadata: Result<Metadata>) -> c_int {
         let mut state = self.state.lock();
-        if state.closed {
+        if state.is_closed() {
             return libc::EINVAL;
         }
         let requested = state.outstanding > 0;
@@ -262,7 +270,7 @@ impl Inbox {
             _ if task.extract_data.is_none() => {
                 return state.refuse(Error::Invalid("async stream: a task without extract_data".into()));
             }
-            _ if state.info.is_none() => {
+            _ if state.stream.is_none() => {
                 return state.refuse(Error::Invalid("async stream: a task came before the schema".into()));
             }
             _ if !requested && state.queue.len() >= self.options.unrequested => {
@@ -278,7 +286,7 @@ impl Inbox {
             Ok(metadata) => metadata,
         };
         let task = PendingTask { task, metadata };
-        if state.abandoned {
+        if state.reader == ReaderStage::Gone {
             drop(state);
             task.discard(self.options.extract_unwanted);
         } else {
@@ -290,7 +298,7 @@ impl Inbox {
 
     pub fn on_end(&self) {
         let mut state = self.state.lock();
-        let opened = state.info.is_some();
+        let opened = state.stream.is_some();
         state.close(match opened {
             true => Ok(()),
             false => Err(Error::Invalid("async stream: its end came before its schema".into())),
@@ -302,7 +310,7 @@ impl Inbox {
 
     pub fn on_error(&self, code: c_int, message: Option<String>, metadata: Metadata) {
         let mut state = self.state.lock();
-        if state.end.is_none() {
+        if !state.is_closed() {
             state.error_metadata = metadata;
         }
         // Code 0 would look like success to callers that pass it on.
@@ -315,7 +323,9 @@ impl Inbox {
         let mut state = self.state.lock();
         state.close(Err(Error::Invalid("async stream: released by its producer before its end".into())));
         self.wait_for_calls(&mut state);
-        state.producer = None;
+        if let Some(stream) = &mut state.stream {
+            stream.producer = None;
+        }
         state.wake();
     }
 
@@ -330,6 +340,29 @@ impl Inbox {
 }
 
 impl InboxState {
+    fn info(&self) -> Option<Arc<StreamInfo>> {
+        self.stream.as_ref().map(|stream| Arc::clone(&stream.info))
+    }
+
+    /// The producer, from `on_schema` until its `release`.
+    fn producer(&self) -> Option<ProducerHandle> {
+        self.stream.as_ref().and_then(|stream| stream.producer)
+    }
+
+    /// Advances the reader to `stage`, unless it is further already. Returns the stage before.
+    fn advance(&mut self, stage: ReaderStage) -> ReaderStage {
+        let next = self.reader.max(stage);
+        std::mem::replace(&mut self.reader, next)
+    }
+
+    fn has_cancelled(&self) -> bool {
+        self.reader >= ReaderStage::Cancelled
+    }
+
+    fn is_closed(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Registers the waker; returns the previous one, to be dropped outside of the lock.
     fn wait(&mut self, cx: &Context<'_>) -> Option<Waker> {
         match &self.waker {
@@ -340,17 +373,16 @@ impl InboxState {
 
     /// The producer, and the number of further tasks that fit the reader's limit.
     fn room(&mut self, in_flight: usize) -> Option<(ProducerHandle, i64)> {
-        let open = self.wanted && !self.cancelled && !self.abandoned && !self.closed;
+        let open = self.reader == ReaderStage::Reading && !self.is_closed();
         let room = in_flight.saturating_sub(self.outstanding.saturating_add(self.queue.len()));
-        let producer = self.producer.filter(|_| open && room > 0)?;
+        let producer = self.producer().filter(|_| open && room > 0)?;
         self.outstanding += room;
         Some((producer, i64::try_from(room).unwrap_or(i64::MAX)))
     }
 
     /// Keeps the first end. A reader that cancelled gets no error (Y2).
     fn close(&mut self, end: Result<()>) {
-        let cancelled = self.cancelled || self.abandoned;
-        self.closed = true;
+        let cancelled = self.has_cancelled();
         self.end.get_or_insert(if cancelled { Ok(()) } else { end });
     }
 }

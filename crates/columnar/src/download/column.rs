@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, NullArray, new_empty_array};
+use arrow::array::{Array, ArrayRef, BooleanArray, NullArray, OffsetSizeTrait, new_empty_array};
 use arrow::buffer::{BooleanBuffer, Buffer as HostBuffer, NullBuffer};
 use arrow::compute::concat;
 use arrow::datatypes::DataType;
@@ -13,7 +13,7 @@ use futures::future::{BoxFuture, FutureExt, OptionFuture, ready, try_join_all};
 use futures::try_join;
 
 use crate::download::dictionary;
-use crate::download::reader::{ColumnReader, MAX_READS};
+use crate::download::reader::{ColumnReader, MAX_READS, PendingBuffer, PendingNulls};
 use crate::download::spans::ListSpans;
 use crate::download::strings::Heap;
 use crate::host_arrays::copied_bytes;
@@ -33,25 +33,42 @@ pub(crate) fn download_column_within(
     column: &DeviceColumn,
     max_copied_bytes: usize,
 ) -> BoxFuture<'static, Result<ArrayRef>> {
-    let column = column.clone();
     if column.is_empty() {
         return ready(Ok(new_empty_array(&column.ty().data_type))).boxed();
     }
-    if let (DataType::Dictionary(_, values), false) =
-        (&column.ty().data_type, matches!(column.ty().layout, Layout::Dictionary { .. }))
-    {
-        // Kernels compute plain values, also for a dictionary type. The host encodes them.
-        let plain = ColumnType { data_type: values.as_ref().clone(), ..column.ty().as_ref().clone() };
-        let to = column.ty().data_type.clone();
-        return match column.with_type(Arc::new(plain), column.validity().map(|(buffer, _)| buffer.clone())) {
-            Ok(plain) => {
-                let plain = download_column_within(queue, name, &plain, max_copied_bytes);
-                async move { dictionary::encode(&plain.await?, &to) }.boxed()
-            }
-            Err(error) => ready(Err(error)).boxed(),
-        };
+    match (&column.ty().data_type, &column.ty().layout) {
+        (DataType::Dictionary(_, values), layout) if !matches!(layout, Layout::Dictionary { .. }) => {
+            download_and_encode(queue, name, column, values, max_copied_bytes)
+        }
+        _ => {
+            let (queue, name, column) = (queue.clone(), name.to_owned(), column.clone());
+            download_layout(ColumnReader { queue, name, column, max_copied_bytes })
+        }
     }
-    let reader = ColumnReader { queue: queue.clone(), name: name.into(), column, max_copied_bytes };
+}
+
+/// Downloads plain values, and encodes them on the host. Kernels compute plain values, also for a
+/// dictionary type with `values`.
+fn download_and_encode(
+    queue: &Queue,
+    name: &str,
+    column: &DeviceColumn,
+    values: &DataType,
+    max_copied_bytes: usize,
+) -> BoxFuture<'static, Result<ArrayRef>> {
+    let plain = ColumnType { data_type: values.clone(), ..column.ty().as_ref().clone() };
+    let to = column.ty().data_type.clone();
+    match column.with_type(Arc::new(plain), column.validity().map(|(buffer, _)| buffer.clone())) {
+        Ok(plain) => {
+            let plain = download_column_within(queue, name, &plain, max_copied_bytes);
+            async move { dictionary::encode(&plain.await?, &to) }.boxed()
+        }
+        Err(error) => ready(Err(error)).boxed(),
+    }
+}
+
+/// Starts the reads of a column's buffers, and decodes them by its layout.
+fn download_layout(reader: ColumnReader) -> BoxFuture<'static, Result<ArrayRef>> {
     let nulls = reader.nulls();
     match (&reader.column.ty().layout, reader.column.buffers()) {
         (Layout::Null, _) => ready(Ok(Arc::new(NullArray::new(reader.column.len())) as ArrayRef)).boxed(),
@@ -73,21 +90,11 @@ pub(crate) fn download_column_within(
         }
         (Layout::Offsets32, [offsets, heap]) => {
             let (offsets, heap) = reader.offsets_and_heap(offsets, heap, 4);
-            async move {
-                let ((offsets, nulls), heap) = (try_join!(offsets, nulls)?, heap);
-                let strings = reader.strings::<i32>(offsets, heap).await?;
-                reader.decode_strings(strings, nulls)
-            }
-            .boxed()
+            download_strings::<i32>(reader, offsets, heap, nulls).boxed()
         }
         (Layout::Offsets64, [offsets, heap]) => {
             let (offsets, heap) = reader.offsets_and_heap(offsets, heap, 8);
-            async move {
-                let ((offsets, nulls), heap) = (try_join!(offsets, nulls)?, heap);
-                let strings = reader.strings::<i64>(offsets, heap).await?;
-                reader.decode_strings(strings, nulls)
-            }
-            .boxed()
+            download_strings::<i64>(reader, offsets, heap, nulls).boxed()
         }
         (Layout::Views, [views, heap, bases]) => {
             let views = reader.values(views, 16, 0);
@@ -96,19 +103,11 @@ pub(crate) fn download_column_within(
                 true => Heap::Pending(reader.read(heap, 0..heap.len())),
                 false => Heap::Deferred(heap.clone()),
             };
-            async move {
-                let (views, bases, nulls) = try_join!(views, bases, nulls)?;
-                let (views, heap, bases) = match heap {
-                    Heap::Pending(heap) => (views, heap.await?, bases),
-                    Heap::Deferred(heap) => reader.read_used_heap(views, &heap, bases, nulls.as_ref()).await?,
-                };
-                reader.decode_views(views, &heap, &bases, nulls)
-            }
-            .boxed()
+            download_views(reader, views, heap, bases, nulls).boxed()
         }
         (&Layout::Dictionary { codes: carrier, .. }, [codes]) => {
             let codes = reader.values(codes, carrier.width(), 0);
-            let values = reader.column.dictionary().map(|values| download_column(queue, name, values));
+            let values = reader.column.dictionary().map(|values| download_column(&reader.queue, &reader.name, values));
             async move {
                 let values = OptionFuture::from(values).await.unwrap_or_else(|| reader.malformed("codes without a dictionary"));
                 reader.decode_codes(carrier, codes.await?, values?, nulls.await?)
@@ -125,6 +124,34 @@ pub(crate) fn download_column_within(
         }
         _ => ready(reader.malformed("wrong number of buffers")).boxed(),
     }
+}
+
+/// Reads the strings that offsets delimit, and builds their array.
+async fn download_strings<O: OffsetSizeTrait>(
+    reader: ColumnReader,
+    offsets: PendingBuffer,
+    heap: Heap,
+    nulls: PendingNulls,
+) -> Result<ArrayRef> {
+    let (offsets, nulls) = try_join!(offsets, nulls)?;
+    let strings = reader.strings::<O>(offsets, heap).await?;
+    reader.decode_strings(strings, nulls)
+}
+
+/// Reads the bytes that views refer to, and builds their array.
+async fn download_views(
+    reader: ColumnReader,
+    views: PendingBuffer,
+    heap: Heap,
+    bases: PendingBuffer,
+    nulls: PendingNulls,
+) -> Result<ArrayRef> {
+    let (views, bases, nulls) = try_join!(views, bases, nulls)?;
+    let (views, heap, bases) = match heap {
+        Heap::Pending(heap) => (views, heap.await?, bases),
+        Heap::Deferred(heap) => reader.read_used_heap(views, &heap, bases, nulls.as_ref()).await?,
+    };
+    reader.decode_views(views, &heap, &bases, nulls)
 }
 
 /// Reads the elements that offset/length pairs refer to, and builds the list array.

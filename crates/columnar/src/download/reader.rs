@@ -22,6 +22,9 @@ pub(crate) const MAX_READS: usize = 256;
 /// A pending read of a buffer.
 pub(crate) type PendingBuffer = BoxFuture<'static, Result<HostBuffer>>;
 
+/// A pending read of a validity bitmap.
+pub(crate) type PendingNulls = BoxFuture<'static, Result<Option<NullBuffer>>>;
+
 /// Download of one column.
 pub(crate) struct ColumnReader {
     pub(crate) queue: Queue,
@@ -64,7 +67,7 @@ impl ColumnReader {
         (self.read(buffer, offset / 8..(offset + self.column.len()).div_ceil(8)), offset % 8)
     }
 
-    pub(crate) fn nulls(&self) -> BoxFuture<'static, Result<Option<NullBuffer>>> {
+    pub(crate) fn nulls(&self) -> PendingNulls {
         let len = self.column.len();
         let Some((bits, offset)) = self.column.validity().filter(|_| self.column.null_count() != Some(0)) else {
             return ready(Ok(None)).boxed();

@@ -11,7 +11,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 
 use crate::exec::host_counterpart;
 
-/// KeepEmpty the rows for which a predicate is true, in their order.
+/// Keeps the rows for which a predicate is true, in their order.
 ///
 /// Fused into the kernels of the operator above. Partitioning, ordering and statistics are those of
 /// the `FilterExec` that it replaces.

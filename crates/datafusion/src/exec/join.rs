@@ -81,7 +81,7 @@ impl JoinSpec {
     /// build side come at the end. Matches of one probe row are in no order.
     pub fn order_of_probe(&self, left: &Arc<dyn ExecutionPlan>, right: &Arc<dyn ExecutionPlan>) -> Result<Option<LexOrdering>> {
         let facts = JoinTypeFacts::of(self.join_type);
-        if !facts.keeps_probe_order || right.output_partitioning().partition_count() != 1 {
+        if !facts.keeps_probe_order() || right.output_partitioning().partition_count() != 1 {
             return Ok(None);
         }
         let first = facts.first_probe_column(left.schema().fields().len());

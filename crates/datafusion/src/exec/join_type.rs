@@ -17,45 +17,70 @@ pub(crate) enum JoinColumns {
     ProbeAndMark,
 }
 
+/// Sides of a join below which a filter on their own columns may run.
+///
+/// A row that the filter removes must not turn a row of the other side into one without a match
+/// that stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FilterSides {
+    Both,
+    Build,
+    Probe,
+    Neither,
+}
+
+impl FilterSides {
+    /// Whether a filter on columns of the build side may run below the join.
+    pub fn build(self) -> bool {
+        matches!(self, FilterSides::Both | FilterSides::Build)
+    }
+
+    /// Whether a filter on columns of the probe side may run below the join.
+    pub fn probe(self) -> bool {
+        matches!(self, FilterSides::Both | FilterSides::Probe)
+    }
+}
+
 /// Facts about a join type. The left side is the build side, the right side the probe side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JoinTypeFacts {
     pub kind: JoinKind,
     pub columns: JoinColumns,
-    /// Whether the result has the probe side's order: no rows of the build side come at the end.
-    pub keeps_probe_order: bool,
-    /// Whether a probe row without a match has no effect on the result.
-    pub ignores_unmatched_probe_rows: bool,
-    /// Whether a filter on columns of the build side may run below the join. A row that it removes
-    /// must not turn a probe row into one without a match that stays.
-    pub filters_build: bool,
-    /// As `filters_build` for the probe side.
-    pub filters_probe: bool,
+    pub filter_sides: FilterSides,
 }
 
 impl JoinTypeFacts {
     pub fn of(join_type: JoinType) -> JoinTypeFacts {
-        use JoinColumns::*;
-        let facts = |kind, columns, flags: [bool; 4]| JoinTypeFacts {
-            kind,
-            columns,
-            keeps_probe_order: flags[0],
-            ignores_unmatched_probe_rows: flags[1],
-            filters_build: flags[2],
-            filters_probe: flags[3],
+        let (kind, columns, filter_sides) = match join_type {
+            JoinType::Inner => (JoinKind::Inner, JoinColumns::Both, FilterSides::Both),
+            JoinType::Left => (JoinKind::Left, JoinColumns::Both, FilterSides::Build),
+            JoinType::Right => (JoinKind::Right, JoinColumns::Both, FilterSides::Probe),
+            JoinType::Full => (JoinKind::Full, JoinColumns::Both, FilterSides::Neither),
+            JoinType::LeftSemi => (JoinKind::LeftSemi, JoinColumns::Build, FilterSides::Build),
+            JoinType::LeftAnti => (JoinKind::LeftAnti, JoinColumns::Build, FilterSides::Build),
+            JoinType::LeftMark => (JoinKind::LeftMark, JoinColumns::BuildAndMark, FilterSides::Build),
+            JoinType::RightSemi => (JoinKind::RightSemi, JoinColumns::Probe, FilterSides::Probe),
+            JoinType::RightAnti => (JoinKind::RightAnti, JoinColumns::Probe, FilterSides::Probe),
+            JoinType::RightMark => (JoinKind::RightMark, JoinColumns::ProbeAndMark, FilterSides::Probe),
         };
-        // In the order of the fields.
-        match join_type {
-            JoinType::Inner => facts(JoinKind::Inner, Both, [true, true, true, true]),
-            JoinType::Left => facts(JoinKind::Left, Both, [false, true, true, false]),
-            JoinType::Right => facts(JoinKind::Right, Both, [true, false, false, true]),
-            JoinType::Full => facts(JoinKind::Full, Both, [false, false, false, false]),
-            JoinType::LeftSemi => facts(JoinKind::LeftSemi, Build, [false, true, true, false]),
-            JoinType::LeftAnti => facts(JoinKind::LeftAnti, Build, [false, true, true, false]),
-            JoinType::LeftMark => facts(JoinKind::LeftMark, BuildAndMark, [false, true, true, false]),
-            JoinType::RightSemi => facts(JoinKind::RightSemi, Probe, [true, true, false, true]),
-            JoinType::RightAnti => facts(JoinKind::RightAnti, Probe, [true, false, false, true]),
-            JoinType::RightMark => facts(JoinKind::RightMark, ProbeAndMark, [true, false, false, true]),
+        JoinTypeFacts { kind, columns, filter_sides }
+    }
+
+    /// Whether the result has the probe side's order: no rows of the build side come at the end.
+    pub fn keeps_probe_order(&self) -> bool {
+        use JoinKind::*;
+        match self.kind {
+            Inner | Right | RightSemi | RightAnti | RightMark => true,
+            Left | Full | LeftSemi | LeftAnti | LeftMark => false,
+        }
+    }
+
+    /// Whether a probe row without a match has no effect on the result.
+    pub fn ignores_unmatched_probe_rows(&self) -> bool {
+        use JoinKind::*;
+        match self.kind {
+            Inner | Left | LeftSemi | LeftAnti | LeftMark | RightSemi => true,
+            Right | Full | RightAnti | RightMark => false,
         }
     }
 

@@ -35,7 +35,7 @@ impl fmt::Display for Sharing {
     }
 }
 
-/// KeepEmpty the batches of its input on the device until the last reader has come.
+/// Keeps the batches of its input on the device until the last reader has come.
 ///
 /// Readers are this operator's parent, and each [`DeviceReuseExec`] of its number.
 #[derive(Debug)]

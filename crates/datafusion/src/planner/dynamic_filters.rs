@@ -85,7 +85,7 @@ fn add(
 }
 
 fn ignores_unmatched_probe_rows(join: &DeviceJoinExec) -> bool {
-    JoinTypeFacts::of(join.spec.join_type).ignores_unmatched_probe_rows && !join.spec.null_aware
+    JoinTypeFacts::of(join.spec.join_type).ignores_unmatched_probe_rows() && !join.spec.null_aware
 }
 
 fn all_keys(plan: &Arc<dyn ExecutionPlan>, keys: &[usize], of_type: impl Fn(&DataType) -> bool) -> bool {
@@ -236,10 +236,10 @@ fn descent_of_join(join: &DeviceJoinExec, keys: &[usize]) -> Option<Descent> {
     let keys = keys.iter().map(joined).collect::<Option<Vec<usize>>>()?;
     let (left, right) = (join.left().schema().fields().len(), join.right().schema().fields().len());
     let first_right = facts.first_probe_column(left);
-    if facts.filters_build && !spec.null_aware && keys.iter().all(|key| *key < left) {
+    if facts.filter_sides.build() && !spec.null_aware && keys.iter().all(|key| *key < left) {
         return Some(Descent::Input { child: 0, keys, crosses: true });
     }
-    if facts.filters_probe && keys.iter().all(|key| (first_right..first_right + right).contains(key)) {
+    if facts.filter_sides.probe() && keys.iter().all(|key| (first_right..first_right + right).contains(key)) {
         let keys = keys.into_iter().map(|key| key - first_right).collect();
         return Some(Descent::Input { child: 1, keys, crosses: false });
     }

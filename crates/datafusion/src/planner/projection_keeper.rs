@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! KeepEmpty computed columns out of file scans.
+//! Keeps computed columns out of file scans.
 //!
 //! DataFusion merges projections into the file scan below them. Their expressions would run on the
 //! host. The rule [`ProjectionKeeper`] turns a supported projection into a

@@ -28,15 +28,33 @@ pub(crate) struct Compiler {
     counters: Arc<LiveCounters>,
     loss: DeviceLoss,
     options: Vec<String>,
-    disk: Option<DiskCache>,
-    dump_folder: Option<DumpFolder>,
-    load_folder: Option<LoadFolder>,
-    source_folder: Option<SourceFolder>,
+    folders: ProgramFolders,
     log: Option<LogSink>,
     cache: Mutex<ProgramCache>,
     work: Mutex<CompileQueue>,
     /// Notified when the last thread ends.
     idle: Condvar,
+}
+
+/// The folders of programs and sources, each used only if it is set.
+struct ProgramFolders {
+    /// `device.cache_dir`.
+    cache: Option<DiskCache>,
+    /// `device.dump_programs`.
+    dump: Option<DumpFolder>,
+    /// `device.load_programs`.
+    load: Option<LoadFolder>,
+    /// `DEVICEFUSION_DUMP_KERNELS`.
+    sources: Option<SourceFolder>,
+}
+
+impl ProgramFolders {
+    fn open(config: &DeviceConfig, device: &dyn Driver) -> Result<Self> {
+        let cache = config.cache_dir.as_deref().map(|folder| DiskCache::new("device.cache_dir", folder, device)).transpose()?;
+        let dump = config.dump_programs.as_deref().map(|folder| DumpFolder::new(folder, device)).transpose()?;
+        let load = config.load_programs.as_deref().map(|folder| LoadFolder::new(folder, device)).transpose()?;
+        Ok(Self { cache, dump, load, sources: SourceFolder::from_env() })
+    }
 }
 
 /// The identity of a program: source and options.
@@ -74,19 +92,13 @@ impl Compiler {
         loss: DeviceLoss,
         config: &DeviceConfig,
     ) -> Result<Arc<Self>> {
-        let device = driver.as_ref();
-        let disk = config.cache_dir.as_deref().map(|folder| DiskCache::new("device.cache_dir", folder, device)).transpose()?;
-        let dump_folder = config.dump_programs.as_deref().map(|folder| DumpFolder::new(folder, device)).transpose()?;
-        let load_folder = config.load_programs.as_deref().map(|folder| LoadFolder::new(folder, device)).transpose()?;
+        let folders = ProgramFolders::open(config, driver.as_ref())?;
         Ok(Arc::new(Self {
             driver,
             counters,
             loss,
             options: config.compile_options.clone(),
-            disk,
-            dump_folder,
-            load_folder,
-            source_folder: SourceFolder::from_env(),
+            folders,
             log: config.log.clone(),
             cache: Mutex::default(),
             work: Mutex::default(),
@@ -189,7 +201,7 @@ impl Compiler {
     /// `DEVICEFUSION_DUMP_KERNELS`.
     fn get_or_compile(&self, key: &ProgramKey, operator: &str) -> Result<Arc<Program>> {
         let program = self.load_or_compile(key, operator)?;
-        if let Some(Err(error)) = self.source_folder.as_ref().map(|folder| folder.put(&key.0)) {
+        if let Some(Err(error)) = self.folders.sources.as_ref().map(|folder| folder.put(&key.0)) {
             self.log_line(&format!("DEVICEFUSION_DUMP_KERNELS: {error}"));
         }
         Ok(program)
@@ -197,13 +209,13 @@ impl Compiler {
 
     fn load_or_compile(&self, (source, options): &ProgramKey, operator: &str) -> Result<Arc<Program>> {
         let start = Instant::now();
-        let replacement = self.load_folder.as_ref().and_then(|folder| folder.replacement(source));
+        let replacement = self.folders.load.as_ref().and_then(|folder| folder.replacement(source));
         if replacement.is_some() {
             self.log_line(&format!("program of {operator}: its source is that of the folder device.load_programs"));
         }
         let source = replacement.as_deref().unwrap_or(source);
-        let in_folder = self.load_folder.as_ref().and_then(|folder| folder.image(source, options));
-        let cached = || self.disk.as_ref().and_then(|disk| disk.get(source, options));
+        let in_folder = self.folders.load.as_ref().and_then(|folder| folder.image(source, options));
+        let cached = || self.folders.cache.as_ref().and_then(|cache| cache.get(source, options));
         // A stored image that the driver refuses counts as missing.
         let load = |image: Vec<u8>, origin| Some((self.driver.load(&image).ok()?, image, origin));
         let found = in_folder.and_then(|image| load(image, "loaded from the folder of programs"));
@@ -223,8 +235,8 @@ impl Compiler {
         })?;
         let raw = self.driver.load(&image)?;
         self.counters.programs_compiled.fetch_add(1, Relaxed);
-        if let Some(disk) = &self.disk {
-            disk.put(source, options, &image);
+        if let Some(cache) = &self.folders.cache {
+            cache.put(source, options, &image);
         }
         self.log_program(operator, "compiled", start.elapsed());
         self.dump(source, options, &image);
@@ -233,7 +245,7 @@ impl Compiler {
 
     /// Leaves a program in the folder `device.dump_programs`. A failed write is only logged.
     fn dump(&self, source: &str, options: &[String], image: &[u8]) {
-        if let Some(Err(error)) = self.dump_folder.as_ref().map(|folder| folder.put(source, options, image)) {
+        if let Some(Err(error)) = self.folders.dump.as_ref().map(|folder| folder.put(source, options, image)) {
             self.log_line(&format!("device.dump_programs: {error}"));
         }
     }

@@ -3,9 +3,10 @@
 
 use std::ffi::c_void;
 
-use libffi::middle::{Arg, arg};
+use libffi::middle::{Arg, Type, arg};
 
 use super::{Handle, Origins, ResultSlot};
+use crate::call::LibraryCall;
 use crate::library::{FnAddress, FreeFn, OpaqueFns, Raw};
 use crate::manifest::{Kind, Record, Sum};
 use crate::{Context, Error, Library, Result, Value};
@@ -65,15 +66,14 @@ impl Opaque {
                 return Err(Error::Usage(problem));
             };
             let outputs: Vec<&str> = variant.payload.iter().map(String::as_str).collect();
-            let payload = context.invoke(
-                raw,
-                &variant.destruct,
-                *destruct,
-                &outputs,
-                &[arg(&self.handle.raw)],
-                &[libffi::middle::Type::pointer()],
-                |_| self.handle.origins.clone(),
-            )?;
+            let call = LibraryCall {
+                name: &variant.destruct,
+                function: *destruct,
+                outputs: &outputs,
+                arguments: &[arg(&self.handle.raw)],
+                types: &[Type::pointer()],
+            };
+            let payload = context.invoke(raw, &call, |_| self.handle.origins.clone())?;
             Ok((index, payload))
         })
     }
@@ -166,9 +166,10 @@ impl Context {
         parts.iter().for_each(|part| origins.extend(&part.origins()));
         let arguments: Vec<Arg<'_>> = parts.iter().map(Value::ffi).collect();
         let ffi = types.iter().map(|name| self.ffi(name)).collect::<Vec<_>>();
-        let mut values =
-            self.with(|context| self.invoke(context, call, function, &[type_name], &arguments, &ffi, |_| origins.clone()))?;
-        values.pop().map_or_else(|| Err(Error::Usage(format!("{call} returned no value"))), opaque)
+        let outputs = [type_name];
+        let call = LibraryCall { name: call, function, outputs: &outputs, arguments: &arguments, types: &ffi };
+        let mut values = self.with(|context| self.invoke(context, &call, |_| origins.clone()))?;
+        values.pop().map_or_else(|| Err(Error::Usage(format!("{} returned no value", call.name))), opaque)
     }
 
     pub(crate) fn opaque_fns(&self, type_name: &str) -> Result<&OpaqueFns> {

@@ -9,6 +9,7 @@
 //! - A descending key inverts the bits of its value.
 //! - Fields have the order of the keys, most significant first, with as many in a word as fit.
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::DataType;
 use columnar::{ColumnType, Layout};
 
@@ -25,8 +26,7 @@ pub(super) struct PackedSortKey {
     nullable: bool,
     /// Bounds of integers.
     range: Option<(i128, i128)>,
-    pub descending: bool,
-    nulls_first: bool,
+    pub order: SortOptions,
     /// Whether the strings are codes of a dictionary, whose values are ranked.
     coded: bool,
 }
@@ -74,7 +74,8 @@ impl PackedSortKey {
             CType::Bool => Some((0, 1)),
             _ => value.range(),
         };
-        Ok(PackedSortKey { column, ctype, nullable, range, descending: of.descending, nulls_first: of.nulls_first, coded })
+        let order = SortOptions { descending: of.descending, nulls_first: of.nulls_first };
+        Ok(PackedSortKey { column, ctype, nullable, range, order, coded })
     }
 
     /// Whether the key is a string, ordered by rank.
@@ -113,7 +114,7 @@ impl PackedSortKey {
         }
         let valid = value.valid_code().to_owned();
         if field.part == SortFieldPart::Validity {
-            return Ok(if self.nulls_first { format!("(u64){valid}") } else { format!("(u64)!{valid}") });
+            return Ok(if self.order.nulls_first { format!("(u64){valid}") } else { format!("(u64)!{valid}") });
         }
         let code = match self.ctype {
             CType::Str if field.part == SortFieldPart::Prefix => format!("str_chunk({0}.p, {0}.len, 0)", value.code),
@@ -126,7 +127,7 @@ impl PackedSortKey {
             }
             _ => self.number(&value, field.part),
         };
-        let code = match (self.descending, field.bits + field.dropped) {
+        let code = match (self.order.descending, field.bits + field.dropped) {
             (false, _) => format!("({code})"),
             (true, u64::BITS) => format!("~({code})"),
             (true, bits) => format!("({:#x}UL - ({code}))", (1u64 << bits) - 1),
@@ -226,7 +227,8 @@ mod tests {
     use super::*;
 
     fn key(ctype: CType, nullable: bool, range: Option<(i128, i128)>) -> PackedSortKey {
-        PackedSortKey { column: 0, ctype, nullable, range, descending: false, nulls_first: false, coded: false }
+        let order = SortOptions { descending: false, nulls_first: false };
+        PackedSortKey { column: 0, ctype, nullable, range, order, coded: false }
     }
 
     #[test]

@@ -138,7 +138,7 @@ fn within(types: &[ColumnType], keys: &[PackedSortKey], fields: &[SortField], ex
     match prefix(keys, fields) {
         Some((index, key)) => {
             let value = writer.eval(&Expr::Column(key.column))?;
-            let order = if key.descending { "-" } else { "" };
+            let order = if key.order.descending { "-" } else { "" };
             // Of the last key, strings that exceed the bytes of the threshold may tie with it and
             // yet differ.
             let tie = if index + 1 == keys.len() { format!("{threshold}[1] >= {THRESHOLD_BYTES}") } else { "1".into() };
