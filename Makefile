@@ -17,14 +17,14 @@ INSTALL ?= install -m 644
 INSTALL_STATIC ?= scripts/static-library.sh
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: help demo shell capi install test test-datafusion lint docs
+.PHONY: help demo shell capi install test test-full prose lint docs
 
 help:
 	@echo "make demo   SQL on the device and on plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
-	@echo "make test   the whole test suite, on an OpenCL driver for the CPU"
-	@echo "make test-datafusion  DataFusion's own SQL tests, the plugin on and off; some ten minutes"
+	@echo "make test   the tests, on an OpenCL driver for the CPU; a quarter of the cases of long tests"
+	@echo "make test-full  all cases, and NVRTC over every kernel of the tests; some two hours"
 	@echo "make lint   prose, import circles, formatting and clippy"
 	@echo "make docs   the Rust documentation, links of all pages, and the book where mdbook is installed"
 
@@ -56,13 +56,17 @@ install:
 test:
 	@$(OPENCL) && CARGO="$(CARGO)" scripts/test.sh
 
-test-datafusion:
-	@$(OPENCL) && $(CARGO) test --workspace --test sql -- --ignored --nocapture suite_of_datafusion_passes_as_plain
+test-full:
+	@rm -rf target/test-full && mkdir -p target/test-full && $(OPENCL) && \
+	DEVICEFUSION_TEST_PART=all DEVICEFUSION_DUMP_KERNELS="$(CURDIR)/target/test-full" CARGO="$(CARGO)" scripts/test.sh
+	scripts/nvrtc-gate.sh target/test-full
 
-lint:
+prose:
 	scripts/check-prose.py
 	scripts/check-imports.py
 	$(CARGO) fmt --all --check
+
+lint: prose
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 docs:

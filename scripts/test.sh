@@ -1,15 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs all tests of the workspace. With cargo-nextest each test has its own process, so the crash of
-# a driver fails one test only. Examples in documentation need `cargo test`.
+# Runs all tests of the workspace; with --no-run it builds them only. With cargo-nextest each test
+# has its own process, so the crash of a driver fails one test only. Examples in documentation need
+# `cargo test`.
 set -eu
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 
 if $cargo nextest --version >/dev/null 2>&1; then
     status=0
-    $cargo nextest run --workspace || status=$?
+    $cargo nextest run --workspace "$@" || status=$?
+    [ "$#" -eq 0 ] || exit "$status"
     $cargo test --workspace --doc || status=$?
     exit "$status"
 fi
-exec $cargo test --workspace --no-fail-fast
+exec $cargo test --workspace --no-fail-fast "$@"

@@ -2,6 +2,8 @@
 //! Support for tests: the device of the tests, and a driver that fails on demand, hides
 //! capabilities and counts live objects.
 //!
+//! [`sample`] shortens long tests to a part of their cases, which `DEVICEFUSION_TEST_PART` names.
+//!
 //! [`config`] alone reads `DEVICEFUSION_TEST_DEVICE`: a value of `device.selector`, `opencl` by
 //! default. Tests of features that only a CPU device has (shared memory, the profile `cpu`) check
 //! [`DeviceInfo::kind`](crate::DeviceInfo::kind) and skip other devices.
@@ -50,4 +52,49 @@ pub fn config() -> Result<DeviceConfig> {
     };
     let options = std::env::var(OPTIONS_VARIABLE).unwrap_or_default();
     Ok(options.split_whitespace().fold(DeviceConfig::default().with_selector(selector), DeviceConfig::with_compile_option))
+}
+
+/// The variable that names the part of the cases that a run of the tests has.
+const PART_VARIABLE: &str = "DEVICEFUSION_TEST_PART";
+
+/// Number of parts that the cases of a long test have.
+pub const PARTS: usize = 4;
+
+/// Numbers of the parts of long tests that `DEVICEFUSION_TEST_PART` names, below [`PARTS`]: one
+/// part, or all of them for `all`. Without the variable the part is 0.
+///
+/// `.ci/run` takes another part with each commit, `make test-full` all of them.
+///
+/// # Errors
+/// `Config` if the variable holds neither `all` nor a number.
+pub fn parts() -> Result<Vec<usize>> {
+    let value = std::env::var(PART_VARIABLE).unwrap_or_default();
+    match value.as_str() {
+        "all" => Ok((0..PARTS).collect()),
+        "" => Ok(vec![0]),
+        number => match number.parse::<usize>() {
+            Ok(number) => Ok(vec![number % PARTS]),
+            Err(_) => {
+                let reason = "must be 'all' or a number".to_owned();
+                Err(Error::Config { setting: PART_VARIABLE, value, reason })
+            }
+        },
+    }
+}
+
+/// The cases of a long test that are in the [`parts`] of this run: every fourth one, or all.
+///
+/// # Errors
+/// As [`parts`].
+///
+/// # Examples
+/// ```
+/// let cases = device::testing::sample(vec![1, 2, 3, 4, 5, 6, 7, 8])?;
+/// assert!(cases.len() == 2 || cases.len() == 8);
+/// # Ok::<(), device::Error>(())
+/// ```
+pub fn sample<T>(cases: Vec<T>) -> Result<Vec<T>> {
+    let parts = parts()?;
+    let numbered = cases.into_iter().enumerate();
+    Ok(numbered.filter(|(index, _)| parts.contains(&(index % PARTS))).map(|(_, case)| case).collect())
 }

@@ -17,12 +17,27 @@ use crate::{Error, Result};
 /// Checks that an expression is supported on the device over a source of this schema; the error is
 /// the reason.
 pub fn supports(expr: &Expr, schema: &Schema) -> Result<(), String> {
-    reason(write(expr, schema, false).map(|_| ()))
+    match is_plain_column(expr, schema) {
+        true => Ok(()),
+        false => reason(write(expr, schema, false).map(|_| ())),
+    }
 }
 
 /// [`supports`] for outputs of a projection, which may also be lists or composed strings.
 pub fn supports_output(expr: &Expr, schema: &Schema) -> Result<(), String> {
-    reason(write(expr, schema, true).map(|_| ()))
+    match is_plain_column(expr, schema) {
+        true => Ok(()),
+        false => reason(write(expr, schema, true).map(|_| ())),
+    }
+}
+
+/// Whether an expression is a column of numbers, times or strings, which every operation takes.
+fn is_plain_column(expr: &Expr, schema: &Schema) -> bool {
+    let Expr::Column(index) = expr else { return false };
+    schema.fields().get(*index).is_some_and(|field| {
+        let plain = |ty: &DataType| ty.is_primitive() || matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        plain(field.data_type()) && ColumnType::of(field.data_type(), field.is_nullable()).is_some()
+    })
 }
 
 /// Whether a supported expression composes a string or a list, which other operations take from a
@@ -36,7 +51,7 @@ pub fn must_be_column(expr: &Expr, schema: &Schema) -> bool {
 
 /// Whether a supported expression can fail, so that it must not be computed for other rows.
 pub fn can_fail(expr: &Expr, schema: &Schema) -> bool {
-    write(expr, schema, true).is_ok_and(|(_, fails)| fails)
+    !matches!(expr, Expr::Column(_) | Expr::Literal(_)) && write(expr, schema, true).is_ok_and(|(_, fails)| fails)
 }
 
 /// [`can_fail`] over columns with bounds, which may exclude failures.
@@ -58,21 +73,15 @@ fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
     let mut used = Vec::new();
     expr.columns(&mut used);
     for (index, field) in schema.fields().iter().enumerate() {
-        let ty = ColumnType::of(field.data_type(), field.is_nullable());
-        match ty {
-            Some(ty) => types.push(ty),
-            None if used.contains(&index) => {
-                return Err(Error::Unsupported(format!(
-                    "column {} of type {} is not supported on the device",
-                    field.name(),
-                    field.data_type()
-                )));
-            }
-            // The expression does not read it.
-            None => {
-                types.push(ColumnType { data_type: DataType::Null, nullable: true, layout: columnar::Layout::Null, bounds: None })
-            }
-        }
+        // The expression does not read the other columns, whose types may be unsupported.
+        let ty = match used.contains(&index) {
+            true => ColumnType::of(field.data_type(), field.is_nullable()),
+            false => Some(ColumnType { data_type: DataType::Null, nullable: true, layout: columnar::Layout::Null, bounds: None }),
+        };
+        types.push(ty.ok_or_else(|| {
+            let (name, data_type) = (field.name(), field.data_type());
+            Error::Unsupported(format!("column {name} of type {data_type} is not supported on the device"))
+        })?);
     }
     let mut params = Params::new();
     let mut writer = RowWriter::new(&types, Profile::Gpu, &mut params);

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion_sqllogictest::read_dir_recursive;
@@ -17,6 +18,38 @@ pub struct SltFile {
     pub path: PathBuf,
     /// Path relative to the folder of the arguments. It decides the set-up of the session.
     pub name: PathBuf,
+}
+
+/// A part of the files, as `--part` names it.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// From 0 on.
+    number: usize,
+    parts: usize,
+}
+
+impl Part {
+    /// Whether the part has all files.
+    pub fn is_whole(self) -> bool {
+        self.parts == 1
+    }
+
+    /// The files of this part.
+    pub fn of(self, files: Vec<SltFile>) -> Vec<SltFile> {
+        files.into_iter().skip(self.number).step_by(self.parts).collect()
+    }
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Part, String> {
+        let numbers = text.split_once('/').and_then(|(number, parts)| Some((number.parse().ok()?, parts.parse().ok()?)));
+        match numbers {
+            Some((number, parts)) if 1 <= number && number <= parts => Ok(Part { number: number - 1, parts }),
+            _ => Err("must look like 2/4, from 1/4 to 4/4".to_string()),
+        }
+    }
 }
 
 /// The files among `paths` and in folders among them, sorted and without duplicates.

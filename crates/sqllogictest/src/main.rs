@@ -24,6 +24,7 @@ use datafusion::common::utils::get_available_parallelism;
 use datafusion::common::{Result, config_err, exec_err};
 
 use crate::engine::Setup;
+use crate::files::Part;
 
 /// Run sqllogictest files with queries on a device
 ///
@@ -63,6 +64,10 @@ struct Args {
     /// File of records that may fail with the plugin only, each with its reason
     #[arg(long, value_name = "FILE", requires = "suite")]
     exceptions: Option<PathBuf>,
+
+    /// Run a part of the files: 2/4 is every fourth one, from the second on
+    #[arg(long, value_name = "NUMBER/PARTS", default_value = "1/1")]
+    part: Part,
 
     /// Number of files that run in parallel
     #[arg(long, default_value_t = get_available_parallelism())]
@@ -126,11 +131,11 @@ async fn run(args: Args) -> Result<bool> {
                 Some(folder) => folder,
                 None => files::datafusion_test_files()?,
             };
-            suite::run(&folder, &args.paths, args.exceptions.as_deref(), setup, args.jobs).await
+            suite::run(&folder, &args.paths, args.part, args.exceptions.as_deref(), setup, args.jobs).await
         }
         None if args.paths.is_empty() => config_err!("name at least one file or folder"),
         None => {
-            let files = files::find(&args.paths)?;
+            let files = args.part.of(files::find(&args.paths)?);
             if files.is_empty() {
                 return exec_err!("there is no file that ends in .slt in {}", args.paths.join(", "));
             }

@@ -17,7 +17,7 @@ use datafusion_sqllogictest::read_dir_recursive;
 use futures::StreamExt;
 
 use crate::engine::{Setup, Side};
-use crate::files::{self, SltFile, TEST_FILES};
+use crate::files::{self, Part, SltFile, TEST_FILES};
 use crate::run::{FileResult, RecordResult, advance, flatten, progress, run_file, shortened};
 use crate::tally::SharedTally;
 
@@ -45,11 +45,19 @@ struct Comparison {
 ///
 /// # Errors
 /// If the files or the exceptions cannot be read.
-pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, setup: Setup, jobs: usize) -> Result<bool> {
+pub async fn run(
+    folder: &Path,
+    filters: &[String],
+    part: Part,
+    exceptions: Option<&Path>,
+    setup: Setup,
+    jobs: usize,
+) -> Result<bool> {
     let exceptions = exceptions.map(Exceptions::read).transpose()?.unwrap_or_default();
     let working_copy = WorkingCopy::new(folder)?;
     let mut suite = files::find(&[TEST_FILES.to_string()])?;
     suite.retain(|file| filters.is_empty() || filters.iter().any(|filter| file.name.to_string_lossy().contains(filter)));
+    let suite = part.of(suite);
     if suite.is_empty() {
         return exec_err!("no file of the suite is named like {}", filters.join(", "));
     }
@@ -102,7 +110,7 @@ pub async fn run(folder: &Path, filters: &[String], exceptions: Option<&Path>, s
     tally.failed = comparison.failures;
     print!("{tally}");
     comparison.print();
-    if filters.is_empty() {
+    if filters.is_empty() && part.is_whole() {
         unused.print();
     }
     if tally.is_idle_device() {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use device::DeviceConfig;
+use device::testing::{self, PARTS};
 
 fn config() -> DeviceConfig {
     device::testing::config().unwrap()
@@ -27,11 +28,13 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Three runs, one after another because the files write to one folder:
+/// Runs one after another, because the files write to one folder:
 ///
 /// - without a device, since plain DataFusion must give the same results, except in `plans`;
-/// - in the device's default profile;
-/// - in the profile of GPUs.
+/// - a part of the files in the device's default profile;
+/// - another part in the profile of GPUs, without optimization: each kernel runs once.
+///
+/// With `DEVICEFUSION_TEST_PART=all` both profiles run all files.
 #[test]
 fn sql_tests_pass_plain_and_on_the_device() {
     let entries = std::fs::read_dir(workspace().join("sql-tests")).unwrap();
@@ -40,14 +43,24 @@ fn sql_tests_pass_plain_and_on_the_device() {
     run("none", &files.iter().map(String::as_str).collect::<Vec<_>>());
 
     let device = config().selector.to_string();
-    run(&device, &["--strict", "sql-tests"]);
-    let mut arguments = vec!["--strict", "--set", "device.profile=gpu"];
-    if device == "opencl" {
-        // Thousands of kernels run once. The run before has tested them with optimization.
-        arguments.extend(["--set", "device.compile_options=-cl-opt-disable"]);
+    for part in testing::parts().unwrap() {
+        run(&device, &["--strict", "--part", &name(part), "sql-tests"]);
+        let mut arguments = vec!["--strict", "--set", "device.profile=gpu"];
+        if device == "opencl" {
+            arguments.extend(["--set", FAST]);
+        }
+        let part = name(part + PARTS / 2);
+        arguments.extend(["--part", &part, "sql-tests"]);
+        run(&device, &arguments);
     }
-    arguments.push("sql-tests");
-    run(&device, &arguments);
+}
+
+/// Compiles kernels faster, where only answers count.
+const FAST: &str = "device.compile_options=-cl-opt-disable";
+
+/// A part of the files, as `--part` takes it.
+fn name(part: usize) -> String {
+    format!("{}/{PARTS}", part % PARTS + 1)
 }
 
 /// `sql-tests/` has the results and plans of the benchmarks' queries.
@@ -146,12 +159,14 @@ fn run_ends_with_counts_and_reasons_by_frequency() {
     assert_eq!(rest.next(), None, "{printed}");
 }
 
+/// A part of DataFusion's suite, or all of it.
 #[test]
-#[ignore = "takes some ten minutes; .ci/run runs it by itself"]
 fn suite_of_datafusion_passes_as_plain() {
-    let fast = "device.compile_options=-cl-opt-disable";
-    run(
-        &config().selector.to_string(),
-        &["--suite", "datafusion", "--set", fast, "--exceptions", "sql-tests/datafusion-exceptions.txt"],
-    );
+    let device = config().selector.to_string();
+    let parts = testing::parts().unwrap();
+    let parts = if parts.len() == PARTS { vec!["1/1".to_string()] } else { parts.into_iter().map(name).collect() };
+    for part in parts {
+        let exceptions = ["--exceptions", "sql-tests/datafusion-exceptions.txt"];
+        run(&device, &[&["--suite", "datafusion", "--set", FAST, "--part", &part], exceptions.as_slice()].concat());
+    }
 }

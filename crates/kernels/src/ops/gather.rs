@@ -14,7 +14,7 @@ use super::launch::columns::share;
 use super::launch::output::Output;
 use super::launch::primitives::Primitives;
 use super::launch::program::Program;
-use super::launch::projection::{ProjectedRows, Projection, Rows};
+use super::launch::projection::{LazyProgram, ProjectedRows, Projection, Rows};
 use super::launch::source::Source;
 use super::{Input, Options};
 use crate::codegen::{Params, RowWriter, Value};
@@ -29,8 +29,7 @@ pub struct Gather {
     columns: Vec<GatheredColumn>,
     options: Options,
     primitives: Primitives,
-    program: Program,
-    projection: Projection,
+    program: LazyProgram,
 }
 
 /// A column of the result.
@@ -97,20 +96,23 @@ impl Gather {
         for index in 0..count {
             columns.push(GatheredColumn::plan(&mut source, index, views, &options)?);
         }
-        let mut gather = Gather {
+        Ok(Gather {
             types: columns.iter().map(|column| (*column.output.ty).clone()).collect(),
             source,
             columns,
             primitives: Primitives::new(&options),
-            program: Program::new("Gather", &options, vec![]),
+            program: LazyProgram::default(),
             options,
-            projection: Projection::default(),
-        };
-        let mut kernels = vec![];
-        let outputs = gather.columns.iter().map(|column| Some(column.output.clone())).collect();
-        gather.projection = Projection::try_new("gather", &gather, outputs, false, &gather.options, &mut kernels)?;
-        gather.program = Program::new("Gather", &gather.options, kernels);
-        Ok(gather)
+        })
+    }
+
+    fn generated(&self) -> Result<&(Program, Projection)> {
+        self.program.get(|| {
+            let mut kernels = vec![];
+            let outputs = self.columns.iter().map(|column| Some(column.output.clone())).collect();
+            let projection = Projection::try_new("gather", self, outputs, false, &self.options, &mut kernels)?;
+            Ok((Program::new("Gather", &self.options, kernels), projection))
+        })
     }
 
     /// Types and layouts of the result, the same for every batch.
@@ -118,14 +120,15 @@ impl Gather {
         &self.types
     }
 
-    /// Names and sources of the kernels.
+    /// Names and sources of the kernels. Empty if they cannot be generated, which fails a run.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
-        self.program.kernel_source()
+        self.generated().map(|(program, _)| program.kernel_source()).unwrap_or_default()
     }
 
     /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        vec![self.primitives.source().into(), self.program.source().into()]
+        let program = self.generated().map(|(program, _)| program.source().into());
+        [Ok(self.primitives.source().into()), program].into_iter().flatten().collect()
     }
 
     /// The rows of `batch` at the first `n` of `indices`, u32 each; repeats are allowed. Waits only
@@ -139,9 +142,10 @@ impl Gather {
             return Err(Error::Internal(format!("{n} rows by {} bytes of indices", indices.len())));
         }
         let bound = self.source.bind(batch)?;
-        let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
+        let (program, projection) = self.generated()?;
+        let launch = Launch::load(queue, &self.options, program, &self.primitives).await?;
         let args = [(INDICES, Arg::Buffer(indices))];
-        let written = self.projection.run(&launch, ProjectedRows::all(&bound, n).with_args(&args)).await?;
+        let written = projection.run(&launch, ProjectedRows::all(&bound, n).with_args(&args)).await?;
         let mut columns = Vec::with_capacity(self.columns.len());
         for ((column, buffers), owner) in self.columns.iter().zip(written).zip(batch.columns()) {
             let buffers = buffers.ok_or_else(|| Error::Internal("an output without buffers".into()))?;

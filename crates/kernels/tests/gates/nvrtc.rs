@@ -7,11 +7,12 @@
 use std::path::PathBuf;
 
 use device::cuda::nvrtc::{KernelUsage, Nvrtc, usage};
+use device::testing::sample;
 use kernels::codegen::Profile;
 use kernels::prelude::Section;
 
 use crate::sample::{Sample, programs, sized_programs};
-use crate::{in_parallel, missing, required};
+use crate::{in_parallel, missing};
 
 const REQUIRED: &str = "DEVICEFUSION_REQUIRE_NVRTC";
 
@@ -70,15 +71,13 @@ fn check(nvrtc: &Nvrtc, samples: &[Sample]) {
     assert!(failures.is_empty(), "{} of {} programs fail:\n{}", failures.len(), samples.len(), shown.join("\n"));
 }
 
-/// The whole sample if NVRTC is required, as in CI. Else one program in ten, because it takes
-/// minutes.
+/// A part of the programs, because each takes a second.
 #[test]
 fn gpu_programs_compile_without_spills() {
     let Some(nvrtc) = nvrtc() else { return };
     let samples = programs(Profile::Gpu);
     assert!(samples.len() > 300, "a sample of {} programs", samples.len());
-    let step = if required(REQUIRED) { 1 } else { 10 };
-    check(&nvrtc, &samples.into_iter().step_by(step).collect::<Vec<_>>());
+    check(&nvrtc, &sample(samples).unwrap());
 }
 
 /// The smallest and largest work-groups. The largest have fewer registers per work-item; shared
@@ -89,8 +88,7 @@ fn other_work_group_sizes_compile_and_fit() {
     for items in [32, 512] {
         let samples = sized_programs(items);
         assert!(samples.len() > 20, "a sample of {} programs", samples.len());
-        let step = if required(REQUIRED) { 1 } else { 5 };
-        let samples: Vec<Sample> = samples.into_iter().step_by(step).collect();
+        let samples = sample(samples).unwrap();
         let used = in_parallel(&samples, |sample| {
             nvrtc.compile(&sample.text, MACHINE, &["--ptxas-options=-v".to_owned()]).map(|compiled| usage(&compiled.log))
         });

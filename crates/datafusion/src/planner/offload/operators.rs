@@ -140,7 +140,7 @@ impl Offloader<'_> {
 
     /// Offloads window functions. An input of several partitions is sorted again.
     pub(super) fn window(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let (Some([first, ..]), true) = (window_exprs(plan), support_of(plan).is_ok()) else { return Ok(None) };
+        let Some([first, ..]) = window_exprs(plan).filter(|_| support_of(plan).is_ok()) else { return Ok(None) };
         let Some(child) = plan.children().first().copied().cloned() else { return Ok(None) };
         let input = self.subtree(&without_exchanges(&child))?;
         let Some(input) = self.device_input(input)? else { return Ok(None) };

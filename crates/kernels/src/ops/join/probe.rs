@@ -26,8 +26,8 @@ use crate::expr::Expr;
 use crate::ops::launch::columns::{OutputColumn, finish_columns};
 use crate::ops::launch::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
 use crate::ops::launch::primitives::{Lengths, Primitives};
-use crate::ops::launch::program::{Kernel, Program, check_failed_row, describe_operator, read_u64, row_loop};
-use crate::ops::launch::projection::{ProjectedRows, Projection, Rows};
+use crate::ops::launch::program::{Kernel, Program, check_failed_row, read_u64, row_loop};
+use crate::ops::launch::projection::{LazyProgram, ProjectedRows, Projection, Rows};
 use crate::ops::launch::source::Source;
 use crate::ops::launch::{Launch, NamedArgs};
 use crate::ops::{Input, Options};
@@ -58,8 +58,7 @@ pub struct Probe {
     columns: Vec<OutputColumn>,
     options: Options,
     primitives: Primitives,
-    program: Program,
-    projection: Projection,
+    program: LazyProgram,
 }
 
 /// Kernels of a [`Probe`] by position; a probe without pairs has the first alone.
@@ -149,9 +148,9 @@ impl Probe {
         let mut source = Source::with_row_refs(Input { schema, types, filter: None }, row_refs)?;
         let (result, columns) = OutputColumn::plan_all(&mut source, true, outputs, &options)?;
         let types = columns.iter().map(|column| column.ty(&source).clone()).collect();
-        let mut probe = Probe {
+        Ok(Probe {
             primitives: Primitives::new(&options),
-            program: Program::new("Probe", &options, vec![]),
+            program: LazyProgram::default(),
             schema: result,
             source,
             probe,
@@ -160,13 +159,29 @@ impl Probe {
             types,
             columns,
             options,
-            projection: Projection::default(),
-        };
-        probe.generate()?;
-        Ok(probe)
+        })
     }
 
-    describe_operator!();
+    /// Names and types of the result.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Types and layouts of the result, the same for every batch.
+    pub fn output_types(&self) -> &[ColumnType] {
+        &self.types
+    }
+
+    /// Names and sources of the kernels. Empty if they cannot be generated, which fails a run.
+    pub fn kernel_source(&self) -> Vec<(String, String)> {
+        self.generated().map(|(program, _)| program.kernel_source()).unwrap_or_default()
+    }
+
+    /// The kernel sources as they are compiled.
+    pub fn programs(&self) -> Vec<String> {
+        let program = self.generated().map(|(program, _)| program.source().into());
+        [Ok(self.primitives.source().into()), program].into_iter().flatten().collect()
+    }
 
     /// The state before the first batch.
     pub fn start(&self) -> ProbeState {
@@ -184,7 +199,7 @@ impl Probe {
     }
 
     async fn launch<'a>(&'a self, queue: &'a Queue) -> Result<Launch<'a>> {
-        Launch::load(queue, &self.options, &self.program, &self.primitives).await
+        Launch::load(queue, &self.options, &self.generated()?.0, &self.primitives).await
     }
 
     /// Probes a batch that has rows.
@@ -292,7 +307,7 @@ impl Probe {
         let survivors = Survivors::find(launch, SEARCH, &bound, n, &extra).await?;
         let args: NamedArgs<'_> = matches.args().collect();
         let rows = ProjectedRows::surviving(&bound, &survivors).with_args(&args);
-        let written = self.projection.run(launch, rows).await?;
+        let written = self.generated()?.1.run(launch, rows).await?;
         let columns = finish_columns(launch, &self.columns, &self.types, written, survivors.count, &bound)?;
         Ok(DeviceBatch::try_new(self.schema.clone(), columns, survivors.count)?)
     }
@@ -331,7 +346,7 @@ impl Probe {
         mut args: NamedArgs<'a>,
     ) -> Result<DeviceBatch> {
         args.extend([("pair_probe", Arg::Buffer(pairs.probe)), ("pair_build", Arg::Buffer(pairs.build))]);
-        let written = self.projection.run(launch, ProjectedRows::all(bound, pairs.count).with_args(&args)).await?;
+        let written = self.generated()?.1.run(launch, ProjectedRows::all(bound, pairs.count).with_args(&args)).await?;
         let columns = finish_columns(launch, &self.columns, &self.types, written, pairs.count, bound)?;
         Ok(DeviceBatch::try_new(self.schema.clone(), columns, pairs.count)?)
     }
@@ -363,17 +378,18 @@ impl Probe {
         self.lookup.searches.last().is_some_and(|search| search.kind.keeps_unmatched_build_rows())
     }
 
-    fn generate(&mut self) -> Result<()> {
-        let mut kernels = match self.lists_pairs {
-            false => vec![self.mask_kernel()?],
-            true => {
-                vec![self.count_kernel()?, self.pairs_kernel()?, self.unmatched_kernel(), self.unmatched_rows_kernel()]
-            }
-        };
-        let outputs = self.columns.iter().map(OutputColumn::output).collect();
-        self.projection = Projection::try_new("probe", self, outputs, !self.lists_pairs, &self.options, &mut kernels)?;
-        self.program = Program::new("Probe", &self.options, kernels);
-        Ok(())
+    fn generated(&self) -> Result<&(Program, Projection)> {
+        self.program.get(|| {
+            let mut kernels = match self.lists_pairs {
+                false => vec![self.mask_kernel()?],
+                true => {
+                    vec![self.count_kernel()?, self.pairs_kernel()?, self.unmatched_kernel(), self.unmatched_rows_kernel()]
+                }
+            };
+            let outputs = self.columns.iter().map(OutputColumn::output).collect();
+            let projection = Projection::try_new("probe", self, outputs, !self.lists_pairs, &self.options, &mut kernels)?;
+            Ok((Program::new("Probe", &self.options, kernels), projection))
+        })
     }
 
     /// Appends filters and searches of the current row, up to a join whose pairs are listed. The C

@@ -5,13 +5,15 @@
 //! write lengths, which a prefix sum makes offsets. Once the host knows the number of bytes, a
 //! kernel for each string column copies them.
 
+use std::sync::OnceLock;
+
 use columnar::DeviceColumn;
 use device::{Arg, Buffer};
 
 use super::compact::{Survivors, write_body};
 use super::output::{Output, OutputBuffers};
 use super::primitives::Lengths;
-use super::program::{Kernel, check_failed_row, read_u64, row_loop};
+use super::program::{Kernel, Program, check_failed_row, read_u64, row_loop};
 use super::{Launch, NamedArgs};
 use crate::codegen::{Params, RowWriter, Value};
 use crate::ops::Options;
@@ -46,6 +48,21 @@ pub(in crate::ops) struct Projection {
 struct WriteKernel {
     kernel: usize,
     outputs: Vec<usize>,
+}
+
+/// A program and its projection, generated on first use. Many planned operators never run.
+#[derive(Debug, Clone, Default)]
+pub(in crate::ops) struct LazyProgram(OnceLock<(Program, Projection)>);
+
+impl LazyProgram {
+    /// The program and its projection. `generate` is the same in each call.
+    pub fn get(&self, generate: impl FnOnce() -> Result<(Program, Projection)>) -> Result<&(Program, Projection)> {
+        if let Some(generated) = self.0.get() {
+            return Ok(generated);
+        }
+        let generated = generate()?;
+        Ok(self.0.get_or_init(|| generated))
+    }
 }
 
 /// A kernel that copies the bytes of one output.
