@@ -52,8 +52,8 @@ fn check(page: &str, text: &str) {
 fn settings_page_is_what_the_code_says() {
     let mut page = String::from(
         "# Settings\n\n\
-         `SET device.memory_bytes = 8000000000` sets a value in a session. The shell and `devicefusion::session`\n\
-         also read the environment: `DATAFUSION_DEVICE_MEMORY_BYTES`. `SHOW ALL` lists the values,\n\
+         `SET device.memory_bytes = 8000000000` sets a value in a session. The shell and\n\
+         `devicefusion::session` also read the environment: `DATAFUSION_DEVICE_MEMORY_BYTES`. `SHOW ALL` lists the values,\n\
          `SHOW ALL VERBOSE` their meanings. DataFusion's `RESET` covers its own settings only.\n\n\
          - A *frozen* setting can change until the first query opens the session's device. From then on\n\
          \x20 `SET` refuses another value.\n\
@@ -367,8 +367,24 @@ fn types() -> String {
             name
         })
         .collect();
-    writeln!(text, "{}.", names.join(", ")).unwrap();
+    writeln!(text, "{}.", enumeration("", &names)).unwrap();
     text
+}
+
+/// Names behind a mark, in lines of at most 100 columns that are indented below the first name.
+fn enumeration(mark: &str, names: &[impl AsRef<str>]) -> String {
+    let mut lines = vec![mark.to_string()];
+    for (index, name) in names.iter().enumerate() {
+        let comma = if index + 1 < names.len() { "," } else { "" };
+        let word = format!("{}{comma}", name.as_ref());
+        let line = lines.last_mut().unwrap();
+        match line.chars().count() + word.chars().count() < 99 {
+            true if index == 0 => line.push_str(&word),
+            true => write!(line, " {word}").unwrap(),
+            false => lines.push(" ".repeat(mark.len()) + &word),
+        }
+    }
+    lines.join("\n")
 }
 
 /// A layout in words.
@@ -584,8 +600,8 @@ async fn functions() -> String {
     .unwrap();
     let mut text = String::from(
         "\n## Functions\n\n\
-         DataFusion rewrites some functions to expressions of the table above. A sample, over integers `a` and\n\
-         `b`, a float `x`, a string `s`, a date `d` and a list `l`:\n\n| call | where it runs |\n|---|---|\n",
+         DataFusion rewrites some functions to expressions of the table above. A sample, over integers `a`\n\
+         and `b`, a float `x`, a string `s`, a date `d` and a list `l`:\n\n| call | where it runs |\n|---|---|\n",
     );
     for call in CALLS {
         let place = match runs(ctx.sql(&format!("SELECT {call} FROM t WHERE flag")).await).await {
@@ -686,8 +702,8 @@ async fn aggregate_functions() -> String {
         matrix.add(&data_type, &outcomes);
     }
     format!(
-        "\n## Aggregates\n\nWith and without `GROUP BY`, each also with `FILTER (WHERE …)`. The last column is the type as a key,\n\
-         where `NULL` is a group of its own.\n{}",
+        "\n## Aggregates\n\nWith and without `GROUP BY`, each also with `FILTER (WHERE …)`. The last column is the type as a\n\
+         key, where `NULL` is a group of its own.\n{}",
         matrix.text()
     )
 }
@@ -723,7 +739,7 @@ fn casts() -> String {
     );
     for (number, group) in groups.iter().enumerate() {
         let names: Vec<String> = group.iter().map(|index| format!("`{}`", types[*index])).collect();
-        writeln!(text, "{}. {}", number + 1, names.join(", ")).unwrap();
+        writeln!(text, "{}", enumeration(&format!("{}. ", number + 1), &names)).unwrap();
     }
     let numbers: Vec<String> = (1..=groups.len()).map(|number| number.to_string()).collect();
     writeln!(text, "\n| | {} |\n|---|{}", numbers.join(" | "), "---|".repeat(groups.len())).unwrap();

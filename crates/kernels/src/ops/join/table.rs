@@ -73,10 +73,10 @@ enum InsertPrograms {
     /// Without keys there is nothing to insert.
     AllRows,
     /// A key is a string.
-    Hashed(Program),
+    Hashed(Box<Program>),
     /// Packed keys if they fit 64 bits. The program of packed keys has the kernels [`KEY_RANGES`]
     /// and [`INSERT_PACKED`].
-    Packed { packed: Program, hashed: Program },
+    Packed { packed: Box<Program>, hashed: Box<Program> },
 }
 
 /// Kernels of the program of packed keys.
@@ -159,7 +159,7 @@ impl JoinBuild {
         let keys: Vec<Expr> = join.keys.iter().map(|(_, build)| build.clone()).collect();
         let null_equals_null = join.null_equals_null;
         let kernels = BuildKernels { source: &source, encodings: &encodings, keys: &keys, null_equals_null, options: &options };
-        let program = |kernels| Program::new("JoinBuild", &options, kernels);
+        let program = |kernels| Box::new(Program::new("JoinBuild", &options, kernels));
         let insert = if keys.is_empty() {
             InsertPrograms::AllRows
         } else if encodings.contains(&KeyEncoding::Bytes) {
@@ -168,7 +168,7 @@ impl JoinBuild {
             let packed = program(vec![kernels.key_ranges()?, kernels.insert_packed()?]);
             InsertPrograms::Packed { packed, hashed: program(vec![kernels.insert_hashed()?]) }
         };
-        let lists = program(vec![count_kernel(&options), fill_kernel(&options)]);
+        let lists = Program::new("JoinBuild", &options, vec![count_kernel(&options), fill_kernel(&options)]);
         let primitives = Primitives::new(&options);
         let proven_ranges = proven.into_iter().collect();
         let cached_table_bytes = cached_table_bytes(profile);
@@ -212,7 +212,7 @@ impl JoinBuild {
             }
         };
         let blooms: Vec<Program> = kinds.into_iter().filter_map(|kind| self.bloom_program(kind).ok()).collect();
-        let programs = inserts.into_iter().chain([&self.lists]).chain(&blooms);
+        let programs = inserts.into_iter().map(AsRef::as_ref).chain([&self.lists]).chain(&blooms);
         programs.map(|program| program.source().into()).chain([self.primitives.source().into()]).collect()
     }
 
