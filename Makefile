@@ -25,8 +25,8 @@ help:
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
 	@echo "make test   the tests, on an OpenCL driver for the CPU; a quarter of the cases of long tests"
 	@echo "make test-full  all cases, and NVRTC over every kernel of the tests; some two hours"
-	@echo "make lint   prose, import circles, formatting and clippy"
-	@echo "make docs   the Rust documentation, links of all pages, and the book where mdbook is installed"
+	@echo "make lint   prose, links, import circles, formatting and clippy"
+	@echo "make docs   the Rust documentation, and the book where mdbook is installed"
 
 demo:
 	@echo "The first release build takes about 20 minutes on two cores; later ones start at once."
@@ -56,7 +56,7 @@ install:
 test:
 	@$(OPENCL) && CARGO="$(CARGO)" scripts/test.sh
 
-test-full:
+test-full: docs
 	@rm -rf target/test-full && mkdir -p target/test-full && $(OPENCL) && \
 	DEVICEFUSION_TEST_PART=all DEVICEFUSION_DUMP_KERNELS="$(CURDIR)/target/test-full" CARGO="$(CARGO)" scripts/test.sh
 	scripts/nvrtc-gate.sh target/test-full
@@ -64,6 +64,8 @@ test-full:
 prose:
 	scripts/check-prose.py
 	scripts/check-imports.py
+	scripts/check-links.py
+	scripts/diagrams.py --check
 	$(CARGO) fmt --all --check
 
 lint: prose
@@ -71,6 +73,4 @@ lint: prose
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
-	scripts/check-links.py
-	scripts/diagrams.py --check
 	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "no mdbook: the book is not built"; fi

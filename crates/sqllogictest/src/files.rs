@@ -44,9 +44,10 @@ impl FromStr for Part {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Part, String> {
-        let numbers = text.split_once('/').and_then(|(number, parts)| Some((number.parse().ok()?, parts.parse().ok()?)));
+        let numbers: Option<(usize, usize)> =
+            text.split_once('/').and_then(|(number, parts)| Some((number.parse().ok()?, parts.parse().ok()?)));
         match numbers {
-            Some((number, parts)) if 1 <= number && number <= parts => Ok(Part { number: number - 1, parts }),
+            Some((number, parts)) if (1..=parts).contains(&number) => Ok(Part { number: number - 1, parts }),
             _ => Err("must look like 2/4, from 1/4 to 4/4".to_string()),
         }
     }

@@ -159,7 +159,7 @@ impl FilterPush<'_> {
 
     /// The filter at the end of its way.
     fn end(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize], crossed: bool) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let scan = self.into_scan(plan, keys)?;
+        let scan = self.push_into_scan(plan, keys)?;
         Ok(match crossed && self.on_device {
             true => Some(self.above(scan.as_ref().unwrap_or(plan), keys)),
             false => scan,
@@ -167,7 +167,7 @@ impl FilterPush<'_> {
     }
 
     /// An upload whose host scan has accepted the filter.
-    fn into_scan(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    fn push_into_scan(&self, plan: &Arc<dyn ExecutionPlan>, keys: &[usize]) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let (Some(upload), Some(config)) = (plan.downcast_ref::<HostToDeviceExec>(), self.config) else { return Ok(None) };
         let Some(scan) = upload.input().downcast_ref::<DataSourceExec>() else { return Ok(None) };
         // A scan with a limit would give other rows.

@@ -8,7 +8,7 @@ use datafusion::common::{JoinSide, JoinType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::equivalence::{EquivalenceProperties, ProjectionMapping, join_equivalence_properties};
 use datafusion::physical_plan::ExecutionPlanProperties;
-use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, build_join_schema};
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter, JoinOnRef, build_join_schema};
 
 use super::merged::{Merged, both, union};
 use super::operators::merge;
@@ -123,7 +123,7 @@ fn equivalences(
     join_type: JoinType,
     left: &Plan,
     right: &Plan,
-    on: &[(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)],
+    on: JoinOnRef<'_>,
     schema: SchemaRef,
     projection: Option<&[usize]>,
 ) -> Option<EquivalenceProperties> {
