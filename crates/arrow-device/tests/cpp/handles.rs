@@ -281,7 +281,7 @@ fn host_import_refuses_device_memory() {
             ImportedArray::import(exported, &schema::batch_field(&schema)).unwrap()
         };
         let error = cpu::import_batch(array).unwrap_err().to_string();
-        assert!(error.contains("its memory is that of OPENCL"), "{error}");
+        assert!(error.contains("it is in memory of OPENCL"), "{error}");
         assert_eq!(count(DeviceCount::Reads), 0);
     });
 }
