@@ -48,12 +48,12 @@ impl SumType {
         for variant in &sum.variants {
             let name = &variant.name;
             let mut payload = Vec::with_capacity(variant.payload.len());
-            for (index, type_name) in variant.payload.iter().enumerate() {
+            for (index, value_type) in variant.payload.iter().enumerate() {
                 let field = if variant.payload.len() == 1 { name.clone() } else { format!("{name}_{index}") };
                 if fields.iter().any(|other| *other.name() == field) {
                     return Err(format!("the type {type_name} would be a struct with two fields {field}"));
                 }
-                let value = as_value(manifest, &field, type_name);
+                let value = as_value(manifest, &field, value_type);
                 let value = value.map_err(|reason| format!("the variant {name} of {type_name}: its value {reason}"))?;
                 let position = fields.len();
                 fields.push(Field::new(field, value.data_type.clone(), true));
