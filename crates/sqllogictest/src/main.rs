@@ -135,10 +135,11 @@ async fn run(args: Args) -> Result<bool> {
         }
         None if args.paths.is_empty() => config_err!("name at least one file or folder"),
         None => {
-            let files = args.part.of(files::find(&args.paths)?);
+            let files = files::find(&args.paths)?;
             if files.is_empty() {
                 return exec_err!("there is no file that ends in .slt in {}", args.paths.join(", "));
             }
+            let files = args.part.of(files);
             match args.complete {
                 true => run::complete_all(files, &setup).await,
                 false => run::run_all(files, setup, args.jobs).await,

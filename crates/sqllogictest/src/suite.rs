@@ -57,10 +57,10 @@ pub async fn run(
     let working_copy = WorkingCopy::new(folder)?;
     let mut suite = files::find(&[TEST_FILES.to_string()])?;
     suite.retain(|file| filters.is_empty() || filters.iter().any(|filter| file.name.to_string_lossy().contains(filter)));
-    let suite = part.of(suite);
     if suite.is_empty() {
         return exec_err!("no file of the suite is named like {}", filters.join(", "));
     }
+    let suite = part.of(suite);
 
     let setup = setup.with_shared_device();
     let tally = SharedTally::default();

@@ -22,7 +22,7 @@ use kernels::ops::Options;
 
 use self::build::{aggregated, ordered};
 use self::exchanges::{subplan_below_exchanges, without_exchanges, without_round_robin};
-use self::order::{by_hash, in_order_of, merged, restore, unsorted};
+use self::order::{by_hash, in_order_of, merged, restore, sorted_for_merge, unsorted};
 use crate::exec::{DeviceToHostExec, HostToDeviceExec, computes, is_device};
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
@@ -194,7 +194,11 @@ impl<'a> Offloader<'a> {
                 _ => plan.name().to_string(),
             };
             let top = self.to_host(child, destination)?;
-            restored.push(restore(original, top, plan.name(), required)?);
+            let input = restore(original, top, plan.name(), required)?;
+            restored.push(match plan.downcast_ref::<SortPreservingMergeExec>() {
+                Some(merge) => sorted_for_merge(merge, input)?,
+                None => input,
+            });
         }
         if !changed {
             return Ok(Arc::clone(plan));

@@ -80,10 +80,14 @@ impl Offloader<'_> {
             return Ok(None);
         }
         let Some(input) = self.device_input(self.subtree(&input)?)? else { return Ok(None) };
-        // Keys may lack a column that is constant in each partition only. The top-k by such keys is
-        // not the top-k of all rows; the merge above has all keys and the limit.
-        let constants = input.equivalence_properties().constants();
-        let per_partition = constants.iter().any(|constant| constant.across_partitions == AcrossPartitions::Heterogeneous);
+        // Keys may lack a column that is constant in each partition of the host's input only. The
+        // top-k by such keys is not the top-k of all rows; the merge above has all keys and the
+        // limit.
+        let has_partition_constants = |plan: &Arc<dyn ExecutionPlan>| {
+            let constants = plan.equivalence_properties().constants();
+            constants.iter().any(|constant| constant.across_partitions == AcrossPartitions::Heterogeneous)
+        };
+        let per_partition = has_partition_constants(sort.input()) || has_partition_constants(&input);
         let fetch = sort.fetch().filter(|_| !(sort.preserve_partitioning() && per_partition));
         let host = SortExec::new(sort.expr().clone(), input).with_fetch(fetch);
         Ok(Some(Arc::new(DeviceSortExec::try_new(Arc::new(host))?)))

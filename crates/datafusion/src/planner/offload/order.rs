@@ -53,6 +53,16 @@ pub(super) fn restore(
     Ok(restored)
 }
 
+/// Sorts the replaced input of a merge that lacks the merge's order. Keys may be constant in each
+/// partition of the original input only.
+pub(super) fn sorted_for_merge(merge: &SortPreservingMergeExec, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let keys = merge.expr().clone();
+    if input.equivalence_properties().ordering_satisfy(keys.clone())? {
+        return Ok(input);
+    }
+    Ok(Arc::new(SortExec::new(keys, input).with_preserve_partitioning(true)))
+}
+
 /// Sorts the device operator that replaces `plan`, if its rows lack the plan's order. `None` if
 /// that sort is not supported on the device.
 pub(super) fn in_order_of(

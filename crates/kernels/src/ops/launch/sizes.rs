@@ -46,7 +46,7 @@ impl Sizes {
 }
 
 impl Options {
-    /// The same with these sizes, for a device.
+    /// The same with these sizes and the argument limit of a device.
     ///
     /// # Errors
     /// `Unsupported` for a size that the profile's kernels or the device cannot have; the message
@@ -91,6 +91,7 @@ impl Options {
             self.compaction_tile_rows = compaction_tile_rows;
         }
         self.max_work_groups = max_work_groups;
+        self.max_arg_bytes = device.max_arg_bytes as usize;
         Ok(self)
     }
 }
