@@ -53,8 +53,9 @@ fn settings_page_is_what_the_code_says() {
     let mut page = String::from(
         "# Settings\n\n\
          `SET device.memory_bytes = 8000000000` sets a value in a session. The shell and\n\
-         `devicefusion::session` also read the environment: `DATAFUSION_DEVICE_MEMORY_BYTES`. `SHOW ALL` lists the values,\n\
-         `SHOW ALL VERBOSE` their meanings. DataFusion's `RESET` covers its own settings only.\n\n\
+         `devicefusion::session` also read the environment: `DATAFUSION_DEVICE_MEMORY_BYTES`.\n\
+         `SHOW ALL` lists the values, `SHOW ALL VERBOSE` their meanings. DataFusion's `RESET` covers its\n\
+         own settings only.\n\n\
          - A *frozen* setting can change until the first query opens the session's device. From then on\n\
          \x20 `SET` refuses another value.\n\
          - A setting may ask for an absent device or folder, or for too much memory. Queries that need it\n\
