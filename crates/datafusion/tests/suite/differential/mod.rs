@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use device::testing::{self, PARTS};
 use devicefusion::PlacementKind;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -58,9 +59,14 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn the_device_answers_as_datafusion_does() {
     let seed = number("DEVICEFUSION_SEED").unwrap_or(1);
-    let cases = number("DEVICEFUSION_CASES").map_or(CASES, |cases| cases as usize);
+    let (sample, skipped) = match testing::parts().unwrap().as_slice() {
+        [part] => (CASES / PARTS, part * CASES / PARTS),
+        _ => (CASES, 0),
+    };
+    let cases = number("DEVICEFUSION_CASES").map_or(sample, |cases| cases as usize);
     let per_shape = number("DEVICEFUSION_CASES_PER_SHAPE").map_or(CASES_PER_SHAPE, |cases| cases as usize);
-    let first = number("DEVICEFUSION_SHAPE").or(number("DEVICEFUSION_FIRST")).unwrap_or(0) as usize;
+    let first = number("DEVICEFUSION_SHAPE").or(number("DEVICEFUSION_FIRST"));
+    let first = first.map_or(skipped / per_shape, |first| first as usize);
     let last = match number("DEVICEFUSION_SHAPE") {
         Some(_) => first + 1,
         None => first + cases.div_ceil(per_shape),
