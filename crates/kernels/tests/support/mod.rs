@@ -16,10 +16,16 @@ use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
 
 pub const SIZES: [usize; 5] = [0, 1, 31, 257, (1 << 17) + 1];
 
-/// The profiles that the device runs: a GPU does not run the profile `cpu`.
+/// The profiles that this run tests. A GPU does not run the profile `cpu`. A run of one part of the
+/// long tests has one profile.
 pub fn profiles() -> impl Iterator<Item = Options> {
-    let of_host = context().info().kind == DeviceKind::Cpu;
-    of_host.then_some(Profile::Cpu).into_iter().chain([Profile::Gpu]).map(Options::new)
+    let profiles = match (context().info().kind, testing::parts().unwrap().as_slice()) {
+        (DeviceKind::Cpu, [part]) if part % 2 == 0 => vec![Profile::Cpu],
+        (DeviceKind::Cpu, [_]) => vec![Profile::Gpu],
+        (DeviceKind::Cpu, _) => vec![Profile::Cpu, Profile::Gpu],
+        _ => vec![Profile::Gpu],
+    };
+    profiles.into_iter().map(Options::new)
 }
 
 fn context() -> &'static Context {
