@@ -34,7 +34,7 @@ fn workspace() -> PathBuf {
 /// - a part of the files in the device's default profile;
 /// - another part in the profile of GPUs, without optimization: each kernel runs once.
 ///
-/// With `DEVICEFUSION_TEST_PART=all` both profiles run all files.
+/// With `DEVICEFUSION_TEST_PART=all` both profiles run all files, and the default profile optimizes.
 #[test]
 fn sql_tests_pass_plain_and_on_the_device() {
     let entries = std::fs::read_dir(workspace().join("sql-tests")).unwrap();
@@ -43,15 +43,13 @@ fn sql_tests_pass_plain_and_on_the_device() {
     run("none", &files.iter().map(String::as_str).collect::<Vec<_>>());
 
     let device = config().selector.to_string();
-    for part in testing::parts().unwrap() {
-        run(&device, &["--strict", "--part", &name(part), "sql-tests"]);
-        let mut arguments = vec!["--strict", "--set", "device.profile=gpu"];
-        if device == "opencl" {
-            arguments.extend(["--set", FAST]);
-        }
+    let fast: &[&str] = if device == "opencl" { &["--set", FAST] } else { &[] };
+    let parts = testing::parts().unwrap();
+    let default_options = if parts.len() == PARTS { &[] } else { fast };
+    for part in parts {
+        run(&device, &[&["--strict", "--part", &name(part), "sql-tests"], default_options].concat());
         let part = name(part + PARTS / 2);
-        arguments.extend(["--part", &part, "sql-tests"]);
-        run(&device, &arguments);
+        run(&device, &[&["--strict", "--part", &part, "--set", "device.profile=gpu", "sql-tests"], fast].concat());
     }
 }
 
