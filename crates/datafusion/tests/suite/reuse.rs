@@ -178,7 +178,7 @@ fn shared_rows_of_a_subquery_are_read_once_and_freed_with_their_plan() {
         // On a device with unified memory, answers are in this memory, so they are dropped at once.
         let lines_of = async |plan: &Arc<dyn ExecutionPlan>, task| answer_of(Arc::clone(plan), task).await.unwrap().lines();
         let (task, plan) = plan_of(sql).await;
-        assert!(displayable(plan.as_ref()).indent(false).to_string().contains("DeviceReuseExec: kept="));
+        assert!(displayable(plan.as_ref()).indent(false).to_string().contains("DeviceReuseExec: cached="));
         let rows = lines_of(&plan, Arc::clone(&task)).await;
         assert_eq!(rows, ["| 0 |"]);
         assert_returned(&context, before);
@@ -198,7 +198,7 @@ fn shared_rows_of_a_subquery_are_read_once_and_freed_with_their_plan() {
         let none = "(SELECT max(i) AS i FROM t WHERE i < 0 GROUP BY k)";
         let sql = format!("{with} SELECT c.k, c.n FROM {none} t JOIN c ON t.i = c.k + 0 ORDER BY {order}");
         let (task, plan) = plan_of(sql).await;
-        assert!(displayable(plan.as_ref()).indent(false).to_string().contains("DeviceReuseExec: kept="));
+        assert!(displayable(plan.as_ref()).indent(false).to_string().contains("DeviceReuseExec: cached="));
         assert!(lines_of(&plan, task).await.is_empty());
         drop(plan);
         assert_returned(&context, before);
