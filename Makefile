@@ -23,7 +23,7 @@ help:
 	@echo "make demo   SQL on the device and on plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
-	@echo "make test   the tests, on an OpenCL driver for the CPU; a quarter of the cases of long tests"
+	@echo "make test   the tests, on an OpenCL driver for the CPU; an eighth of the cases of long tests"
 	@echo "make test-full  all cases, and NVRTC over every kernel of the tests; some two hours"
 	@echo "make lint   prose, links, import circles, formatting and clippy"
 	@echo "make docs   the Rust documentation, and the book where mdbook is installed"
