@@ -34,7 +34,7 @@ fn workspace() -> PathBuf {
 /// - a part of the files in the device's default profile;
 /// - another part in the profile of GPUs, without optimization: each kernel runs once.
 ///
-/// With `DEVICEFUSION_TEST_PART=all` both profiles run all files, and the default profile optimizes.
+/// With `DEVICEFUSION_TEST_PART=all` both profiles run all files, and the default one optimizes.
 #[test]
 fn sql_tests_pass_plain_and_on_the_device() {
     let entries = std::fs::read_dir(workspace().join("sql-tests")).unwrap();
