@@ -28,7 +28,7 @@ COLD_FN u64 append_replaced(G u8 *to, u64 n, str s, str from, str with) {
   return append_str(to, n, str_slice(s, i, s.len));
 }
 COLD_FN u64 append_repeated(G u8 *to, u64 n, str s, i64 count) {
-  if (count <= 0) return n;
+  if (count <= 0 || s.len == 0) return n;
   if (to)
     for (i64 k = 0; k < count; ++k) append_str(to, n + (u64)k * s.len, s);
   return n + (u64)count * s.len;
