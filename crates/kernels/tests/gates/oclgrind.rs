@@ -220,7 +220,7 @@ fn kept() -> usize {
 
 #[test]
 fn select_filters() {
-    clean("select_passes_filtered_rows_on", |queue| {
+    clean("select_filters", |queue| {
         select(queue, &source(Some(half())), (0..8).map(Expr::Column).collect(), kept());
     });
 }
@@ -269,7 +269,7 @@ fn select_computes() {
 
 #[test]
 fn concat_and_gather() {
-    clean("batches_become_one_and_rows_are_taken", |queue| {
+    clean("concat_and_gather", |queue| {
         for options in profiles() {
             let Input { schema, types, .. } = source(None);
             let batches = || vec![uploaded(queue, 0).slice(3, 200), uploaded(queue, ROWS).slice(0, 77), uploaded(queue, 0)];
@@ -290,7 +290,7 @@ fn concat_and_gather() {
 
 #[test]
 fn null_stripping() {
-    clean("arguments_are_dense_and_results_are_spread", |queue| {
+    clean("null_stripping", |queue| {
         for options in profiles() {
             let Input { schema, types, .. } = source(None);
             let argument = vec![named(Expr::Column(RATIO), &schema)];
@@ -309,7 +309,7 @@ fn null_stripping() {
 /// tiles.
 #[test]
 fn sorts() {
-    clean("rows_are_sorted", |queue| {
+    clean("sorts", |queue| {
         for options in profiles() {
             for (column, fetch) in [(KEY, None), (KEY, Some(5)), (NAME, Some(5)), (AMOUNT, None), (CODE, None)] {
                 let input = source(None);
@@ -342,7 +342,7 @@ fn windows() {
             .into_iter()
             .chain(of_numbers)
     };
-    clean("windows_look_around", |queue| {
+    clean("windows", |queue| {
         for options in profiles() {
             let sliding = Frame { units: FrameUnits::Groups, start: FrameBound::Preceding(40), end: FrameBound::Following(2) };
             let by_key = Frame {
@@ -490,7 +490,7 @@ fn group_by_bounded_key() {
 /// Keys that fit a slot of the hash table.
 #[test]
 fn group_by_inline_keys() {
-    clean("group_by_word", |queue| {
+    clean("group_by_inline_keys", |queue| {
         group(queue, &source(None), &[KEY], &aggregates());
         group(queue, &source(Some(half())), &[KEY], &aggregates()[..3]);
     });
