@@ -17,6 +17,10 @@ INSTALL ?= install -m 644
 INSTALL_STATIC ?= scripts/static-library.sh
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 
+# A missing tool fails its gate; elsewhere the gate is skipped.
+REQUIRE_TOOLS = DEVICEFUSION_REQUIRE_C=1 DEVICEFUSION_REQUIRE_CLANG=1 DEVICEFUSION_REQUIRE_OCLGRIND=1 \
+	DEVICEFUSION_REQUIRE_NVRTC=1 DEVICEFUSION_REQUIRE_PYTHON=1
+
 .PHONY: help demo shell capi install test test-full prose lint docs
 
 help:
@@ -24,7 +28,7 @@ help:
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
 	@echo "make test   the tests, on an OpenCL driver for the CPU; an eighth of the cases of long tests"
-	@echo "make test-full  all cases, and NVRTC over every kernel of the tests; some two hours"
+	@echo "make test-full  all cases, documentation, and NVRTC over every kernel of the tests; needs the tools of .ci/run"
 	@echo "make lint   prose, links, import circles, formatting and clippy"
 	@echo "make docs   the Rust documentation, and the book where mdbook is installed"
 
@@ -58,7 +62,8 @@ test:
 
 test-full: docs
 	@rm -rf target/test-full && mkdir -p target/test-full && $(OPENCL) && \
-	DEVICEFUSION_TEST_PART=all DEVICEFUSION_DUMP_KERNELS="$(CURDIR)/target/test-full" CARGO="$(CARGO)" scripts/test.sh
+	NVRTC_PATH=$$(scripts/nvrtc.sh) && export NVRTC_PATH && \
+	$(REQUIRE_TOOLS) DEVICEFUSION_TEST_PART=all DEVICEFUSION_DUMP_KERNELS="$(CURDIR)/target/test-full" CARGO="$(CARGO)" scripts/test.sh
 	scripts/nvrtc-gate.sh target/test-full
 
 prose:

@@ -63,7 +63,7 @@ pub const PARTS: usize = 8;
 /// Numbers of the parts of long tests that `DEVICEFUSION_TEST_PART` names, below [`PARTS`]: one
 /// part, or all of them for `all`. Without the variable the part is 0.
 ///
-/// `.ci/run` takes another part with each commit, `make test-full` all of them.
+/// In `.ci/run` the commit chooses the part; `make test-full` takes all of them.
 ///
 /// # Errors
 /// `Config` if the variable holds neither `all` nor a number.

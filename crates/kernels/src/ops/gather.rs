@@ -14,7 +14,7 @@ use super::launch::columns::share;
 use super::launch::output::Output;
 use super::launch::primitives::Primitives;
 use super::launch::program::Program;
-use super::launch::projection::{LazyProgram, ProjectedRows, Projection, Rows};
+use super::launch::projection::{self, LazyProgram, ProjectedRows, Projection, Rows};
 use super::launch::source::Source;
 use super::{Input, Options};
 use crate::codegen::{Params, RowWriter, Value};
@@ -120,15 +120,14 @@ impl Gather {
         &self.types
     }
 
-    /// Names and sources of the kernels. Empty if they cannot be generated, which fails a run.
+    /// Names and sources of the kernels.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
-        self.generated().map(|(program, _)| program.kernel_source()).unwrap_or_default()
+        projection::kernel_source(self.generated())
     }
 
     /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let program = self.generated().map(|(program, _)| program.source().into());
-        [Ok(self.primitives.source().into()), program].into_iter().flatten().collect()
+        projection::programs(&self.primitives, self.generated())
     }
 
     /// The rows of `batch` at the first `n` of `indices`, u32 each; repeats are allowed. Waits only

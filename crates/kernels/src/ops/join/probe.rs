@@ -27,7 +27,7 @@ use crate::ops::launch::columns::{OutputColumn, finish_columns};
 use crate::ops::launch::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
 use crate::ops::launch::primitives::{Lengths, Primitives};
 use crate::ops::launch::program::{Kernel, Program, check_failed_row, read_u64, row_loop};
-use crate::ops::launch::projection::{LazyProgram, ProjectedRows, Projection, Rows};
+use crate::ops::launch::projection::{self, LazyProgram, ProjectedRows, Projection, Rows};
 use crate::ops::launch::source::Source;
 use crate::ops::launch::{Launch, NamedArgs};
 use crate::ops::{Input, Options};
@@ -124,7 +124,8 @@ impl Probe {
     /// can be generated, but not run.
     ///
     /// # Errors
-    /// `Unsupported` if an expression is not supported on the device.
+    /// `Unsupported` if an output is not supported on the device. Filter and residual conditions
+    /// give that error in the first run, which generates the kernels.
     pub fn try_new(
         input: Input,
         joins: &[Join],
@@ -172,15 +173,14 @@ impl Probe {
         &self.types
     }
 
-    /// Names and sources of the kernels. Empty if they cannot be generated, which fails a run.
+    /// Names and sources of the kernels.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
-        self.generated().map(|(program, _)| program.kernel_source()).unwrap_or_default()
+        projection::kernel_source(self.generated())
     }
 
     /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let program = self.generated().map(|(program, _)| program.source().into());
-        [Ok(self.primitives.source().into()), program].into_iter().flatten().collect()
+        projection::programs(&self.primitives, self.generated())
     }
 
     /// The state before the first batch.

@@ -12,7 +12,7 @@ use device::{Arg, Buffer};
 
 use super::compact::{Survivors, write_body};
 use super::output::{Output, OutputBuffers};
-use super::primitives::Lengths;
+use super::primitives::{Lengths, Primitives};
 use super::program::{Kernel, Program, check_failed_row, read_u64, row_loop};
 use super::{Launch, NamedArgs};
 use crate::codegen::{Params, RowWriter, Value};
@@ -63,6 +63,21 @@ impl LazyProgram {
         let generated = generate()?;
         Ok(self.0.get_or_init(|| generated))
     }
+}
+
+/// Names and sources of the kernels of a generated program, or the error of their generation.
+pub(in crate::ops) fn kernel_source(generated: Result<&(Program, Projection)>) -> Vec<(String, String)> {
+    match generated {
+        Ok((program, _)) => program.kernel_source(),
+        Err(error) => vec![("error".to_owned(), error.to_string())],
+    }
+}
+
+/// The sources of primitives and of a generated program. An operator whose generation fails has the
+/// former alone; its run gives the error.
+pub(in crate::ops) fn programs(primitives: &Primitives, generated: Result<&(Program, Projection)>) -> Vec<String> {
+    let program = generated.ok().map(|(program, _)| program.source().into());
+    std::iter::once(primitives.source().into()).chain(program).collect()
 }
 
 /// A kernel that copies the bytes of one output.
