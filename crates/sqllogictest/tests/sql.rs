@@ -98,30 +98,30 @@ CREATE TABLE t AS VALUES (3), (1), (2)
 
 query I rowsort
 SELECT column1 + 1 FROM t WHERE column1 > 1
--- --
+----
 3
 4
 
 query T
 SELECT md5(CAST(column1 AS VARCHAR)) FROM t WHERE column1 > 2
--- --
+----
 eccbc87e4b5ce2fe28308fd9f2a7baf3
 
 query T
 SELECT max(md5(CAST(column1 AS VARCHAR))) FROM t
--- --
+----
 eccbc87e4b5ce2fe28308fd9f2a7baf3
 
 query I rowsort
 SELECT column1 FROM t
--- --
+----
 1
 2
 3
 
 query I
 SELECT missing FROM t
--- --
+----
 1
 ";
 

@@ -235,7 +235,9 @@ fn check_on(device: &SessionContext, types: &[(&str, &str)], queries: &[&str], t
             }
         }
         println!("{compared} queries compared, {refused} refused, {launches} launches, {:?}", start.elapsed());
-        assert!(launches > compared, "{launches} launches for {compared} queries");
+        // A part of the types may have only those that DataFusion refuses.
+        let all_refused = compared == 0 && refused > 0;
+        assert!(launches > compared || all_refused, "{launches} launches for {compared} queries");
     });
 }
 
