@@ -27,7 +27,7 @@ help:
 	@echo "make demo   SQL on the device and on plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
-	@echo "make test   the tests, on an OpenCL driver for the CPU; an eighth of the cases of long tests"
+	@echo "make test   the tests, on an OpenCL driver for the CPU; a sixteenth of the cases of long tests"
 	@echo "make test-full  all cases, documentation, and NVRTC over every kernel of the tests; needs the tools of .ci/run"
 	@echo "make lint   prose, links, import circles, formatting and clippy"
 	@echo "make docs   the Rust documentation, and the book where mdbook is installed"

@@ -58,7 +58,7 @@ pub fn config() -> Result<DeviceConfig> {
 const PART_VARIABLE: &str = "DEVICEFUSION_TEST_PART";
 
 /// Number of parts that the cases of a long test have.
-pub const PARTS: usize = 8;
+pub const PARTS: usize = 16;
 
 /// Numbers of the parts of long tests that `DEVICEFUSION_TEST_PART` names, below [`PARTS`]: one
 /// part, or all of them for `all`. Without the variable the part is 0.
@@ -82,8 +82,8 @@ pub fn parts() -> Result<Vec<usize>> {
     }
 }
 
-/// The cases of a long test that are in the [`parts`] of this run: every eighth one, or all. Fewer
-/// cases than [`PARTS`] are all taken.
+/// The cases of a long test that are in the [`parts`] of this run: every sixteenth one, or all. Of
+/// fewer cases than [`PARTS`] it is one.
 ///
 /// # Errors
 /// As [`parts`].
@@ -96,9 +96,8 @@ pub fn parts() -> Result<Vec<usize>> {
 /// ```
 pub fn sample<T>(cases: Vec<T>) -> Result<Vec<T>> {
     let parts = parts()?;
-    if cases.len() < PARTS {
-        return Ok(cases);
-    }
+    let step = cases.len().clamp(1, PARTS);
     let numbered = cases.into_iter().enumerate();
-    Ok(numbered.filter(|(index, _)| parts.contains(&(index % PARTS))).map(|(_, case)| case).collect())
+    let taken = numbered.filter(|(index, _)| parts.iter().any(|part| part % step == index % step));
+    Ok(taken.map(|(_, case)| case).collect())
 }

@@ -3,6 +3,7 @@
 //! plain DataFusion.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -30,9 +31,10 @@ fn workspace() -> PathBuf {
 
 /// Runs one after another, because the files write to one folder:
 ///
-/// - without a device, since plain DataFusion must give the same results, except in `plans`;
 /// - a part of the files in the device's default profile;
-/// - another part in the profile of GPUs, without optimization: each kernel runs once.
+/// - another part in the profile of GPUs, without optimization: each kernel runs once;
+/// - two parts without a device, since plain DataFusion must give the same results, except in
+///   `plans`.
 ///
 /// With `DEVICEFUSION_TEST_PART=all` both profiles run all files, and the default one optimizes.
 #[test]
@@ -40,16 +42,22 @@ fn sql_tests_pass_plain_and_on_the_device() {
     let entries = std::fs::read_dir(workspace().join("sql-tests")).unwrap();
     let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|end| end == "slt"));
     let files: Vec<String> = files.map(|path| path.to_str().unwrap().to_string()).collect();
-    run("none", &files.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut files: Vec<&str> = files.iter().map(String::as_str).collect();
+    files.sort_unstable();
 
     let device = config().selector.to_string();
     let fast: &[&str] = if device == "opencl" { &["--set", FAST] } else { &[] };
     let parts = testing::parts().unwrap();
     let default_options = if parts.len() == PARTS { &[] } else { fast };
-    for part in parts {
-        run(&device, &[&["--strict", "--part", &name(part), "sql-tests"], default_options].concat());
-        let part = name(part + PARTS / 2);
+    let other = |part: usize| (part + PARTS / 2) % PARTS;
+    for part in &parts {
+        run(&device, &[&["--strict", "--part", &name(*part), "sql-tests"], default_options].concat());
+        let part = name(other(*part));
         run(&device, &[&["--strict", "--part", &part, "--set", "device.profile=gpu", "sql-tests"], fast].concat());
+    }
+    let plain: BTreeSet<usize> = parts.iter().flat_map(|part| [*part, other(*part)]).collect();
+    for part in plain {
+        run("none", &[&["--part", &name(part)], files.as_slice()].concat());
     }
 }
 
@@ -58,7 +66,7 @@ const FAST: &str = "device.compile_options=-cl-opt-disable";
 
 /// A part of the files, as `--part` takes it.
 fn name(part: usize) -> String {
-    format!("{}/{PARTS}", part % PARTS + 1)
+    format!("{}/{PARTS}", part + 1)
 }
 
 /// `sql-tests/` has the results and plans of the benchmarks' queries.

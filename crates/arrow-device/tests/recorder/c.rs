@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builds the C sources.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -36,16 +37,22 @@ pub fn compile(compiler: &str, arguments: &[&str], sources: &[&str], to: &Path) 
     }
 }
 
-/// The recorder, built and loaded once.
+/// The recorder. Each test has a process, so the library is kept for those that follow.
 pub fn recorder() -> &'static Library {
     static RECORDER: OnceLock<Library> = OnceLock::new();
     RECORDER.get_or_init(|| {
-        let library = output("recorder.so");
-        let flags = [STRICT.as_slice(), &["-shared", "-fPIC", "-O1", "-g", "-pthread"]].concat();
-        compile("cc", &flags, &SOURCES, &library).unwrap();
+        let mut hasher = DefaultHasher::new();
+        for name in SOURCES.iter().chain(&["recorder.h", "../../include/arrow_device.h"]) {
+            std::fs::read(source(name)).unwrap().hash(&mut hasher);
+        }
+        let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("recorder-{:016x}.so", hasher.finish()));
+        if !library.exists() {
+            let flags = [STRICT.as_slice(), &["-shared", "-fPIC", "-O1", "-g", "-pthread"]].concat();
+            let built = output("recorder.so");
+            compile("cc", &flags, &SOURCES, &built).unwrap();
+            std::fs::rename(built, &library).unwrap();
+        }
         // SAFETY: the recorder has no initialisers.
-        let loaded = unsafe { Library::new(&library) }.unwrap();
-        std::fs::remove_file(&library).unwrap();
-        loaded
+        unsafe { Library::new(&library) }.unwrap()
     })
 }

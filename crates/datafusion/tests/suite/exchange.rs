@@ -18,7 +18,9 @@ use device::Context;
 use devicefusion::{AsyncDeviceStreamTable, DeviceResult, DeviceRuntime, DeviceStreamTable, DeviceTable};
 use futures::{StreamExt, stream};
 
-use crate::harness::{answer, assert_returned, block_on, context, device_config, plain, set, strict, strict_on, text};
+use crate::harness::{
+    answer, assert_returned, block_on, context, device_config, ordered_lines, plain, set, strict, strict_on, text,
+};
 
 const TABLE: &str = "CREATE TABLE device.t AS SELECT value AS i, value % 1000 AS k, CASE WHEN value % 7 > 0 THEN value END AS n, \
      CAST(value AS DECIMAL(15, 2)) AS d, CASE WHEN value % 3 = 0 THEN 'three' ELSE CAST(value AS VARCHAR) END AS s \
@@ -59,8 +61,7 @@ async fn download(context: &Context, arrays: Vec<ImportedArray>, schema: &Schema
 }
 
 fn lines(batches: &[RecordBatch]) -> Vec<String> {
-    let text = arrow::util::pretty::pretty_format_batches(batches).unwrap().to_string();
-    let mut lines: Vec<String> = text.lines().skip(3).filter(|line| !line.starts_with('+')).map(str::to_string).collect();
+    let mut lines = ordered_lines(batches);
     lines.sort();
     lines
 }

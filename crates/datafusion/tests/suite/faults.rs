@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
-use device::testing::{Fault, FaultPlan};
+use device::testing::{Fault, FaultPlan, sample};
 use device::{Context, DeviceInfo};
 use devicefusion::{DeviceOptions, DeviceRuntime};
 
@@ -18,7 +18,7 @@ const RESIDENT: &str = "CREATE TABLE device.r AS SELECT i, k, f, s FROM t";
 
 const SETUP: &[&str] = &[TABLE, RESIDENT, "CREATE TABLE device.filled AS SELECT i, s FROM t WHERE k < 5"];
 
-/// A small query of each kind.
+/// A small query of each kind. Tests that repeat a query for each call take a sample.
 const QUERIES: &[&str] = &[
     "SELECT i + 1, s FROM t",
     "SELECT i, f FROM t WHERE k = 3",
@@ -144,7 +144,7 @@ fn assert_clear(error: &str, fault: Fault, sql: &str) {
 fn each_failing_launch_is_an_error_and_the_session_goes_on() {
     block_on(async {
         let faulty = Faulty::new().await;
-        for sql in QUERIES {
+        for sql in sample(QUERIES.to_vec()).unwrap() {
             faulty.fail_each(Fault::Launch, sql, FaultPlan::fail_launch).await;
         }
     });
@@ -155,7 +155,7 @@ fn each_failing_launch_of_the_other_profile_is_an_error_and_the_session_goes_on(
     block_on(async {
         let faulty = Faulty::new().await;
         set(&faulty.ctx, "device.profile", "gpu");
-        for sql in QUERIES {
+        for sql in sample(QUERIES.to_vec()).unwrap() {
             faulty.fail_each(Fault::Launch, sql, FaultPlan::fail_launch).await;
         }
     });
@@ -165,7 +165,7 @@ fn each_failing_launch_of_the_other_profile_is_an_error_and_the_session_goes_on(
 fn each_failing_allocation_is_an_error_and_the_session_goes_on() {
     block_on(async {
         for faulty in [Faulty::new().await, Faulty::with_own_memory().await] {
-            for sql in QUERIES {
+            for sql in sample(QUERIES.to_vec()).unwrap() {
                 faulty.fail_each(Fault::Alloc, sql, FaultPlan::fail_alloc).await;
             }
         }
@@ -176,7 +176,7 @@ fn each_failing_allocation_is_an_error_and_the_session_goes_on() {
 fn each_failing_copy_is_an_error_and_the_session_goes_on() {
     block_on(async {
         for faulty in [Faulty::new().await, Faulty::with_own_memory().await] {
-            for sql in QUERIES {
+            for sql in sample(QUERIES.to_vec()).unwrap() {
                 faulty.fail_each(Fault::Copy, sql, FaultPlan::fail_copy).await;
             }
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use arrow::util::pretty::pretty_format_batches;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
@@ -89,13 +89,37 @@ impl Answer {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
+    /// The rows as strings, in their order.
+    pub fn ordered_lines(&self) -> Vec<String> {
+        ordered_lines(&self.batches)
+    }
+
     /// The rows as sorted strings.
     pub fn lines(&self) -> Vec<String> {
-        let text = pretty_format_batches(&self.batches).unwrap().to_string();
-        let mut lines: Vec<String> = text.lines().skip(3).filter(|line| !line.starts_with('+')).map(str::to_string).collect();
+        let mut lines = self.ordered_lines();
         lines.sort();
         lines
     }
+}
+
+/// Rows as strings, in their order. Tables of arrow are slower by far for many rows.
+pub fn ordered_lines(batches: &[RecordBatch]) -> Vec<String> {
+    let options = FormatOptions::new().with_null("NULL");
+    let mut lines = Vec::new();
+    for batch in batches {
+        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options).unwrap());
+        let columns: Vec<_> = columns.collect();
+        lines.extend((0..batch.num_rows()).map(|row| {
+            let mut line = String::from("|");
+            for column in &columns {
+                line.push(' ');
+                column.value(row).write(&mut line).unwrap();
+                line.push_str(" |");
+            }
+            line
+        }));
+    }
+    lines
 }
 
 /// Runs a query to its end.

@@ -109,10 +109,10 @@ fn an_aggregation_probes_the_joins_below_it() {
                 (lines, joined, probes)
             };
             for (sql, expected) in [
-                ("SELECT count(*), sum(t.i) FROM t JOIN names ON t.i = names.i", vec!["| 300      | 2257500  |"]),
+                ("SELECT count(*), sum(t.i) FROM t JOIN names ON t.i = names.i", vec!["| 300 | 2257500 |"]),
                 (
                     "SELECT even, count(*) FROM t JOIN names ON t.i = names.i GROUP BY even",
-                    vec!["| false | 150      |", "| true  | 150      |"],
+                    vec!["| false | 150 |", "| true | 150 |"],
                 ),
             ] {
                 let (lines, joined, probes) = kernels(sql).await;
@@ -121,7 +121,7 @@ fn an_aggregation_probes_the_joins_below_it() {
             }
             // With repeated keys, a kernel writes the joined rows.
             let (lines, joined, probes) = kernels("SELECT count(*) FROM t JOIN names ON t.k = names.i % 100").await;
-            assert_eq!(lines, ["| 300000   |"]);
+            assert_eq!(lines, ["| 300000 |"]);
             assert_eq!((joined, probes), (Some(300_000), true));
         }
     });

@@ -149,7 +149,7 @@ impl ArrowLayout {
             main: ColumnWrites::try_new("arrow", &types, writes, &options, &mut kernels)?,
             main_program: Program::new("ArrowLayout", &options, kernels),
             concat_program: Program::new("ArrowLayout", &options, concat_kernels),
-            layout_kernels: LayoutKernels::try_new(&options)?,
+            layout_kernels: LayoutKernels::new(&options),
             primitives: Primitives::new(&options),
             schema,
             columns,

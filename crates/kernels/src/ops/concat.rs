@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 
 use super::launch::layout_kernels::BITS_FROM;
 use super::launch::primitives::Primitives;
-use super::launch::program::{Kernel, Program, describe_operator, read_u64, row_loop};
+use super::launch::program::{FixedProgram, Kernel, describe_operator, read_u64, row_loop};
 use super::launch::{Launch, dictionary};
 use super::{Options, check_rows};
 use crate::codegen::{CType, Params};
@@ -50,7 +50,7 @@ pub struct Concat {
     types: Vec<ColumnType>,
     options: Options,
     primitives: Primitives,
-    program: Program,
+    program: FixedProgram,
 }
 
 impl Concat {
@@ -88,7 +88,7 @@ impl Concat {
             schema,
             types: types.into_iter().map(widened).collect(),
             primitives: Primitives::new(&options),
-            program: Program::new("Concat", &options, kernels(&options)),
+            program: FixedProgram::new("Concat", &options, kernels),
             options,
         })
     }

@@ -9,6 +9,7 @@
 //! The length of the longest list limits the rows that a launch of a probe takes.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
@@ -20,7 +21,10 @@ use super::{Join, JoinKind, joined_types};
 use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::launch::primitives::{Lengths, Primitives};
-use crate::ops::launch::program::{Kernel, Program, check_failed_row, grid_for, prefetched_row_loop, read_u64, row_loop};
+use crate::ops::launch::program::{
+    FixedProgram, Kernel, Program, check_failed_row, grid_for, prefetched_row_loop, read_u64, row_loop,
+};
+use crate::ops::launch::projection::error_source;
 use crate::ops::launch::source::Source;
 use crate::ops::{Input, Options};
 use crate::prelude::Section;
@@ -96,8 +100,9 @@ pub struct JoinBuild {
     null_equals_null: bool,
     pub(super) options: Options,
     primitives: Primitives,
-    insert: InsertPrograms,
-    lists: Program,
+    /// Generated on first use.
+    inserts: OnceLock<InsertPrograms>,
+    lists: FixedProgram,
     /// Bytes of a table that the caches hold.
     pub(super) cached_table_bytes: usize,
 }
@@ -158,17 +163,7 @@ impl JoinBuild {
         let (encodings, proven): (Vec<_>, Vec<_>) = keys.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let keys: Vec<Expr> = join.keys.iter().map(|(_, build)| build.clone()).collect();
         let null_equals_null = join.null_equals_null;
-        let kernels = BuildKernels { source: &source, encodings: &encodings, keys: &keys, null_equals_null, options: &options };
-        let program = |kernels| Box::new(Program::new("JoinBuild", &options, kernels));
-        let insert = if keys.is_empty() {
-            InsertPrograms::AllRows
-        } else if encodings.contains(&KeyEncoding::Bytes) {
-            InsertPrograms::Hashed(program(vec![kernels.insert_hashed()?]))
-        } else {
-            let packed = program(vec![kernels.key_ranges()?, kernels.insert_packed()?]);
-            InsertPrograms::Packed { packed, hashed: program(vec![kernels.insert_hashed()?]) }
-        };
-        let lists = Program::new("JoinBuild", &options, vec![count_kernel(&options), fill_kernel(&options)]);
+        let lists = FixedProgram::new("JoinBuild", &options, |options| vec![count_kernel(options), fill_kernel(options)]);
         let primitives = Primitives::new(&options);
         let proven_ranges = proven.into_iter().collect();
         let cached_table_bytes = cached_table_bytes(profile);
@@ -180,7 +175,7 @@ impl JoinBuild {
             null_equals_null,
             options,
             primitives,
-            insert,
+            inserts: OnceLock::new(),
             lists,
             cached_table_bytes,
         })
@@ -193,26 +188,44 @@ impl JoinBuild {
         JoinBuild { proven_ranges: None, ..self }
     }
 
+    fn inserts(&self) -> Result<&InsertPrograms> {
+        if let Some(inserts) = self.inserts.get() {
+            return Ok(inserts);
+        }
+        let kernels = self.kernels();
+        let program = |kernels| Box::new(Program::new("JoinBuild", &self.options, kernels));
+        let inserts = if self.keys.is_empty() {
+            InsertPrograms::AllRows
+        } else if self.encodings.contains(&KeyEncoding::Bytes) {
+            InsertPrograms::Hashed(program(vec![kernels.insert_hashed()?]))
+        } else {
+            let packed = program(vec![kernels.key_ranges()?, kernels.insert_packed()?]);
+            InsertPrograms::Packed { packed, hashed: program(vec![kernels.insert_hashed()?]) }
+        };
+        Ok(self.inserts.get_or_init(|| inserts))
+    }
+
     /// Names and sources of the kernels that most builds run.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
-        match &self.insert {
-            InsertPrograms::AllRows => vec![],
-            InsertPrograms::Hashed(program) | InsertPrograms::Packed { packed: program, .. } => program.kernel_source(),
+        match self.inserts() {
+            Ok(InsertPrograms::AllRows) => vec![],
+            Ok(InsertPrograms::Hashed(program) | InsertPrograms::Packed { packed: program, .. }) => program.kernel_source(),
+            Err(error) => vec![error_source(&error)],
         }
     }
 
     /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let (inserts, kinds) = match &self.insert {
-            InsertPrograms::AllRows => (vec![], vec![]),
-            InsertPrograms::Hashed(hashed) => (vec![hashed], vec![TableKind::Hashed]),
-            InsertPrograms::Packed { packed, hashed } => {
+        let (inserts, kinds) = match self.inserts() {
+            Ok(InsertPrograms::AllRows) | Err(_) => (vec![], vec![]),
+            Ok(InsertPrograms::Hashed(hashed)) => (vec![hashed], vec![TableKind::Hashed]),
+            Ok(InsertPrograms::Packed { packed, hashed }) => {
                 let packed_kinds = [true, false].map(|perfect_hash| TableKind::Packed { perfect_hash });
                 (vec![packed, hashed], packed_kinds.into_iter().chain([TableKind::Hashed]).collect())
             }
         };
         let blooms: Vec<Program> = kinds.into_iter().filter_map(|kind| self.bloom_program(kind).ok()).collect();
-        let programs = inserts.into_iter().map(AsRef::as_ref).chain([&self.lists]).chain(&blooms);
+        let programs = inserts.into_iter().map(AsRef::as_ref).chain([&*self.lists]).chain(&blooms);
         programs.map(|program| program.source().into()).chain([self.primitives.source().into()]).collect()
     }
 
@@ -228,7 +241,7 @@ impl JoinBuild {
     /// rows.
     pub async fn build(&self, queue: &Queue, batch: Option<DeviceBatch>) -> Result<JoinTable> {
         let mut table = self.empty_table(queue, batch)?;
-        match &self.insert {
+        match self.inserts()? {
             InsertPrograms::AllRows => {
                 table.layout.unique = table.num_rows <= 1;
                 table.max_rows_per_key = table.num_rows.max(1);

@@ -9,7 +9,7 @@
 use columnar::{Carrier, DeviceColumn};
 use device::{Arg, Buffer, Queue};
 
-use super::program::{Kernel, Loaded, Program, grid_for, row_loop};
+use super::program::{FixedProgram, Kernel, Loaded, grid_for, row_loop};
 use crate::codegen::{Params, Profile};
 use crate::ops::Options;
 use crate::prelude::Section;
@@ -31,12 +31,17 @@ const WORD_BYTES: usize = 4;
 /// The kernels before they are compiled.
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct LayoutKernels {
-    program: Program,
+    program: FixedProgram,
     options: Options,
 }
 
 impl LayoutKernels {
-    pub fn try_new(options: &Options) -> Result<LayoutKernels> {
+    pub fn new(options: &Options) -> LayoutKernels {
+        let program = FixedProgram::new("ArrowLayout", options, LayoutKernels::kernels);
+        LayoutKernels { program, options: options.clone() }
+    }
+
+    fn kernels(options: &Options) -> Vec<Kernel> {
         let mut kernels = vec![bits_kernel("move_bits", options, true), bits_kernel("count_bits", options, false)];
         for (name, from, to) in [("narrow_offsets", "i64", "i32"), ("widen_offsets", "i32", "i64")] {
             let statements = format!("    to[row] = ({to})from[row + offset];\n");
@@ -68,7 +73,7 @@ impl LayoutKernels {
                 &format!("    to[row] = ({element})row;\n"),
             ));
         }
-        Ok(LayoutKernels { program: Program::new("ArrowLayout", options, kernels), options: options.clone() })
+        kernels
     }
 
     /// The kernel source as it is compiled.

@@ -2,13 +2,13 @@
 //! Kernels that are the same for every query: prefix sums, bytes packed to bits, recoded
 //! dictionaries.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use columnar::{ColumnType, DeviceColumn, Layout};
 use device::{Arg, Buffer, Grid, Queue};
 
 use super::NamedArgs;
-use super::program::{Kernel, Loaded, Program, grid_for, row_loop, work_group_size};
+use super::program::{FixedProgram, Kernel, Loaded, grid_for, row_loop, work_group_size};
 use crate::codegen::{Params, Profile};
 use crate::ops::Options;
 use crate::prelude::Section;
@@ -28,20 +28,15 @@ const SCAN_TILE: usize = 4096;
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct Primitives {
     options: Options,
-    /// Made on first use.
-    program: OnceLock<Program>,
+    program: FixedProgram,
 }
 
 impl Primitives {
     pub fn new(options: &Options) -> Primitives {
-        Primitives { options: options.clone(), program: OnceLock::new() }
+        Primitives { options: options.clone(), program: FixedProgram::new("primitives", options, Primitives::kernels) }
     }
 
-    fn program(&self) -> &Program {
-        self.program.get_or_init(|| Primitives::write(&self.options))
-    }
-
-    fn write(options: &Options) -> Program {
+    fn kernels(options: &Options) -> Vec<Kernel> {
         let kernel = |name: &str, named: &[(&str, &str)], cpu: &str, gpu: &str| {
             let mut params = Params::new();
             params.need(Section::Base);
@@ -100,16 +95,16 @@ impl Primitives {
                 format!("    u64 code = from[row + offset];\n    to[row] = ({element})(code < known ? map[code] : 0);\n");
             kernels.push(Kernel::new(format!("remap_{element}"), params, row_loop(options.profile, "row", "n", &statements)));
         }
-        Program::new("primitives", options, kernels)
+        kernels
     }
 
     /// The kernel source as it is compiled.
     pub fn source(&self) -> &str {
-        self.program().source()
+        self.program.source()
     }
 
     pub async fn load<'a>(&'a self, queue: &'a Queue) -> Result<LoadedPrimitives<'a>> {
-        Ok(LoadedPrimitives { queue, loaded: self.program().load(queue).await?, options: &self.options })
+        Ok(LoadedPrimitives { queue, loaded: self.program.load(queue).await?, options: &self.options })
     }
 }
 

@@ -2,6 +2,7 @@
 //! Kernel sources of an operator: generated, compiled and launched. Loops over rows, and grids for
 //! them.
 
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use columnar::DeviceColumn;
@@ -120,6 +121,29 @@ impl Program {
         let program = queue.compile(source).await?;
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
+    }
+}
+
+/// A program whose kernels are the same for every query with these options, written on first use.
+#[derive(Debug, Clone)]
+pub(in crate::ops) struct FixedProgram {
+    operator: &'static str,
+    options: Options,
+    kernels: fn(&Options) -> Vec<Kernel>,
+    program: OnceLock<Program>,
+}
+
+impl FixedProgram {
+    pub fn new(operator: &'static str, options: &Options, kernels: fn(&Options) -> Vec<Kernel>) -> FixedProgram {
+        FixedProgram { operator, options: options.clone(), kernels, program: OnceLock::new() }
+    }
+}
+
+impl Deref for FixedProgram {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        self.program.get_or_init(|| Program::new(self.operator, &self.options, (self.kernels)(&self.options)))
     }
 }
 

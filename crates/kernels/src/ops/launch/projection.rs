@@ -69,8 +69,13 @@ impl LazyProgram {
 pub(in crate::ops) fn kernel_source(generated: Result<&(Program, Projection)>) -> Vec<(String, String)> {
     match generated {
         Ok((program, _)) => program.kernel_source(),
-        Err(error) => vec![("error".to_owned(), error.to_string())],
+        Err(error) => vec![error_source(&error)],
     }
+}
+
+/// What stands for the source of a program whose generation fails.
+pub(in crate::ops) fn error_source(error: &crate::Error) -> (String, String) {
+    ("error".to_owned(), error.to_string())
 }
 
 /// The sources of primitives and of a generated program. An operator whose generation fails has the

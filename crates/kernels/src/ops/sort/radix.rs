@@ -24,7 +24,7 @@ use crate::codegen::{Params, Profile};
 use crate::ops::Options;
 use crate::ops::launch::Launch;
 use crate::ops::launch::primitives::Lengths;
-use crate::ops::launch::program::{Kernel, Program, contiguous_rows, read_u64, row_loop, work_group_size};
+use crate::ops::launch::program::{FixedProgram, Kernel, contiguous_rows, read_u64, row_loop, work_group_size};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -45,7 +45,7 @@ const WORDS_PER_WORK_ITEM: usize = 8;
 /// The kernels before they are compiled.
 #[derive(Debug, Clone)]
 pub(super) struct Radix {
-    program: Program,
+    program: FixedProgram,
 }
 
 /// Words, with the number of a row for each.
@@ -69,7 +69,11 @@ struct WordRange {
 }
 
 impl Radix {
-    pub fn try_new(options: &Options) -> Result<Radix> {
+    pub fn new(options: &Options) -> Radix {
+        Radix { program: FixedProgram::new("Sort", options, Radix::kernels) }
+    }
+
+    fn kernels(options: &Options) -> Vec<Kernel> {
         let kernel = |name: &str, named: &[(&str, &str)], cpu: String, gpu: &str| {
             let mut params = Params::new();
             params.need(Section::Base);
@@ -101,13 +105,12 @@ impl Radix {
         let few = [words, scatter[1], scatter[3], scatter[4], ("n", "u64")];
         let each = row_loop(options.profile, "row", "n", COUNT_BEFORE);
         let run = contiguous_rows("n");
-        let kernels = vec![
+        vec![
             kernel("radix_range", &[words, ("extent", "G u64 *"), ("n", "u64")], format!("{run}{RANGE_CPU}"), RANGE_GPU),
             kernel("radix_count", &count, format!("{run}{COUNT_CPU}"), COUNT_GPU),
             kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU),
             kernel("radix_rank_few", &few, each.clone(), &each),
-        ];
-        Ok(Radix { program: Program::new("Sort", options, kernels) })
+        ]
     }
 
     /// The kernel source as it is compiled.
