@@ -341,24 +341,27 @@ fn programs_on_the_host_are_clean_under_valgrind() {
         return;
     }
     let installed = Installed::new();
-    for (source, expected) in [(quickstart(), CITIES), (test_file("misuse.c"), "ok\n")] {
+    let programs = vec![(quickstart(), CITIES), (test_file("misuse.c"), "ok\n")];
+    for (source, expected) in device::testing::sample(programs).unwrap() {
         assert_eq!(run(valgrind(&installed.compile(&[source])).arg("none")), expected);
     }
 }
 
-/// LLVM needs half a minute for a kernel under valgrind, once: PoCL caches compiled kernels.
+/// LLVM needs half a minute for a kernel under valgrind, once: PoCL caches compiled kernels. So a
+/// run takes one of the programs, and `make test-full` all.
 #[test]
 fn programs_on_the_device_are_clean_under_valgrind() {
     if !has(&["make", "cc", "pkg-config", "valgrind"]) || !is_opencl() {
         return;
     }
     let installed = Installed::new();
-    for (sources, expected) in [
+    let programs = vec![
         (vec![quickstart()], CITIES),
         (vec![example("opencl.c")], TAXED),
         (vec![test_file("prices.c"), example("prices.c")], PRICES),
         (vec![test_file("misuse.c")], "ok\n"),
-    ] {
+    ];
+    for (sources, expected) in device::testing::sample(programs).unwrap() {
         let printed = run(valgrind(&installed.compile(&sources)).arg(device()));
         assert!(printed.ends_with(expected), "{printed}");
     }
