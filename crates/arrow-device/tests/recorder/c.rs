@@ -41,13 +41,14 @@ pub fn compile(compiler: &str, arguments: &[&str], sources: &[&str], to: &Path) 
 pub fn recorder() -> &'static Library {
     static RECORDER: OnceLock<Library> = OnceLock::new();
     RECORDER.get_or_init(|| {
+        let flags = [STRICT.as_slice(), &["-shared", "-fPIC", "-O1", "-g", "-pthread"]].concat();
         let mut hasher = DefaultHasher::new();
+        flags.hash(&mut hasher);
         for name in SOURCES.iter().chain(&["recorder.h", "../../include/arrow_device.h"]) {
             std::fs::read(source(name)).unwrap().hash(&mut hasher);
         }
         let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("recorder-{:016x}.so", hasher.finish()));
         if !library.exists() {
-            let flags = [STRICT.as_slice(), &["-shared", "-fPIC", "-O1", "-g", "-pthread"]].concat();
             let built = output("recorder.so");
             compile("cc", &flags, &SOURCES, &built).unwrap();
             std::fs::rename(built, &library).unwrap();

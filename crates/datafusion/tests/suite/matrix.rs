@@ -19,7 +19,7 @@ use datafusion::prelude::SessionContext;
 use device::testing::sample;
 use devicefusion::DeviceRuntime;
 
-use crate::harness::{answer, block_on, context, device_config, plain, set, strict, strict_on, text};
+use crate::harness::{Answer, answer, block_on, context, device_config, plain, set, strict, strict_on, text};
 
 /// Types, with an expression that maps a number `$` to a value. Small numbers map to different
 /// values, except for booleans.
@@ -216,6 +216,9 @@ fn check_on(device: &SessionContext, types: &[(&str, &str)], queries: &[&str], t
                     };
                     let actual = answer(device, sql).await.unwrap_or_else(|error| panic!("{case}: {error}"));
                     if sql.contains("FROM t ORDER BY") {
+                        let names = |answer: &Answer| answer.schema.fields().iter().map(|field| field.name().clone()).collect();
+                        let (found, wanted): (Vec<String>, Vec<String>) = (names(&actual), names(&expected));
+                        assert_eq!(found, wanted, "{case}");
                         assert_eq!(actual.ordered_lines(), expected.ordered_lines(), "{case}");
                     } else {
                         assert_eq!(actual.lines(), expected.lines(), "{case}");
