@@ -63,7 +63,7 @@ test:
 test-full: docs
 	@rm -rf target/test-full && mkdir -p target/test-full && $(OPENCL) && \
 	NVRTC_PATH=$$(scripts/nvrtc.sh) && export NVRTC_PATH && \
-	$(REQUIRE_TOOLS) DEVICEFUSION_TEST_PART=all DEVICEFUSION_DUMP_KERNELS="$(CURDIR)/target/test-full" CARGO="$(CARGO)" scripts/test.sh
+	$(REQUIRE_TOOLS) DEVICEFUSION_TEST_PART=all DEVICEFUSION_DUMP_KERNELS="$(CURDIR)/target/test-full" CARGO="$(CARGO)" PROFILE=full scripts/test.sh
 	scripts/nvrtc-gate.sh target/test-full
 
 prose:
