@@ -121,13 +121,37 @@ fn session() -> SessionContext {
 async fn runs_if_plain(query: impl AsyncFn(&SessionContext) -> Result<DataFrame>, contexts: &[SessionContext; 2]) -> Outcome {
     let [device, plain] = contexts;
     match query(plain).await {
-        Ok(frame) => match (frame.schema().fields().last(), frame.clone().collect().await) {
-            (_, Err(_)) => Outcome::NotSql,
-            (Some(field), _) if supports_type(field.data_type()).is_err() => Outcome::Foreign(field.data_type().clone()),
-            _ => runs(query(device).await).await,
-        },
+        Ok(frame) => {
+            let foreign =
+                frame.schema().fields().iter().map(|field| field.data_type().clone()).find(|ty| supports_type(ty).is_err());
+            match (frame.collect().await, foreign) {
+                (Err(_), _) => Outcome::NotSql,
+                (Ok(_), Some(data_type)) => Outcome::Foreign(data_type),
+                (Ok(_), None) => runs(query(device).await).await,
+            }
+        }
         Err(_) => Outcome::NotSql,
     }
+}
+
+/// The worst outcome of queries that compute one of `exprs` each. A query with all of them is
+/// mostly enough.
+async fn worst_outcome(
+    exprs: Vec<Expr>,
+    query: impl AsyncFn(&SessionContext, Vec<Expr>) -> Result<DataFrame>,
+    contexts: &[SessionContext; 2],
+) -> Outcome {
+    let named = |exprs: &[Expr]| {
+        exprs.iter().enumerate().map(|(index, expr)| expr.clone().alias(format!("x{index}"))).collect::<Vec<_>>()
+    };
+    if runs_if_plain(async |ctx| query(ctx, named(&exprs)).await, contexts).await == Outcome::Device {
+        return Outcome::Device;
+    }
+    let mut outcome = Outcome::NotSql;
+    for expr in exprs {
+        outcome = outcome.and(runs_if_plain(async |ctx| query(ctx, named(std::slice::from_ref(&expr))).await, contexts).await);
+    }
+    outcome
 }
 
 /// Whether the whole query runs on the device, else the reasons.
@@ -539,14 +563,9 @@ async fn expressions() -> String {
         let contexts = table_of(&data_type);
         let mut outcomes = Vec::new();
         for (_, make) in &columns {
-            let mut outcome = Outcome::NotSql;
-            for expr in make(&data_type) {
-                // A filter makes a plain column an operator that computes.
-                let query =
-                    async |ctx: &SessionContext| ctx.table("t").await?.filter(flag())?.select(vec![expr.clone().alias("x")]);
-                outcome = outcome.and(runs_if_plain(query, &contexts).await);
-            }
-            outcomes.push(outcome);
+            // A filter makes a plain column an operator that computes.
+            let query = async |ctx: &SessionContext, exprs| ctx.table("t").await?.filter(flag())?.select(exprs);
+            outcomes.push(worst_outcome(make(&data_type), query, &contexts).await);
         }
         matrix.add(&data_type, &outcomes);
     }
@@ -679,20 +698,16 @@ async fn aggregate_functions() -> String {
         let contexts = table_of(&data_type);
         let mut outcomes = Vec::new();
         for (_, make) in &columns {
+            let filtered = |aggregate: Expr| aggregate.filter(col("flag")).build().unwrap();
             let mut outcome = Outcome::NotSql;
-            for aggregate in make() {
-                for (keys, filtered) in [(vec![], false), (vec![col("n")], false), (vec![], true)] {
-                    let aggregate = match filtered {
-                        true => aggregate.clone().filter(col("flag")).build().unwrap(),
-                        false => aggregate.clone(),
-                    };
-                    // Without a filter DataFusion could answer from statistics.
-                    let query = async |ctx: &SessionContext| {
-                        let table = ctx.table("t").await?.filter(col("flag"))?;
-                        table.aggregate(keys.clone(), vec![aggregate.clone().alias("x")])
-                    };
-                    outcome = outcome.and(runs_if_plain(query, &contexts).await);
-                }
+            for keys in [vec![], vec![col("n")]] {
+                // Without a filter DataFusion could answer from statistics.
+                let query = async |ctx: &SessionContext, aggregates| {
+                    ctx.table("t").await?.filter(col("flag"))?.aggregate(keys.clone(), aggregates)
+                };
+                let aggregates =
+                    if keys.is_empty() { [make(), make().into_iter().map(filtered).collect()].concat() } else { make() };
+                outcome = outcome.and(worst_outcome(aggregates, query, &contexts).await);
             }
             outcomes.push(outcome);
         }

@@ -82,6 +82,46 @@ pub fn parts() -> Result<Vec<usize>> {
     }
 }
 
+/// Number of turns of [`is_turn`].
+const TURNS: usize = 4;
+
+/// Whether the turn of this number, of four, is in the [`parts`] of this run: for tests that take
+/// minutes and have few cases.
+///
+/// Four parts in a row have one turn, so that each of them takes other cases of the test.
+///
+/// # Errors
+/// As [`parts`].
+///
+/// # Examples
+/// ```
+/// use device::testing::is_turn;
+/// let turns = (0..4).filter(|number| is_turn(*number).is_ok_and(|is_turn| is_turn)).count();
+/// assert!(turns == 1 || turns == 4);
+/// ```
+pub fn is_turn(number: usize) -> Result<bool> {
+    Ok(parts()?.iter().any(|part| part / TURNS % TURNS == number % TURNS))
+}
+
+/// The half of the cases that is in the [`parts`] of this run, or all. A single case is in both
+/// halves.
+///
+/// # Errors
+/// As [`parts`].
+///
+/// # Examples
+/// ```
+/// let cases = device::testing::half(vec![1, 2, 3, 4])?;
+/// assert!(cases.len() == 2 || cases.len() == 4);
+/// # Ok::<(), device::Error>(())
+/// ```
+pub fn half<T>(cases: Vec<T>) -> Result<Vec<T>> {
+    let parts = parts()?;
+    let step = cases.len().clamp(1, 2);
+    let numbered = cases.into_iter().enumerate();
+    Ok(numbered.filter(|(index, _)| parts.iter().any(|part| part % step == index % step)).map(|(_, case)| case).collect())
+}
+
 /// The cases of a long test that are in the [`parts`] of this run: every sixteenth one, or all. Of
 /// fewer cases than [`PARTS`] it is one.
 ///

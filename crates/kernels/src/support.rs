@@ -110,7 +110,7 @@ pub fn supports_aggregate(aggregate: &Aggregate, schema: &Schema) -> Result<(), 
     let types = columnar::natural_types(schema).map_err(|error| error.to_string())?;
     let input = Input { schema: Arc::new(schema.clone()), types, filter: None };
     let field = Field::new("aggregate", aggregate.data_type.clone(), true);
-    reason(Reduce::try_new(input, vec![(aggregate.clone(), field)], Options::new(Profile::Gpu)).map(|_| ()))
+    reason(Reduce::check(input, vec![(aggregate.clone(), field)]))
 }
 
 /// Checks that a window function is supported on the device over a source of this schema.

@@ -106,6 +106,15 @@ fn device() -> String {
     device::testing::config().unwrap().selector.to_string()
 }
 
+/// Whether this run has the turn of the test of this number among those that take minutes.
+fn is_turn(number: usize) -> bool {
+    let is_turn = device::testing::is_turn(number).unwrap();
+    if !is_turn {
+        println!("skipped: another part of the long tests has it");
+    }
+    is_turn
+}
+
 /// Whether the test device is an OpenCL device.
 fn is_opencl() -> bool {
     let is_opencl = device::testing::config().unwrap().selector == device::Selector::Driver(device::DriverKind::OpenCl);
@@ -156,7 +165,7 @@ fn device_streams_of_a_program_go_in_and_out() {
 
 #[test]
 fn quickstart_links_with_the_static_library_which_exports_only_the_symbols_of_the_header() {
-    if !has(&["make", "cc", "pkg-config", "nm", "ld", "objcopy", "ar"]) {
+    if !has(&["make", "cc", "pkg-config", "nm", "ld", "objcopy", "ar"]) || !is_turn(2) {
         return;
     }
     let installed = Installed::with_static_library();
@@ -266,13 +275,15 @@ fn arrow_cpp_exchanges_batches_with_the_library() {
 
 #[test]
 fn arrow_cpp_is_clean_under_valgrind() {
-    if !has(&["make", "c++", "pkg-config", "valgrind"]) {
+    if !has(&["make", "c++", "pkg-config", "valgrind"]) || !is_turn(1) {
         return;
     }
     let installed = Installed::new();
     let Some(program) = arrow_program(&installed) else { return };
     has_sums_of_cities(&run(valgrind(&program).arg("none")));
     if is_opencl() {
+        // PoCL's cache then has the kernels: LLVM needs half a minute for one under valgrind.
+        run(Command::new(&program).arg(device()));
         has_sums_of_cities(&run(valgrind(&program).arg(device())));
     }
 }
@@ -337,7 +348,7 @@ fn valgrind(program: &Path) -> Command {
 
 #[test]
 fn programs_on_the_host_are_clean_under_valgrind() {
-    if !has(&["make", "cc", "pkg-config", "valgrind"]) {
+    if !has(&["make", "cc", "pkg-config", "valgrind"]) || !is_turn(3) {
         return;
     }
     let installed = Installed::new();
@@ -347,11 +358,10 @@ fn programs_on_the_host_are_clean_under_valgrind() {
     }
 }
 
-/// LLVM needs half a minute for a kernel under valgrind, once: PoCL caches compiled kernels. So a
-/// run takes one of the programs, and `make test-full` all.
+/// Valgrind takes minutes, so a run of one part of the long tests has one of the programs.
 #[test]
 fn programs_on_the_device_are_clean_under_valgrind() {
-    if !has(&["make", "cc", "pkg-config", "valgrind"]) || !is_opencl() {
+    if !has(&["make", "cc", "pkg-config", "valgrind"]) || !is_opencl() || !is_turn(0) {
         return;
     }
     let installed = Installed::new();
@@ -362,7 +372,10 @@ fn programs_on_the_device_are_clean_under_valgrind() {
         (vec![test_file("misuse.c")], "ok\n"),
     ];
     for (sources, expected) in device::testing::sample(programs).unwrap() {
-        let printed = run(valgrind(&installed.compile(&sources)).arg(device()));
+        let program = installed.compile(&sources);
+        // PoCL's cache then has the kernels: LLVM needs half a minute for one under valgrind.
+        run(Command::new(&program).arg(device()));
+        let printed = run(valgrind(&program).arg(device()));
         assert!(printed.ends_with(expected), "{printed}");
     }
 }

@@ -83,24 +83,28 @@ impl Reduce {
     /// # Errors
     /// `Unsupported` if an expression or aggregate is not supported on the device.
     pub fn try_new(input: Input, aggregates: Vec<(Aggregate, Field)>, options: Options) -> Result<Reduce> {
-        let table = |input, aggregates, options| {
-            Ok(Reduce { strategy: ReduceStrategy::Table(Box::new(GroupBy::try_new(input, vec![], aggregates, options)?)) })
+        let strategy = match in_registers(&input, &aggregates)? {
+            None => ReduceStrategy::Table(Box::new(GroupBy::try_new(input, vec![], aggregates, options)?)),
+            Some((source, accumulators)) => {
+                let fields = aggregates.into_iter().map(|(_, field)| field).collect();
+                ReduceStrategy::Registers(Box::new(RegisterReduce::try_new(source, fields, accumulators, options)?))
+            }
         };
-        if aggregates.iter().any(|(aggregate, _)| aggregate.groups_values()) {
-            return table(input, aggregates, options);
+        Ok(Reduce { strategy })
+    }
+
+    /// Checks that aggregates are supported on the device, without generating their kernels.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    pub fn check(input: Input, aggregates: Vec<(Aggregate, Field)>) -> Result<()> {
+        match in_registers(&input, &aggregates)? {
+            None => GroupBy::try_new(input, vec![], aggregates, Options::new(Profile::Gpu)).map(|_| ()),
+            Some((_, accumulators)) => {
+                let fields: Vec<Field> = aggregates.into_iter().map(|(_, field)| field).collect();
+                finish_kernel(&accumulators, &fields).map(|_| ())
+            }
         }
-        let source = Source::try_new(input.clone())?;
-        let mut accumulators = Accumulators::default();
-        for (aggregate, _) in &aggregates {
-            accumulators.plan(aggregate, &source, 0, StateUse { atomic: false, grouped: false })?;
-        }
-        if needs_table(&accumulators) {
-            return table(input, aggregates, options);
-        }
-        let fields = aggregates.into_iter().map(|(_, field)| field).collect();
-        Ok(Reduce {
-            strategy: ReduceStrategy::Registers(Box::new(RegisterReduce::try_new(source, fields, accumulators, options)?)),
-        })
     }
 
     /// Aggregates the output of joins, fused with them: joined rows are not written. `aggregates`
@@ -219,6 +223,19 @@ impl Reduce {
 
 fn foreign_state() -> Error {
     Error::Internal("a state of another aggregation".into())
+}
+
+/// The states of aggregates that fit registers; `None` if they need a table.
+fn in_registers(input: &Input, aggregates: &[(Aggregate, Field)]) -> Result<Option<(Source, Accumulators)>> {
+    if aggregates.iter().any(|(aggregate, _)| aggregate.groups_values()) {
+        return Ok(None);
+    }
+    let source = Source::try_new(input.clone())?;
+    let mut accumulators = Accumulators::default();
+    for (aggregate, _) in aggregates {
+        accumulators.plan(aggregate, &source, 0, StateUse { atomic: false, grouped: false })?;
+    }
+    Ok(if needs_table(&accumulators) { None } else { Some((source, accumulators)) })
 }
 
 /// Whether a state refers to rows, as those of strings do, and so does not fit registers.

@@ -7,6 +7,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use device::testing;
 use kernels::codegen::Profile;
 use kernels::prelude::{Section, Sections};
 
@@ -99,11 +100,16 @@ fn prelude_sections_are_opencl_1_2_and_3_0() {
     check(&samples.collect::<Vec<_>>());
 }
 
-/// One program in ten, different ones per profile. Drivers compile all of them in other tests.
+/// One program in ten, different ones per profile. Drivers compile all of them in other tests. One
+/// part of the long tests has one program in forty.
 #[test]
 fn kernels_are_opencl_1_2_and_3_0() {
-    for (first, profile) in [Profile::Gpu, Profile::Cpu].into_iter().enumerate() {
-        let samples: Vec<Sample> = programs(profile).into_iter().skip(5 * first).step_by(10).collect();
+    let (first, step) = match testing::parts().unwrap().as_slice() {
+        [part] => (*part, 40),
+        _ => (0, 10),
+    };
+    for (number, profile) in [Profile::Gpu, Profile::Cpu].into_iter().enumerate() {
+        let samples: Vec<Sample> = programs(profile).into_iter().skip(first + 5 * number).step_by(step).collect();
         check(&samples);
     }
 }
