@@ -59,7 +59,7 @@ impl Optionable for DeviceFusionDatabase {
         match (&key, &value) {
             // Driver managers may pass an empty one.
             (OptionDatabase::Uri, OptionValue::String(uri)) if uri.is_empty() => Ok(()),
-            _ => self.settings().set(key.as_ref(), value),
+            _ => self.settings().set_by_program(key.as_ref(), value),
         }
     }
 

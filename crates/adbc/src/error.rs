@@ -17,6 +17,12 @@ pub(crate) fn not_implemented<T>(feature: &str) -> Result<T, Error> {
 
 /// Keeps DataFusion's message and chooses the nearest ADBC status.
 pub(crate) fn from_datafusion(failure: DataFusionError) -> Error {
+    // An error of the bound rows, which went through an operator.
+    if let DataFusionError::External(inner) = failure.find_root()
+        && let Some(bound) = inner.downcast_ref::<Error>()
+    {
+        return error(bound.status, bound.message.clone());
+    }
     let status = match failure.find_root() {
         DataFusionError::SQL(..) | DataFusionError::Plan(_) | DataFusionError::Configuration(_) => Status::InvalidArguments,
         DataFusionError::SchemaError(schema, _) => match schema.as_ref() {

@@ -6,9 +6,12 @@ use std::ffi::{c_int, c_void};
 use adbc_core::constants::{ADBC_STATUS_NOT_IMPLEMENTED, ADBC_STATUS_OK, ADBC_VERSION_1_1_0};
 use adbc_core::error::{AdbcStatusCode, Error, Result, Status};
 use adbc_ffi::{FFI_AdbcDriver, FFI_AdbcError, FFI_AdbcStatement, FFIDriver, export_error};
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::FFI_ArrowArrayStream;
+use arrow_device::{ImportedArray, cpu, schema};
 
 use crate::DeviceFusionDriver;
+use crate::bind::{validated_batch, validated_stream};
 use crate::error::error;
 use crate::statement::ROWS_AFFECTED;
 
@@ -33,10 +36,8 @@ pub unsafe extern "C" fn devicefusion_adbc_init(
             ADBC_STATUS_OK
         }
         Err(refusal) => {
-            let status = refusal.status;
             // SAFETY: the caller vouches for it.
-            unsafe { export_error(failure, refusal) };
-            status.into()
+            unsafe { refuse(refusal, failure) }
         }
     }
 }
@@ -50,6 +51,8 @@ fn driver_table(version: c_int, driver: *mut c_void) -> Result<FFI_AdbcDriver> {
     }
     let mut table = DeviceFusionDriver::ffi_driver();
     table.StatementExecuteQuery = Some(execute_query);
+    table.StatementBind = Some(bind);
+    table.StatementBindStream = Some(bind_stream);
     Ok(table)
 }
 
@@ -76,4 +79,67 @@ unsafe extern "C" fn execute_query(
         _ = unsafe { get_option(statement, ROWS_AFFECTED.as_ptr(), rows_affected, std::ptr::null_mut()) };
     }
     status
+}
+
+/// `AdbcStatementBind` of `adbc_ffi`, which takes arrays as they are. This function validates them.
+///
+/// # Safety
+/// That of `AdbcStatementBind`.
+unsafe extern "C" fn bind(
+    statement: *mut FFI_AdbcStatement,
+    values: *mut FFI_ArrowArray,
+    schema: *mut FFI_ArrowSchema,
+    failure: *mut FFI_AdbcError,
+) -> AdbcStatusCode {
+    let Some(bind) = DeviceFusionDriver::ffi_driver().StatementBind else { return ADBC_STATUS_NOT_IMPLEMENTED };
+    if values.is_null() || schema.is_null() {
+        // SAFETY: this function's own condition. The function of `adbc_ffi` refuses NULL.
+        return unsafe { bind(statement, values, schema, failure) };
+    }
+    // SAFETY: neither is NULL, and the rest is this function's own condition.
+    let bound = unsafe {
+        let values = cpu::as_cpu_array(FFI_ArrowArray::from_raw(values));
+        schema::field(&*schema).and_then(|field| ImportedArray::import(values, &field))
+    };
+    match validated_batch(bound) {
+        // SAFETY: the locals live during the call, which moves out of the first.
+        Ok((mut values, mut schema)) => unsafe { bind(statement, &raw mut values, &raw mut schema, failure) },
+        // SAFETY: this function's own condition.
+        Err(refusal) => unsafe { refuse(refusal, failure) },
+    }
+}
+
+/// `AdbcStatementBindStream` of `adbc_ffi`, as [`bind`].
+///
+/// # Safety
+/// That of `AdbcStatementBindStream`.
+unsafe extern "C" fn bind_stream(
+    statement: *mut FFI_AdbcStatement,
+    stream: *mut FFI_ArrowArrayStream,
+    failure: *mut FFI_AdbcError,
+) -> AdbcStatusCode {
+    let Some(bind_stream) = DeviceFusionDriver::ffi_driver().StatementBindStream else { return ADBC_STATUS_NOT_IMPLEMENTED };
+    if stream.is_null() {
+        // SAFETY: this function's own condition. The function of `adbc_ffi` refuses NULL.
+        return unsafe { bind_stream(statement, stream, failure) };
+    }
+    // SAFETY: it is not NULL, and the rest is this function's own condition.
+    let bound = unsafe { cpu::reader_of_host_stream(FFI_ArrowArrayStream::from_raw(stream)) };
+    match validated_stream(bound) {
+        // SAFETY: the local lives during the call, which moves out of it.
+        Ok(mut stream) => unsafe { bind_stream(statement, &raw mut stream, failure) },
+        // SAFETY: this function's own condition.
+        Err(refusal) => unsafe { refuse(refusal, failure) },
+    }
+}
+
+/// Writes an error for C.
+///
+/// # Safety
+/// `failure` is NULL, or can be written.
+unsafe fn refuse(refusal: Error, failure: *mut FFI_AdbcError) -> AdbcStatusCode {
+    let status = refusal.status;
+    // SAFETY: this function's own condition.
+    unsafe { export_error(failure, refusal) };
+    status.into()
 }

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bulk ingest: bound rows become a new table, or are appended to one.
 
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adbc_core::error::{Result, Status};
 use adbc_core::options::{IngestMode, OptionStatement, OptionValue};
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{Constraints, TableReference};
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::{Constraints, TableReference, exec_err};
 use datafusion::dataframe::DataFrameWriteOptions;
-use datafusion::datasource::MemTable;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use parking_lot::Mutex;
 
+use crate::bind::Bound;
 use crate::error::{error, from_datafusion, not_implemented};
 
 /// The parts of the target table's name, which options set in any order.
@@ -81,8 +88,9 @@ impl Ingest {
         self.mode.unwrap_or(IngestMode::Create)
     }
 
-    /// Writes the rows into the target table.
-    pub async fn run(&self, session: &SessionContext, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<()> {
+    /// Writes the rows into the target table, and returns how many there were. They stream: a table
+    /// in device memory never has all of them on the host.
+    pub async fn run(&self, session: &SessionContext, bound: Bound) -> Result<i64> {
         let target = self.target.reference(session)?;
         let exists = session.table_exist(target.clone()).map_err(from_datafusion)?;
         let (creates, replaces) = match (self.mode(), exists) {
@@ -94,12 +102,14 @@ impl Ingest {
             (IngestMode::Create | IngestMode::CreateAppend, false) => (true, false),
             (IngestMode::Append | IngestMode::CreateAppend, true) => (false, false),
         };
-        let rows = MemTable::try_new(schema, vec![batches]).map_err(from_datafusion)?;
+        let written = Arc::new(AtomicU64::new(0));
+        let rows = BoundRows { schema: bound.schema(), bound: Mutex::new(Some(bound)), written: Arc::clone(&written) };
+        let rows = StreamingTable::try_new(Arc::clone(&rows.schema), vec![Arc::new(rows)]).map_err(from_datafusion)?;
         let rows = session.read_table(Arc::new(rows)).map_err(from_datafusion)?;
         if !creates {
             let options = DataFrameWriteOptions::new().with_insert_operation(InsertOp::Append);
             rows.write_table(&target.to_quoted_string(), options).await.map_err(from_datafusion)?;
-            return Ok(());
+            return Ok(written.load(Ordering::Relaxed) as i64);
         }
         let create = CreateMemoryTable {
             name: target,
@@ -111,7 +121,36 @@ impl Ingest {
             temporary: false,
         };
         let create = LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create));
-        session.execute_logical_plan(create).await.map_err(from_datafusion)?;
-        Ok(())
+        devicefusion::execute_logical_plan(session, create).await.map_err(from_datafusion)?;
+        Ok(written.load(Ordering::Relaxed) as i64)
+    }
+}
+
+/// The bound rows as a partition, which is read once.
+struct BoundRows {
+    schema: SchemaRef,
+    bound: Mutex<Option<Bound>>,
+    written: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for BoundRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundRows").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+impl PartitionStream for BoundRows {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        match self.bound.lock().take() {
+            Some(bound) => bound.into_stream(Arc::clone(&self.written)),
+            None => {
+                let read = exec_err!("the bound rows have been read already");
+                Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter([read])))
+            }
+        }
     }
 }

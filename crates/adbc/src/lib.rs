@@ -24,6 +24,7 @@
 //! - **Bulk ingest** writes to a table in host memory, or in device memory if the target schema is
 //!   `device`.
 
+mod bind;
 mod cancel;
 mod connection;
 mod database;

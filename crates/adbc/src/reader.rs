@@ -99,7 +99,7 @@ impl PlanReader {
         let Some(plan) = self.plans.next() else { return Ok(None) };
         let is_command = is_command(&plan);
         let begun = async {
-            let frame = self.session.execute_logical_plan(plan).await?;
+            let frame = devicefusion::execute_logical_plan(&self.session, plan).await?;
             // EXECUTE has become the prepared statement.
             let counts_written_rows = counts_written_rows(frame.logical_plan());
             let has_effects = is_command || writes_rows(frame.logical_plan());

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use adbc_core::error::{Result, Status};
 use adbc_core::options::OptionValue;
+use datafusion::common::config::ConfigOptions;
 use datafusion::prelude::SessionContext;
+use devicefusion::DeviceOptions;
 
 use crate::error::{error, from_datafusion};
 
@@ -13,7 +15,22 @@ use crate::error::{error, from_datafusion};
 pub(crate) struct Settings<'a>(pub &'a SessionContext);
 
 impl Settings<'_> {
+    /// Sets what SQL may set too.
     pub fn set(&self, key: &str, value: OptionValue) -> Result<()> {
+        self.set_with(key, value, ConfigOptions::set)
+    }
+
+    /// Sets any setting.
+    pub fn set_by_program(&self, key: &str, value: OptionValue) -> Result<()> {
+        self.set_with(key, value, DeviceOptions::set_by_program)
+    }
+
+    fn set_with(
+        &self,
+        key: &str,
+        value: OptionValue,
+        set: fn(&mut ConfigOptions, &str, &str) -> datafusion::common::Result<()>,
+    ) -> Result<()> {
         let value = match value {
             OptionValue::String(string) => string,
             OptionValue::Int(number) => number.to_string(),
@@ -22,7 +39,7 @@ impl Settings<'_> {
         };
         self.get(key)?;
         let state = self.0.state_ref();
-        state.write().config_mut().options_mut().set(key, &value).map_err(from_datafusion)
+        set(state.write().config_mut().options_mut(), key, &value).map_err(from_datafusion)
     }
 
     pub fn get(&self, key: &str) -> Result<String> {

@@ -8,11 +8,12 @@ use adbc_core::error::{Result, Status};
 use adbc_core::options::{OptionStatement, OptionValue};
 use adbc_core::{CancelHandle, Optionable, PartitionedResult, Statement};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 
+use crate::bind::Bound;
 use crate::cancel::{CancelSignal, Canceller};
 use crate::error::{error, from_datafusion, not_implemented};
 use crate::ingest::Ingest;
@@ -32,8 +33,7 @@ pub struct DeviceFusionStatement {
     sql: Option<String>,
     /// The plan of `sql`, once it is prepared.
     prepared: Option<LogicalPlan>,
-    bound: Vec<RecordBatch>,
-    bound_schema: Option<SchemaRef>,
+    bound: Option<Bound>,
     ingest: Ingest,
     /// Of the last execution.
     rows_affected: Option<i64>,
@@ -52,8 +52,7 @@ impl DeviceFusionStatement {
             canceller: Canceller::default(),
             sql: None,
             prepared: None,
-            bound: Vec::new(),
-            bound_schema: None,
+            bound: None,
             ingest: Ingest::default(),
             rows_affected: None,
         }
@@ -73,35 +72,20 @@ impl DeviceFusionStatement {
         self.runtime.block_on(signal, planned)?.map_err(from_datafusion)
     }
 
-    /// The parameter values of each bound row.
-    fn parameters(&self, plan: &LogicalPlan) -> Result<Vec<ParamValues>> {
+    /// Runs the statement once for each bound row, or once if no rows are bound. The bound rows are
+    /// used up, also where they do not fit the statement.
+    fn run(&mut self) -> Result<PlanReader> {
+        let bound = self.bound.take();
+        let mut signal = self.signal();
+        let plan = self.plan(&mut signal)?;
         let expected = plan.get_parameter_names().map_err(from_datafusion)?.len();
-        let columns = self.bound_schema.as_ref().map_or(0, |schema| schema.fields().len());
+        let columns = bound.as_ref().map_or(0, |bound| bound.schema().fields().len());
         if columns != expected {
             return Err(error(Status::InvalidState, format!("the query has {expected} parameters, and {columns} are bound")));
         }
-        let mut rows = Vec::new();
-        for batch in &self.bound {
-            for row in 0..batch.num_rows() {
-                let value = |column: &ArrayRef| ScalarValue::try_from_array(column, row).map_err(from_datafusion);
-                rows.push(ParamValues::from(batch.columns().iter().map(value).collect::<Result<Vec<_>>>()?));
-            }
-        }
-        Ok(rows)
-    }
-
-    /// Runs the statement once for each bound row, or once if no rows are bound. The bound rows are
-    /// used up.
-    fn run(&mut self) -> Result<PlanReader> {
-        let mut signal = self.signal();
-        let plan = self.plan(&mut signal)?;
-        let parameters = self.parameters(&plan)?;
-        let plans = match self.bound_schema.take() {
+        let plans = match bound {
             None => vec![plan.clone()],
-            Some(_) => {
-                self.bound.clear();
-                devicefusion::with_rows_of_parameters(&plan, parameters).map_err(from_datafusion)?
-            }
+            Some(bound) => devicefusion::with_rows_of_parameters(&plan, parameters(bound)?).map_err(from_datafusion)?,
         };
         PlanReader::begin(Arc::clone(&self.runtime), self.session.clone(), &plan, plans, signal)
     }
@@ -109,14 +93,23 @@ impl DeviceFusionStatement {
     /// Ingests the bound rows and returns how many there were.
     fn run_ingest(&mut self) -> Result<i64> {
         let mut signal = self.signal();
-        let Some(schema) = self.bound_schema.take() else {
+        let Some(bound) = self.bound.take() else {
             return Err(error(Status::InvalidState, "no rows are bound for the ingest"));
         };
-        let batches = std::mem::take(&mut self.bound);
-        let rows = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
-        self.runtime.block_on(&mut signal, self.ingest.run(&self.session, schema, batches))??;
-        Ok(rows as i64)
+        self.runtime.block_on(&mut signal, self.ingest.run(&self.session, bound))?
     }
+}
+
+/// The parameter values of each bound row.
+fn parameters(bound: Bound) -> Result<Vec<ParamValues>> {
+    let mut rows = Vec::new();
+    for batch in bound.collect()? {
+        for row in 0..batch.num_rows() {
+            let value = |column: &ArrayRef| ScalarValue::try_from_array(column, row).map_err(from_datafusion);
+            rows.push(ParamValues::from(batch.columns().iter().map(value).collect::<Result<Vec<_>>>()?));
+        }
+    }
+    Ok(rows)
 }
 
 impl Optionable for DeviceFusionStatement {
@@ -148,15 +141,12 @@ impl Optionable for DeviceFusionStatement {
 
 impl Statement for DeviceFusionStatement {
     fn bind(&mut self, batch: RecordBatch) -> Result<()> {
-        self.bound_schema = Some(batch.schema());
-        self.bound = vec![batch];
+        self.bound = Some(Bound::Batch(batch));
         Ok(())
     }
 
     fn bind_stream(&mut self, reader: Box<dyn RecordBatchReader + Send>) -> Result<()> {
-        let schema = reader.schema();
-        self.bound = reader.map(|batch| Ok(batch?)).collect::<Result<_>>()?;
-        self.bound_schema = Some(schema);
+        self.bound = Some(Bound::Stream(reader));
         Ok(())
     }
 

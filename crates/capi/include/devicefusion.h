@@ -331,10 +331,10 @@ void *devicefusion_context_get_command_queue(struct devicefusion_context *contex
 // devicefusion_context_get_command_queue for CUDA: the CUstream of a context on a CUDA device.
 void *devicefusion_context_get_cuda_stream(struct devicefusion_context *context);
 
-// The message of the last failure in this context, on any thread. The caller frees it. NULL if
-// there was no failure since the last call.
+// The message of this thread's last failure in this context. The caller frees it. NULL if there
+// was none since the last call.
 //
-// With NULL as the context: the last failure on this thread that belongs to no context, such as a
+// With NULL as the context: this thread's last failure that belongs to no context, such as a
 // setting that was refused.
 char *devicefusion_context_get_error(struct devicefusion_context *context);
 

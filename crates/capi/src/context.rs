@@ -9,7 +9,7 @@ use device::DriverKind;
 
 use crate::boundary::{catch_panics, code, malloc_string, without_context};
 use crate::config::{CONFIGS, Config, devicefusion_context_config};
-use crate::error::{Failure, LastError, Result, take_from_thread};
+use crate::error::{Failure, LastErrors, Result, take_from_thread};
 use crate::handle::Registry;
 use crate::log::Log;
 use crate::session::Session;
@@ -23,7 +23,7 @@ pub struct devicefusion_context {
 pub(crate) static CONTEXTS: Registry<devicefusion_context, Context> = Registry::new("context");
 
 pub(crate) struct Context {
-    pub errors: LastError,
+    pub errors: LastErrors,
     pub log: Arc<Log>,
     /// `None` if it could not be opened.
     session: Option<Session>,
@@ -35,7 +35,7 @@ impl Context {
     fn new(config: Arc<Config>) -> Result<Self> {
         let options = config.acquire()?;
         let log = Arc::new(Log::new());
-        let errors = LastError::default();
+        let errors = LastErrors::new();
         let session = match catch_panics(|| Session::open(&options, &log)) {
             Ok(session) => Some(session),
             Err(failure) => {
@@ -144,10 +144,10 @@ fn shared_queue(context: *mut devicefusion_context, driver: DriverKind) -> *mut 
     queue.unwrap_or(ptr::null_mut())
 }
 
-/// The message of the last failure in this context, on any thread. The caller frees it. NULL if
-/// there was no failure since the last call.
+/// The message of this thread's last failure in this context. The caller frees it. NULL if there
+/// was none since the last call.
 ///
-/// With NULL as the context: the last failure on this thread that belongs to no context, such as a
+/// With NULL as the context: this thread's last failure that belongs to no context, such as a
 /// setting that was refused.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_get_error(context: *mut devicefusion_context) -> *mut c_char {

@@ -2,11 +2,12 @@
 //! Failures: the code that a function returns, and the message that is kept until C takes it.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
-use parking_lot::Mutex;
 
 /// Success.
 pub const DEVICEFUSION_SUCCESS: c_int = 0;
@@ -120,32 +121,68 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// The message of a context's last failure.
-#[derive(Debug, Default)]
-pub(crate) struct LastError(Mutex<Option<String>>);
+/// The last failures of a context, one for each thread, as `errno` is.
+#[derive(Debug)]
+pub(crate) struct LastErrors {
+    /// Key of the context among the messages of a thread; above 0, never used again.
+    key: u64,
+}
 
-impl LastError {
-    pub fn keep(&self, message: String) {
-        *self.0.lock() = Some(message);
+impl LastErrors {
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { key: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
+    /// Keeps a message for this thread.
+    pub fn keep(&self, message: String) {
+        keep(self.key, message);
+    }
+
+    /// Takes the message that was kept for this thread.
     pub fn take(&self) -> Option<String> {
-        self.0.lock().take()
+        take(self.key)
     }
 }
+
+impl Drop for LastErrors {
+    fn drop(&mut self) {
+        self.take();
+    }
+}
+
+/// Most messages that a thread keeps. Then the oldest context's is dropped, which may be freed.
+const MOST_KEPT: usize = 64;
+
+/// Key of the failures without a context.
+const NO_CONTEXT: u64 = 0;
 
 thread_local! {
-    /// The message of this thread's last failure without a context.
-    static THREAD_ERROR: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// The messages of this thread's last failures.
+    static MESSAGES: RefCell<BTreeMap<u64, String>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Keeps a message for this thread.
-pub(crate) fn keep_on_thread(message: String) {
+fn keep(key: u64, message: String) {
     // At the end of a thread the variable is gone, and no call can ask for it.
-    _ = THREAD_ERROR.try_with(|last| last.replace(Some(message)));
+    _ = MESSAGES.try_with(|messages| {
+        let mut messages = messages.borrow_mut();
+        messages.insert(key, message);
+        if messages.len() > MOST_KEPT {
+            messages.pop_first();
+        }
+    });
 }
 
-/// Takes the message that was kept for this thread.
+fn take(key: u64) -> Option<String> {
+    MESSAGES.try_with(|messages| messages.borrow_mut().remove(&key)).ok().flatten()
+}
+
+/// Keeps a message without a context for this thread.
+pub(crate) fn keep_on_thread(message: String) {
+    keep(NO_CONTEXT, message);
+}
+
+/// Takes the message that [`keep_on_thread`] has kept.
 pub(crate) fn take_from_thread() -> Option<String> {
-    THREAD_ERROR.try_with(RefCell::take).ok().flatten()
+    take(NO_CONTEXT)
 }

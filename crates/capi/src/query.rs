@@ -25,7 +25,7 @@ use devicefusion_adbc::{counts_written_rows, writes_rows};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
-use crate::arrow_stream::{as_cpu_array, take_struct};
+use crate::arrow_stream::take_struct;
 use crate::boundary::{check_out, code, malloc_string, string, without_context};
 use crate::cancel::{Canceller, unless_cancelled};
 use crate::context::{Context, devicefusion_context, with_context};
@@ -129,7 +129,7 @@ impl Query {
     /// statement that has run gives its result, such as the number of rows written.
     async fn planned(&self) -> Result<Planned> {
         let session = self.context.session()?;
-        let frame = session.ctx.execute_logical_plan(self.bound()?).await?;
+        let frame = devicefusion::execute_logical_plan(&session.ctx, self.bound()?).await?;
         // EXECUTE has become the prepared statement.
         let (writes_rows, counts_written_rows) = (writes_rows(frame.logical_plan()), counts_written_rows(frame.logical_plan()));
         let task = Arc::new(frame.task_ctx());
@@ -330,7 +330,7 @@ pub unsafe extern "C" fn devicefusion_query_bind_row(
     code(with_query(query, |query| {
         let (row, schema) = (row?, schema?);
         // SAFETY: both are live, and follow the interface as the header asks.
-        let row = unsafe { ImportedArray::import(as_cpu_array(row), &schema::import_field(schema)?)? };
+        let row = unsafe { ImportedArray::import(cpu::as_cpu_array(row), &schema::import_field(schema)?)? };
         query.bind_row(&cpu::import_batch(row)?)
     }))
 }

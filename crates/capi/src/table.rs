@@ -20,7 +20,7 @@ use devicefusion::{AsyncDeviceStreamTable, DeviceStreamTable, DeviceTable};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use crate::arrow_stream::{reader_of_array, reader_of_host_stream, take_struct};
+use crate::arrow_stream::{reader_of_array, take_struct};
 use crate::boundary::{code, string};
 use crate::context::{Context, devicefusion_context, with_context};
 use crate::error::{Failure, Result};
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn devicefusion_register_stream(
     code(with_context(context, |context| {
         // SAFETY: name and stream are as the header asks.
         let (name, reader) =
-            unsafe { (string("name of the table", name), stream.and_then(|stream| reader_of_host_stream(stream))) };
+            unsafe { (string("name of the table", name), stream.and_then(|stream| Ok(cpu::reader_of_host_stream(stream)?))) };
         register(context, name, reader.map(ArraySource::Pulled), kind)
     }))
 }

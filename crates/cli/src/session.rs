@@ -16,7 +16,7 @@ use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, ExplainFormat, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_cli::catalog::DynamicObjectStoreCatalog;
 use datafusion_cli::cli_context::CliSessionContext;
@@ -25,14 +25,11 @@ use datafusion_cli::object_storage::StdinCarriesCommands;
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::pool_type::PoolType;
 use device::{DeviceConfig, Selector};
-use devicefusion::{DeviceOptions, DevicePlanner, DeviceTable, Fallback};
+use devicefusion::{DeviceOptions, DevicePlanner, Fallback};
 use object_store::ObjectStore;
 use url::Url;
 
 use crate::args::Args;
-
-/// Schema of resident tables.
-const DEVICE_SCHEMA: &str = "device";
 
 /// A session of the shell.
 pub struct Session {
@@ -77,26 +74,6 @@ impl Session {
         }
     }
 
-    /// `CREATE TABLE device.t AS SELECT …` with rows that stream to the device. DataFusion would
-    /// collect them on the host first.
-    async fn create_device_table(&self, create: CreateMemoryTable) -> Result<DataFrame> {
-        let CreateMemoryTable { name, input, if_not_exists, or_replace, .. } = create;
-        let empty = || Ok(DataFrame::new(self.context.state(), LogicalPlanBuilder::empty(false).build()?));
-        match (self.context.table_exist(name.clone())?, if_not_exists, or_replace) {
-            (_, true, true) => return exec_err!("'IF NOT EXISTS' cannot coexist with 'REPLACE'"),
-            (true, true, false) => return empty(),
-            (true, false, false) => return exec_err!("Table '{name}' already exists"),
-            _ => {}
-        }
-        let rows = DataFrame::new(self.context.state(), Arc::unwrap_or_clone(input));
-        let table = DeviceTable::load(&self.context, rows).await?;
-        if or_replace {
-            self.context.deregister_table(name.clone())?;
-        }
-        self.context.register_table(name, table)?;
-        empty()
-    }
-
     fn is_strict(&self) -> bool {
         let options = self.context.state().config().options().extensions.get::<DeviceOptions>().cloned();
         options.is_some_and(|options| options.fallback == Fallback::Error)
@@ -111,18 +88,6 @@ impl Session {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Whether a table is in the device schema and uses no feature of host tables only.
-    fn streams_to_device(&self, create: &CreateMemoryTable) -> bool {
-        let state = self.context.state();
-        let catalog = &state.config().options().catalog;
-        let name = create.name.clone().resolve(&catalog.default_catalog, &catalog.default_schema);
-        self.device.is_some()
-            && name.schema.as_ref() == DEVICE_SCHEMA
-            && create.constraints.is_empty()
-            && create.column_defaults.is_empty()
-            && !create.temporary
     }
 }
 
@@ -146,14 +111,11 @@ impl CliSessionContext for Session {
 
     async fn execute_logical_plan(&self, plan: LogicalPlan) -> Result<DataFrame> {
         match plan {
-            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) if self.streams_to_device(&create) => {
-                self.create_device_table(create).await
-            }
             LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Indent && self.is_strict() => {
                 self.check_placement(&explain.plan).await?;
                 self.context.execute_logical_plan(LogicalPlan::Explain(explain)).await
             }
-            plan => self.context.execute_logical_plan(plan).await,
+            plan => devicefusion::execute_logical_plan(&self.context, plan).await,
         }
     }
 }

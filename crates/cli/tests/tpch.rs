@@ -40,8 +40,9 @@ fn query(number: usize) -> String {
 }
 
 /// The shell's output for each query.
-fn answers(folder: &Path, device: &[&str]) -> Vec<String> {
+fn answers(folder: &Path, device: &[&str], compile_options: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+    command.env("DATAFUSION_DEVICE_COMPILE_OPTIONS", compile_options);
     command.env("HOME", env!("CARGO_TARGET_TMPDIR")).args(device).args(["-q", "--format", "csv", "-c"]);
     for table in ["lineitem", "orders", "partsupp", "part", "customer", "supplier", "nation", "region"] {
         command.arg(format!("CREATE EXTERNAL TABLE {table} STORED AS PARQUET LOCATION '{}/{table}.parquet'", folder.display()));
@@ -70,9 +71,8 @@ fn every_query_of_tpch_runs_strict() {
     let selector = device::testing::config().unwrap().selector.to_string();
     // Each kernel runs once, so optimization does not pay. Only OpenCL has the option.
     let options = if selector.starts_with("opencl") { "-cl-opt-disable" } else { "" };
-    let options = format!("SET device.compile_options = '{options}'");
-    let device = ["--device", &selector, "--strict", "-c", &options];
-    let (on_device, plain) = (answers(to, &device), answers(to, &["--device", "none"]));
+    let device = ["--device", &selector, "--strict"];
+    let (on_device, plain) = (answers(to, &device, options), answers(to, &["--device", "none"], ""));
     assert_eq!((on_device.len(), plain.len()), (QUERIES, QUERIES));
     for (on_device, plain) in on_device.iter().zip(&plain) {
         assert_eq!(on_device, plain);

@@ -52,4 +52,4 @@ pub use session::{
     Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc, has_device, session,
     session_with, with_parameters, with_rows_of_parameters,
 };
-pub use table::{DeviceTable, register_schema};
+pub use table::{DeviceTable, execute_logical_plan, register_schema};

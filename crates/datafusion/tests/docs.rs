@@ -58,16 +58,19 @@ fn settings_page_is_what_the_code_says() {
          own settings only.\n\n\
          - A *frozen* setting can change until the first query opens the session's device. From then on\n\
          \x20 `SET` refuses another value.\n\
+         - SQL cannot set what runs native code or uses files. The program that makes the session [sets\n\
+         \x20 it](security.md).\n\
          - A setting may ask for an absent device or folder, or for too much memory. Queries that need it\n\
          \x20 then fail; none moves to the host in silence.\n\
          - Only `device.selector = 'auto'` runs queries on the host where there is no device.\n\n\
          This page is generated from the table of the settings.\n\n\
-         | setting | default | frozen | meaning |\n|---|---|---|---|\n",
+         | setting | default | frozen | by SQL | meaning |\n|---|---|---|---|---|\n",
     );
     for setting in DeviceOptions::documentation() {
         let default = if setting.default.is_empty() { "(empty)".to_owned() } else { format!("`{}`", setting.default) };
         let frozen = if setting.frozen { "frozen" } else { "" };
-        writeln!(page, "| `{}` | {default} | {frozen} | {} |", setting.key, cell(setting.description)).unwrap();
+        let by_sql = if setting.program_only { "no" } else { "" };
+        writeln!(page, "| `{}` | {default} | {frozen} | {by_sql} | {} |", setting.key, cell(setting.description)).unwrap();
     }
     check("settings.md", &page);
 }

@@ -6,6 +6,7 @@
 //! violation is an error.
 
 mod export;
+mod host_stream;
 mod import;
 mod reader;
 
@@ -13,5 +14,6 @@ mod reader;
 mod tests;
 
 pub use export::{export_array, export_batch, field_of};
+pub use host_stream::{as_cpu_array, reader_of_host_stream};
 pub use import::{import_array, import_batch, is_host};
 pub use reader::{export_reader, import_reader};

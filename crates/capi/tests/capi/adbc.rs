@@ -12,6 +12,11 @@ fn pythons_driver_manager_loads_and_uses_the_driver() {
 }
 
 #[test]
+fn malformed_arrow_data_is_refused() {
+    uses_the_driver(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/malformed.py"));
+}
+
+#[test]
 fn the_example_in_the_documentation_runs() {
     let page = std::fs::read_to_string(root().join("docs/adbc.md")).unwrap();
     let (_, example) = page.split_once("```python\n").unwrap();

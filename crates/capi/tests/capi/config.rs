@@ -35,8 +35,8 @@ fn what_is_set_is_what_the_session_shows() {
     unsafe {
         assert_eq!(devicefusion_context_config_set_platform(config, platform_name.as_ptr()), 0);
         assert_eq!(devicefusion_context_config_set_nvrtc_path(config, c"/nowhere".as_ptr()), 0);
-        assert_eq!(devicefusion_context_config_add_build_option(config, c"-DONE=1".as_ptr()), 0);
-        assert_eq!(devicefusion_context_config_add_build_option(config, c"-DTWO=2".as_ptr()), 0);
+        assert_eq!(devicefusion_context_config_add_build_option(config, c"-cl-mad-enable".as_ptr()), 0);
+        assert_eq!(devicefusion_context_config_add_build_option(config, c"-cl-no-signed-zeros".as_ptr()), 0);
         assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.batch_rows".as_ptr(), 1000), 0);
     }
     assert_eq!(devicefusion_context_config_set_profiling(config, 0), 0);
@@ -50,7 +50,7 @@ fn what_is_set_is_what_the_session_shows() {
     for (name, value) in [
         ("device.platform", platform.as_str()),
         ("device.nvrtc_path", "/nowhere"),
-        ("device.compile_options", "-DONE=1 -DTWO=2"),
+        ("device.compile_options", "-cl-mad-enable -cl-no-signed-zeros"),
         ("device.batch_rows", "1000"),
         ("device.profiling", "false"),
         ("device.memory_bytes", "268435456"),

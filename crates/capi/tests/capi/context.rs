@@ -2,6 +2,7 @@
 //! Contexts: creation, reports, freeing, and independence of each other.
 
 use std::ffi::c_int;
+use std::sync::Barrier;
 
 use devicefusion_capi::config::*;
 use devicefusion_capi::context::*;
@@ -174,4 +175,27 @@ fn the_log_goes_to_a_file_with_queries_programs_and_plans() {
     assert!(log.starts_with("devicefusion: query: SELECT sum(value) AS total") && !log.contains("DeviceToHostExec"), "{log}");
     assert!(log.lines().count() > 1, "{log}");
     assert!(log_of(0, 1).contains("devicefusion: plan:\nDeviceToHostExec"));
+}
+
+#[test]
+fn each_thread_has_its_own_message() {
+    let context = Context::on_host();
+    let (failed, read) = (Barrier::new(8), Barrier::new(8));
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let (context, failed, read) = (&context, &failed, &read);
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let name = format!("table_{number}_{round}");
+                    assert_ne!(context.try_execute(&format!("SELECT * FROM {name}")), 0);
+                    failed.wait();
+                    let error = context.error().unwrap();
+                    assert!(error.contains(&name), "{error}");
+                    assert_eq!(context.error(), None);
+                    read.wait();
+                }
+            });
+        }
+    });
+    assert_eq!(context.error(), None);
 }

@@ -27,6 +27,39 @@ def fails(kind, message, run):
         raise AssertionError(f"no {kind.__name__}: {message}")
 
 
+def ingest_streams(cursor):
+    """A table in device memory takes batches as they come: the producer's are freed meanwhile."""
+    before, most = pa.total_allocated_bytes(), 0
+
+    def batches(number):
+        nonlocal most
+        for _ in range(number):
+            most = max(most, pa.total_allocated_bytes() - before)
+            yield pa.record_batch({"x": pa.array(range(50000), pa.int64())})
+
+    schema = pa.schema({"x": pa.int64()})
+    for mode in ("create", "append", "replace"):
+        reader = pa.RecordBatchReader.from_batches(schema, batches(120))
+        assert cursor.adbc_ingest("long", reader, mode=mode, db_schema_name="device") == 6000000
+        # A batch on the device has 2^20 rows, 21 of the producer's batches.
+        assert most < 30 * 400000, (mode, most)
+    cursor.execute("SELECT count(*), max(x) FROM device.long")
+    assert cursor.fetchone()[1] == 49999
+
+    def ends_early():
+        yield from batches(3)
+        raise ValueError("the producer ended")
+
+    for mode in ("create", "replace"):
+        reader = pa.RecordBatchReader.from_batches(schema, ends_early())
+        name = "half" if mode == "create" else "long"
+        fails(dbapi.Error, "the producer ended", lambda: cursor.adbc_ingest(name, reader, mode=mode, db_schema_name="device"))
+    fails(dbapi.Error, "half", lambda: cursor.execute("SELECT * FROM device.half"))
+    cursor.execute("SELECT count(*) FROM device.long")
+    assert cursor.fetchone() == (6000000,)
+    cursor.execute("DROP TABLE device.long")
+
+
 def main(library, device):
     with connect(library, device) as connection, connection.cursor() as cursor:
         # Query.
@@ -47,6 +80,7 @@ def main(library, device):
             expected[name] = expected.get(name, 0) + 2 * id
         assert cursor.fetchall() == sorted(expected.items(), key=lambda row: (row[0] is None, row[0]))
         fails(dbapi.ProgrammingError, "exists already", lambda: cursor.adbc_ingest("people", rows, mode="create", db_schema_name="device"))
+        ingest_streams(cursor)
 
         # Prepared statements, and many rows of parameters.
         cursor.adbc_prepare("SELECT count(*) FROM device.people WHERE id < CAST($1 AS BIGINT)")

@@ -12,7 +12,7 @@ use crate::host_arrays::{for_each_value, is_utf8};
 use crate::interner::Interner;
 use crate::narrow::limits;
 use crate::upload::chunks::ColumnChunks;
-use crate::upload::dictionary::keys;
+use crate::upload::dictionary::{keys, outside_of_dictionary};
 use crate::upload::transfer::upload_buffer;
 use crate::{ColumnType, DeviceColumn, Layout, Result};
 
@@ -86,10 +86,16 @@ impl TableDictionary {
                     fits = interner.len() <= max_values && interner.heap().len() <= MAX_BYTES;
                     fits
                 });
-                codes.extend(keys.iter().enumerate().map(|(row, key)| match &nulls {
-                    Some(nulls) if nulls.is_null(row) => 0,
-                    _ => code_of_key.get(*key as usize).copied().unwrap_or(0),
-                }));
+                if !fits {
+                    return Ok(false);
+                }
+                for (row, key) in keys.iter().enumerate() {
+                    codes.push(match (&nulls, code_of_key.get(*key as usize)) {
+                        (Some(nulls), _) if nulls.is_null(row) => 0,
+                        (_, Some(code)) => *code,
+                        (_, None) => return Err(outside_of_dictionary(chunks, row, code_of_key.len())),
+                    });
+                }
             }
         }
         Ok(fits)

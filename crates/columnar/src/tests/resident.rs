@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, Date32Array, Decimal128Array, Decimal256Array, Float64Array, Int32Array, Int64Array, RecordBatch,
-    StringArray, StringViewArray, new_null_array,
+    Array, ArrayRef, Date32Array, Decimal128Array, Decimal256Array, DictionaryArray, Float64Array, Int32Array, Int64Array,
+    RecordBatch, StringArray, StringViewArray, new_null_array,
 };
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, Schema, i256};
@@ -298,4 +298,20 @@ fn large_batches_on_the_device_are_sliced() {
     let lengths: Vec<usize> = table.batches.iter().map(DeviceBatch::num_rows).collect();
     assert_eq!((lengths, table.memory_bytes(None)), (vec![Resident::BATCH_ROWS, 1], batch.memory_bytes()));
     assert_same(&all(&queue, &table), &array, "in order");
+}
+
+/// Arrow's safe constructors refuse such arrays; a foreign producer need not.
+#[test]
+fn keys_outside_of_the_dictionary_are_refused() {
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
+    for key in [2, 100_000, -1] {
+        // SAFETY: the test reads no value of the array.
+        let bad = unsafe { DictionaryArray::new_unchecked(Int32Array::from(vec![0, key]), Arc::clone(&values)) };
+        let bad: ArrayRef = Arc::new(bad);
+        let queue = default_queue();
+        for error in [build(&queue, 1000, &[Arc::clone(&bad)]).err(), up(&queue, &[Arc::clone(&bad)]).err()] {
+            let error = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("the key of row 1 of a batch lies outside of its 2 dictionary values"), "{key}: {error}");
+        }
+    }
 }

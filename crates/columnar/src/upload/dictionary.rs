@@ -57,11 +57,23 @@ pub(crate) fn encode(chunks: &ColumnChunks<'_>, carrier: Carrier) -> Result<Enco
                 values: dictionary.values().clone(),
             });
         }
+        let valid = |row| array_nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+        if let Some(row) =
+            (0..keys.len()).find(|row| keys.get(*row).is_none_or(|key| *key as usize >= unified.len()) && valid(*row))
+        {
+            return Err(outside_of_dictionary(chunks, row, unified.len()));
+        }
         let row_codes: Vec<u32> = keys.iter().map(|&key| unified.get(key as usize).copied().unwrap_or(NULL)).collect();
         append_codes(chunks, &row_codes, array_nulls.as_ref(), carrier, &mut codes)?;
         nulls.push((array.len(), array_nulls));
     }
     Ok(EncodedDictionary { codes: codes.into(), nulls, values: unifier.finish(value_type)? })
+}
+
+/// Error for a row whose key is not below the number of a dictionary's values.
+pub(crate) fn outside_of_dictionary(chunks: &ColumnChunks<'_>, row: usize, values: usize) -> Error {
+    let name = chunks.name;
+    Error::Malformed(format!("column \"{name}\": the key of row {row} of a batch lies outside of its {values} dictionary values"))
 }
 
 /// Distinct values of several arrays, as Arrow C++'s `DictionaryUnifier`.

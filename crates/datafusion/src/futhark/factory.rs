@@ -53,7 +53,7 @@ impl FunctionFactory for FutharkFactory {
         if !DeviceOptions::of(state.config_options()).futhark {
             return plan_err!(
                 "device.futhark = false forbids CREATE FUNCTION … LANGUAGE futhark, which loads native code into this process; \
-                 SET device.futhark = true allows it"
+                 the program that makes the session allows it by device.futhark = true"
             );
         }
         let name = statement.name.as_str();

@@ -88,6 +88,9 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         if config.options().extensions.get::<DeviceOptions>().is_none() {
             config = config.with_option_extension(DeviceOptions::default());
         }
+        if let Some(options) = config.options_mut().extensions.get_mut::<DeviceOptions>() {
+            options.seal();
+        }
         // Rules that the builder got one by one come behind these.
         let rules = self.physical_optimizers().take().unwrap_or_default().rules;
         let factory = FutharkFactory::new(self.function_factory().take());

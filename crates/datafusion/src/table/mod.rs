@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resident tables: rows that stay in device memory between queries.
 
+mod create;
 mod device_table;
 mod schema;
 mod sink;
 mod snapshot;
 
+pub use create::execute_logical_plan;
 pub use device_table::DeviceTable;
 pub use schema::register_schema;
 pub(crate) use snapshot::Snapshot;

@@ -18,6 +18,9 @@ use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
 use crate::table::device_table::needed;
 
+/// Name of the schema of resident tables.
+pub(super) const DEVICE_SCHEMA: &str = "device";
+
 /// Adds the schema `device` to a session's default catalog: `CREATE TABLE device.t AS …` makes a
 /// resident table.
 ///
@@ -31,7 +34,7 @@ pub fn register_schema(ctx: &SessionContext) -> Result<()> {
     let name = state.config().options().catalog.default_catalog.clone();
     let catalog = ctx.catalog(&name).ok_or_else(|| plan_datafusion_err!("there is no catalog {name}"))?;
     let schema = DeviceSchema { session: ctx.state_weak_ref(), runtime, tables: RwLock::default() };
-    catalog.register_schema("device", Arc::new(schema))?;
+    catalog.register_schema(DEVICE_SCHEMA, Arc::new(schema))?;
     Ok(())
 }
 

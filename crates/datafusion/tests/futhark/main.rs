@@ -49,7 +49,7 @@ fn cautious_session() -> SessionContext {
 }
 
 fn set(ctx: &SessionContext, key: &str, value: &str) {
-    ctx.state_ref().write().config_mut().options_mut().set(key, value).unwrap();
+    DeviceOptions::set_by_program(ctx.state_ref().write().config_mut().options_mut(), key, value).unwrap();
 }
 
 /// Creates functions under the names of their entry points.
@@ -317,6 +317,10 @@ async fn libraries_are_loaded_only_where_the_setting_allows_it() {
     let (ctx, fixture) = (cautious_session(), Fixture::new(OutputStyle::Outputs));
     let sql = format!("CREATE FUNCTION scale() LANGUAGE futhark AS '{}'", fixture.manifest().display());
     check_fails(&ctx, &sql, "device.futhark = false forbids CREATE FUNCTION").await;
+    let problem = "device.futhark cannot change from 'false' to 'true' by SQL";
+    check_fails(&ctx, "SET device.futhark = true", problem).await;
+    check_fails(&ctx, "SET device.allow_unsafe_settings = true", "device.allow_unsafe_settings cannot change").await;
+    set(&ctx, "device.allow_unsafe_settings", "true");
     run(&ctx, "SET device.futhark = true").await.unwrap();
     run(&ctx, &sql).await.unwrap();
     check(&ctx, "SELECT scale(1.0, 2)", &["2.0"]).await;

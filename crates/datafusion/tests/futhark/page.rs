@@ -7,7 +7,7 @@ use std::path::Path;
 use arrow::util::pretty::pretty_format_batches;
 
 use crate::fixture::{Fixture, OutputStyle};
-use crate::{cautious_session, clean, run};
+use crate::{cautious_session, clean, run, set};
 
 /// The pages with queries and code, in the book's order.
 const PAGES: &[&str] = &[
@@ -34,6 +34,7 @@ fn blocks() -> Vec<(&'static str, String)> {
 #[tokio::test]
 async fn queries_of_the_page_return_the_results_shown() {
     let (ctx, fixture) = (cautious_session(), Fixture::new(OutputStyle::Output));
+    set(&ctx, "device.futhark", "true");
     let folder = format!("{}/", fixture.manifest().parent().unwrap().display());
     let (mut answer, mut answers) = (String::new(), 0);
     for (language, text) in blocks() {

@@ -72,7 +72,7 @@ fn config(partitions: usize) -> SessionConfig {
 #[track_caller]
 pub fn set(ctx: &SessionContext, key: &str, value: &str) {
     let state = ctx.state_ref();
-    state.write().config_mut().options_mut().set(key, value).unwrap();
+    DeviceOptions::set_by_program(state.write().config_mut().options_mut(), key, value).unwrap();
 }
 
 /// Rows of a query, and the placement of its operators.

@@ -55,6 +55,8 @@ pub struct SettingDoc {
     pub default: &'static str,
     /// Whether it may no longer change once the session's device is open.
     pub frozen: bool,
+    /// Whether SQL may not set it; see [`DeviceOptions::set_by_program`].
+    pub program_only: bool,
     /// Effect, unit and special values.
     pub description: &'static str,
 }
@@ -65,6 +67,7 @@ static DOCUMENTATION: LazyLock<Vec<SettingDoc>> = LazyLock::new(|| {
         key: setting.key,
         default: (setting.get)(&defaults).leak(),
         frozen: setting.frozen,
+        program_only: setting.program_only,
         description: setting.description,
     };
     SETTINGS.iter().map(doc).collect()
@@ -74,7 +77,8 @@ static DOCUMENTATION: LazyLock<Vec<SettingDoc>> = LazyLock::new(|| {
 static SHOWN_DESCRIPTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let shown = |doc: &SettingDoc| {
         let frozen = if doc.frozen { "; frozen once the session's device is open" } else { "" };
-        format!("{}. Default '{}'{frozen}", doc.description, doc.default)
+        let program_only = if doc.program_only { "; not set by SQL" } else { "" };
+        format!("{}. Default '{}'{frozen}{program_only}", doc.description, doc.default)
     };
     DOCUMENTATION.iter().map(shown).collect()
 });
@@ -135,8 +139,45 @@ impl DeviceOptions {
         self.opened.store(true, Ordering::Relaxed);
     }
 
+    /// Ends the settings that only the program makes: from now on SQL may change the others.
+    pub(crate) fn seal(&mut self) {
+        self.is_sealed = true;
+    }
+
+    /// Sets any setting of a configuration, DataFusion's too, for the program that embeds the
+    /// session. A value from a query must not come this way: some settings run native code.
+    ///
+    /// # Errors
+    /// If there is no such setting, or it does not take the value.
+    ///
+    /// # Examples
+    /// ```
+    /// use devicefusion::DeviceOptions;
+    ///
+    /// let ctx = devicefusion::session()?;
+    /// assert!(ctx.state_ref().write().config_mut().options_mut().set("device.cache_dir", "/tmp/kernels").is_err());
+    /// DeviceOptions::set_by_program(ctx.state_ref().write().config_mut().options_mut(), "device.cache_dir", "/tmp/kernels")?;
+    /// # datafusion::common::Result::<()>::Ok(())
+    /// ```
+    pub fn set_by_program(config: &mut ConfigOptions, key: &str, value: &str) -> Result<()> {
+        let seal = |config: &mut ConfigOptions, is_sealed| {
+            config.extensions.get_mut::<DeviceOptions>().map(|options| std::mem::replace(&mut options.is_sealed, is_sealed))
+        };
+        let was_sealed = seal(config, false);
+        let result = config.set(key, value);
+        seal(config, was_sealed.unwrap_or_default());
+        result
+    }
+
     fn set_row(&mut self, setting: &Setting, value: &str) -> Result<()> {
         let (value, current) = (value.trim(), (setting.get)(self));
+        if setting.program_only && self.is_sealed && !self.allow_unsafe_settings && current != value {
+            return config_err!(
+                "{} cannot change from '{current}' to '{value}' by SQL, because it runs native code or uses files; the program that \
+                 makes the session sets it, or device.allow_unsafe_settings",
+                setting.key
+            );
+        }
         if setting.frozen && self.opened.load(Ordering::Relaxed) && current != value {
             return config_err!(
                 "{} cannot change from '{current}' to '{value}': the session's device is open; set it before the first query",

@@ -12,7 +12,7 @@ use datafusion::common::Result;
 use device::{Selector, UnifiedMemory};
 use kernels::ops::Sizes;
 
-use super::value::{AnyString, Choice, DeviceSelector, Flag, Number, Size, Value};
+use super::value::{AnyString, Choice, CompilerFlags, DeviceSelector, Flag, Number, Size, Value};
 use super::{Cost, Fallback, ProfileSetting};
 
 /// One row of the table.
@@ -21,6 +21,8 @@ pub(super) struct Setting {
     pub key: &'static str,
     /// Whether it may no longer change once the session's device is open.
     pub frozen: bool,
+    /// Whether SQL may not set it, because it runs native code, or reads and writes files.
+    pub program_only: bool,
     pub description: &'static str,
     /// The value as `SHOW` prints it.
     pub get: fn(&DeviceOptions) -> String,
@@ -30,7 +32,8 @@ pub(super) struct Setting {
 
 macro_rules! settings {
     ($($name:ident: $type:ty {
-        default: $default:expr, value: $value:expr, frozen: $frozen:literal, description: $description:literal $(,)?
+        default: $default:expr, value: $value:expr, frozen: $frozen:literal, program_only: $program_only:literal,
+        description: $description:literal $(,)?
     })*) => {
         /// The settings of one session. Clones share the flag that freezes what the open device
         /// depends on.
@@ -38,17 +41,20 @@ macro_rules! settings {
         pub struct DeviceOptions {
             $(#[doc = concat!("`device.", stringify!($name), "`: ", $description, ".")] pub $name: $type,)*
             pub(super) opened: Arc<AtomicBool>,
+            /// Whether the session is made, so that the next changes may come from SQL.
+            pub(super) is_sealed: bool,
         }
 
         impl Default for DeviceOptions {
             fn default() -> Self {
-                DeviceOptions { $($name: $default,)* opened: Arc::default() }
+                DeviceOptions { $($name: $default,)* opened: Arc::default(), is_sealed: false }
             }
         }
 
         pub(super) const SETTINGS: &[Setting] = &[$(Setting {
             key: concat!("device.", stringify!($name)),
             frozen: $frozen,
+            program_only: $program_only,
             description: $description,
             get: |options| $value.show(&options.$name),
             set: |options, key, value| {
@@ -60,16 +66,25 @@ macro_rules! settings {
 }
 
 settings! {
+    allow_unsafe_settings: bool {
+        default: false,
+        value: Flag,
+        frozen: false,
+        program_only: true,
+        description: "Whether SQL may set what the page Security lists: settings that run native code, or read and write files",
+    }
     batch_rows: usize {
         default: 0,
         value: Number { most: i32::MAX as usize },
         frozen: false,
+        program_only: false,
         description: "Rows of the device batches that host input is coalesced to. 0 chooses by device: 131072 on CPU devices, 1048576 elsewhere. More rows mean fewer launches and more device memory per query",
     }
     cache_dir: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
+        program_only: true,
         description: "Folder of compiled programs, for later processes. Empty keeps none",
     }
     compaction_tile_rows: u32 {
@@ -79,60 +94,70 @@ settings! {
             format!("must be 0 or a multiple of 32 from {least} to {most}")
         } },
         frozen: false,
+        program_only: false,
         description: "Rows of a tile, of which a work-group compacts those that pass a filter: a multiple of 32 up to 1048576. In the profile 'gpu' it is a multiple of device.work_group_size, at most 32 times as many. 0 takes 16384 in 'cpu' and 4096 in 'gpu', fewer with small work-groups",
     }
     compile_options: String {
         default: String::new(),
-        value: AnyString,
+        value: CompilerFlags,
         frozen: true,
-        description: "Further options of the kernel compiler, separated by spaces",
+        program_only: true,
+        description: "Further options of the kernel compiler, separated by spaces. The page Security lists those that are known",
     }
     cost: Cost {
         default: Cost::Auto,
         value: Choice(&[("auto", Cost::Auto), ("always", Cost::Always)]),
         frozen: false,
+        program_only: false,
         description: "'auto' leaves operators over tiny inputs to the host: fewer rows than device.min_rows, by exact statistics. 'always' never does",
     }
     dump_programs: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
+        program_only: true,
         description: "Folder for the source of each program, as HASH.cl, and its image. device.load_programs and tools read it. Empty writes none",
     }
     enabled: bool {
         default: true,
         value: Flag,
         frozen: false,
+        program_only: false,
         description: "Whether plans use the device. With false they are plain DataFusion's, and EXPLAIN gives no reasons",
     }
     exact_functions: bool {
         default: true,
         value: Flag,
         frozen: false,
+        program_only: false,
         description: "Whether float functions whose last digits differ between the host and devices stay on the host. These are sin, cos, cbrt and similar ones. exp, ln, power and similar ones are among them unless kernels match the host's C library. With false all run on the device",
     }
     fallback: Fallback {
         default: Fallback::Host,
         value: Choice(&[("host", Fallback::Host), ("error", Fallback::Error)]),
         frozen: false,
+        program_only: false,
         description: "'host' runs unsupported operators on the host, with the reason in EXPLAIN. 'error' makes such a query fail, and implies device.cost = always",
     }
     futhark: bool {
         default: false,
         value: Flag,
         frozen: false,
+        program_only: true,
         description: "Whether CREATE FUNCTION … LANGUAGE futhark may load native libraries into this process. They can do whatever the process can",
     }
     futhark_profiling: bool {
         default: false,
         value: Flag,
         frozen: false,
+        program_only: false,
         description: "Whether libraries that CREATE FUNCTION opens from now on profile themselves, for the report of the device. OpenCL's keep their measurements until the report is read",
     }
     load_programs: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
+        program_only: true,
         description: "Folder that device.dump_programs has filled, read before anything is compiled. An image is used if everything that it depends on is unchanged. A changed HASH.cl is compiled in place of the original. Empty reads none",
     }
     max_work_groups: u32 {
@@ -142,54 +167,63 @@ settings! {
             wanted: || format!("must lie between 0 and {}", Sizes::MAX_WORK_GROUPS),
         },
         frozen: false,
+        program_only: false,
         description: "Most work-groups of a grid whose work-items share the rows of a batch, up to 65536. 0 takes a few for each compute unit of the device: 16 in the profile 'gpu', 4 in 'cpu'",
     }
     memory_bytes: usize {
         default: 0,
         value: Number { most: usize::MAX },
         frozen: true,
+        program_only: false,
         description: "Limit of the device memory pool in bytes. 0 takes 90 % of a GPU's memory or half of the host's",
     }
     min_rows: usize {
         default: 10_000,
         value: Number { most: usize::MAX },
         frozen: false,
+        program_only: false,
         description: "With device.cost = auto, inputs known to have fewer rows stay on the host",
     }
     nvrtc_path: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
+        program_only: true,
         description: "Path of the NVRTC library (libnvrtc.so.*) or its folder. Empty searches the usual places",
     }
     platform: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
+        program_only: false,
         description: "Part of the name of the OpenCL platform to use. Empty takes any",
     }
     profile: ProfileSetting {
         default: ProfileSetting::Auto,
         value: Choice(&[("auto", ProfileSetting::Auto), ("cpu", ProfileSetting::Cpu), ("gpu", ProfileSetting::Gpu)]),
         frozen: false,
+        program_only: false,
         description: "Shape of the generated kernels: 'cpu' (a contiguous run of rows per core), 'gpu' (tiles and shared memory) or 'auto' (by device)",
     }
     profiling: bool {
         default: true,
         value: Flag,
         frozen: true,
+        program_only: false,
         description: "Whether kernel times are measured, for EXPLAIN ANALYZE and reports",
     }
     selector: Option<Selector> {
         default: Some(Selector::Auto),
         value: DeviceSelector,
         frozen: true,
+        program_only: false,
         description: "The device: 'auto', 'none', 'opencl', 'cuda', '#k' (as `devicefusion devices` numbers them) or a part of its name",
     }
     unified_memory: UnifiedMemory {
         default: UnifiedMemory::Auto,
         value: Choice(&[("auto", UnifiedMemory::Auto), ("never", UnifiedMemory::Never), ("always", UnifiedMemory::Always)]),
         frozen: true,
+        program_only: false,
         description: "Whether kernels use host memory in place. 'auto' does so where the device is the host's processor, 'never' copies. 'always' refuses a device that cannot",
     }
     work_group_size: u32 {
@@ -199,6 +233,7 @@ settings! {
             format!("must be 0 or a power of two from {least} to {most}")
         } },
         frozen: false,
+        program_only: false,
         description: "Work-items of a work-group in the profile 'gpu': a power of two from 32 to 512, within the device's limit. 0 takes 256. Kernels of the profile 'cpu' have one work-item in a work-group, and refuse any other value",
     }
 }

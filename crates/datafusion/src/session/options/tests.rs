@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-use datafusion::common::config::ExtensionOptions;
+use datafusion::common::config::{ConfigOptions, ExtensionOptions};
 use device::Selector;
 
 use super::table::SETTINGS;
@@ -95,4 +95,64 @@ fn variables_are_named_as_the_settings() {
 fn an_unknown_setting_lists_the_known_ones() {
     let error = DeviceOptions::default().set("fallbak", "error").unwrap_err().to_string();
     assert!(error.contains("device.fallback"), "{error}");
+}
+
+#[test]
+fn sql_sets_neither_native_code_nor_files() {
+    let program_only: Vec<&str> =
+        DeviceOptions::documentation().iter().filter(|doc| doc.program_only).map(|doc| doc.key).collect();
+    assert_eq!(
+        program_only,
+        [
+            "device.allow_unsafe_settings",
+            "device.cache_dir",
+            "device.compile_options",
+            "device.dump_programs",
+            "device.futhark",
+            "device.load_programs",
+            "device.nvrtc_path",
+        ]
+    );
+    let mut config = ConfigOptions::new();
+    let mut options = DeviceOptions::default();
+    options.set("cache_dir", "/kernels").unwrap();
+    options.seal();
+    config.extensions.insert(options);
+    for (key, value) in [
+        ("device.allow_unsafe_settings", "true"),
+        ("device.cache_dir", "/other"),
+        ("device.cache_dir", ""),
+        ("device.compile_options", "-cl-mad-enable"),
+        ("device.dump_programs", "/programs"),
+        ("device.futhark", "true"),
+        ("device.load_programs", "/programs"),
+        ("device.nvrtc_path", "/lib"),
+    ] {
+        let error = config.set(key, value).unwrap_err().to_string();
+        assert!(error.contains(&format!("{key} cannot change from")) && error.contains("by SQL"), "{error}");
+        // The seal holds in copies, and after the program has set another.
+        let error = config.clone().set(key, value).unwrap_err().to_string();
+        assert!(error.contains("by SQL"), "{error}");
+        DeviceOptions::set_by_program(&mut config, "device.nvrtc_path", "/nvrtc").unwrap();
+    }
+    config.set("device.cache_dir", "/kernels").unwrap();
+    config.set("device.min_rows", "7").unwrap();
+    DeviceOptions::set_by_program(&mut config, "device.allow_unsafe_settings", "true").unwrap();
+    config.set("device.dump_programs", "/programs").unwrap();
+    assert_eq!(DeviceOptions::of(&config).dump_programs, "/programs");
+}
+
+#[test]
+fn compiler_options_are_known_ones() {
+    let mut options = DeviceOptions::default();
+    for known in ["", "-cl-opt-disable", "-cl-std=CL3.0 -w", "--maxrregcount=64 --fmad=false --ptxas-options=-v"] {
+        options.set("compile_options", known).unwrap();
+        assert_eq!(options.compile_options, known);
+    }
+    for unknown in
+        ["-DX=1", "-D X", "-I/tmp", "-include x.h", "-cl-std=CL1.2;-DX", "--maxrregcount=1/2", "x", "-cl-opt-disable -Dif=x"]
+    {
+        let error = options.set("compile_options", unknown).unwrap_err().to_string();
+        assert!(error.contains("is not one of the known options: -cl-opt-disable"), "{error}");
+    }
 }

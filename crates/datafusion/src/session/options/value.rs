@@ -31,6 +31,69 @@ impl Value<String> for AnyString {
     }
 }
 
+/// Options of a kernel compiler. Others than these could redefine words of the kernels' language,
+/// or read files.
+pub(super) struct CompilerFlags;
+
+/// Options without a value, of OpenCL's compilers and of NVRTC.
+const COMPILER_FLAGS: &[&str] = &[
+    "-cl-opt-disable",
+    "-cl-mad-enable",
+    "-cl-no-signed-zeros",
+    "-cl-unsafe-math-optimizations",
+    "-cl-finite-math-only",
+    "-cl-fast-relaxed-math",
+    "-cl-single-precision-constant",
+    "-cl-denorms-are-zero",
+    "-cl-strict-aliasing",
+    "-cl-fp32-correctly-rounded-divide-sqrt",
+    "-cl-uniform-work-group-size",
+    "-cl-kernel-arg-info",
+    "-cl-nv-verbose",
+    "-w",
+    "-g",
+    "--use_fast_math",
+    "--extra-device-vectorization",
+    "--generate-line-info",
+    "--device-debug",
+];
+
+/// Options with a value of letters, digits, dots, underscores and commas.
+const COMPILER_SETTINGS: &[&str] = &[
+    "-cl-std=",
+    "-cl-nv-maxrregcount=",
+    "-cl-nv-opt-level=",
+    "--fmad=",
+    "--ftz=",
+    "--prec-div=",
+    "--prec-sqrt=",
+    "--maxrregcount=",
+    "--gpu-architecture=",
+    "--optimize=",
+    "--ptxas-options=-v",
+];
+
+impl Value<String> for CompilerFlags {
+    fn parse(&self, key: &str, string: &str) -> Result<String> {
+        let is_word = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._,".contains(&byte));
+        let is_known = |option: &str| {
+            COMPILER_FLAGS.contains(&option)
+                || COMPILER_SETTINGS.iter().any(|name| option.strip_prefix(name).is_some_and(is_word))
+        };
+        match string.split_whitespace().find(|option| !is_known(option)) {
+            None => Ok(string.to_string()),
+            Some(option) => {
+                let known = [COMPILER_FLAGS, COMPILER_SETTINGS].concat().join(" ");
+                config_err!("{key}: '{option}' is not one of the known options: {known}")
+            }
+        }
+    }
+
+    fn show(&self, value: &String) -> String {
+        value.clone()
+    }
+}
+
 /// 'true' or 'false'.
 pub(super) struct Flag;
 
