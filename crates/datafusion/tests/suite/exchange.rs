@@ -19,7 +19,7 @@ use devicefusion::{AsyncDeviceStreamTable, DeviceResult, DeviceRuntime, DeviceSt
 use futures::{StreamExt, stream};
 
 use crate::harness::{
-    answer, assert_returned, block_on, context, device_config, ordered_lines, plain, set, strict, strict_on, text,
+    answer, assert_returned, block_on, context, device_config, plain, set, sorted_lines, strict, strict_on, text,
 };
 
 const TABLE: &str = "CREATE TABLE device.t AS SELECT value AS i, value % 1000 AS k, CASE WHEN value % 7 > 0 THEN value END AS n, \
@@ -60,12 +60,6 @@ async fn download(context: &Context, arrays: Vec<ImportedArray>, schema: &Schema
     batches
 }
 
-fn lines(batches: &[RecordBatch]) -> Vec<String> {
-    let mut lines = ordered_lines(batches);
-    lines.sort();
-    lines
-}
-
 #[test]
 fn rows_pass_from_engine_to_engine_without_leaving_the_device() {
     block_on(async {
@@ -100,7 +94,7 @@ fn rows_pass_from_engine_to_engine_without_leaving_the_device() {
             let down = context.counters().bytes_down - downloads;
             assert!(down < 4096, "{down} bytes went down");
             let batches = download(&context, arrays, &schema).await;
-            assert!(lines(&batches) == expected, "asynchronous: {asynchronous}");
+            assert!(sorted_lines(&batches) == expected, "asynchronous: {asynchronous}");
             drop(batches);
             second.deregister_table("u").unwrap();
         }
@@ -155,7 +149,7 @@ fn union_stays_on_the_device() {
         let arrays = tokio::task::spawn_blocking(|| stream.collect::<Result<Vec<_>, _>>()).await.unwrap().unwrap();
         let down = context.counters().bytes_down - before;
         assert!(down < 4096, "{down} bytes went down");
-        assert!(lines(&download(&context, arrays, &schema).await) == expected.lines());
+        assert!(sorted_lines(&download(&context, arrays, &schema).await) == expected.lines());
     });
 }
 

@@ -96,10 +96,15 @@ impl Answer {
 
     /// The rows as sorted strings.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = self.ordered_lines();
-        lines.sort();
-        lines
+        sorted_lines(&self.batches)
     }
+}
+
+/// Rows as sorted strings.
+pub fn sorted_lines(batches: &[RecordBatch]) -> Vec<String> {
+    let mut lines = ordered_lines(batches);
+    lines.sort();
+    lines
 }
 
 /// Rows as strings, in their order. Tables of arrow are slower by far for many rows.
