@@ -41,7 +41,7 @@ fn settings_of_an_open_device_are_frozen() {
         run("SET device.memory_bytes = 500000000").await.unwrap();
         ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
         answer(&ctx, "SELECT sum(i) FROM t").await.unwrap();
-        for setting in ["memory_bytes = 600000000", "selector = 'none'", "cache_dir = '/tmp/elsewhere'", "profiling = 'false'"] {
+        for setting in ["memory_bytes = 600000000", "selector = 'none'", "platform = 'another'", "profiling = 'false'"] {
             let error = run(&format!("SET device.{setting}")).await.unwrap_err();
             let (name, _) = setting.split_once(' ').unwrap();
             assert!(

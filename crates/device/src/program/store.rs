@@ -27,9 +27,10 @@ impl DiskCache {
     /// The cache in `folder`, which `setting` names. Creates a missing folder.
     ///
     /// # Errors
-    /// `Config` if the folder cannot be created.
+    /// `Config` if the folder cannot be created, or another user could write to it.
     pub(crate) fn new(setting: &'static str, folder: &Path, driver: &dyn Driver) -> Result<Self> {
-        fs::create_dir_all(folder).map_err(|error| unusable(setting, folder, &error))?;
+        create(folder).map_err(|error| unusable(setting, folder, &error))?;
+        check_owner(setting, folder)?;
         Ok(Self::over(folder, driver))
     }
 
@@ -73,6 +74,39 @@ fn unusable(setting: &'static str, folder: &Path, error: &std::io::Error) -> Err
     Error::Config { setting, value: folder.display().to_string(), reason }
 }
 
+/// Creates a folder, and those above it, for this user alone.
+fn create(folder: &Path) -> std::io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder)
+}
+
+/// Refuses a folder where another user could put programs, which would run as this one.
+#[cfg(unix)]
+fn check_owner(setting: &'static str, folder: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let refused = |reason| Err(Error::Config { setting, value: folder.display().to_string(), reason });
+    let metadata = fs::metadata(folder).map_err(|error| unusable(setting, folder, &error))?;
+    // SAFETY: it has no precondition.
+    let user = unsafe { libc::geteuid() };
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
+    if owner != user && owner != 0 {
+        return refused(format!("belongs to the user {owner}, whose programs would run as the user {user}"));
+    }
+    if mode & 0o022 != 0 {
+        return refused(format!(
+            "other users can write to it (mode {mode:o}), so their programs could run; chmod go-w forbids that"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn check_owner(_: &'static str, _: &Path) -> Result<()> {
+    Ok(())
+}
+
 /// The folder `device.dump_programs`: the source of each program as `HASH.cl`, named by the hash of
 /// the source, and its image as in a [`DiskCache`].
 pub(crate) struct DumpFolder(DiskCache);
@@ -93,9 +127,10 @@ pub(crate) struct LoadFolder(DiskCache);
 
 impl LoadFolder {
     /// # Errors
-    /// `Config` for a folder that cannot be read.
+    /// `Config` for a folder that cannot be read, or that another user could write to.
     pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Result<Self> {
         fs::read_dir(folder).map_err(|error| unusable("device.load_programs", folder, &error))?;
+        check_owner("device.load_programs", folder)?;
         Ok(Self(DiskCache::over(folder, driver)))
     }
 
@@ -143,7 +178,7 @@ impl SourceFolder {
 fn write_whole(folder: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     static UNIQUE: AtomicU64 = AtomicU64::new(0);
     let part = folder.join(format!("{}-{}.part", std::process::id(), UNIQUE.fetch_add(1, Relaxed)));
-    fs::create_dir_all(folder)?;
+    create(folder)?;
     let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
     written.inspect_err(|_| _ = fs::remove_file(&part))
 }

@@ -189,3 +189,29 @@ fn programs_are_left_in_a_folder_and_taken_from_there() -> Result<()> {
     assert!(error.starts_with("device.load_programs = ") && error.contains("cannot be used as a folder"), "{error}");
     Ok(())
 }
+
+/// Programs of another user would run as this one.
+#[cfg(unix)]
+#[test]
+fn folders_that_others_can_write_to_are_refused() -> Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let configs = || [config().with_cache_dir(path), config().with_dump_programs(path), config().with_load_programs(path)];
+    for mode in [0o777, 0o770, 0o1777, 0o702] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        for config in configs() {
+            let error = Context::new(config).unwrap_err().to_string();
+            assert!(error.starts_with("device.") && error.contains("other users can write to it (mode 7"), "{error}");
+        }
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for config in configs() {
+        Context::new(config)?;
+    }
+    // A new folder is for this user alone, whatever the umask.
+    let new = path.join("a/b");
+    Context::new(config().with_cache_dir(&new))?;
+    assert_eq!(new.metadata().unwrap().mode() & 0o777, 0o700);
+    Ok(())
+}
