@@ -238,7 +238,8 @@ int devicefusion_context_config_load_programs_from(struct devicefusion_context_c
 // devicefusion_context_report counts the hits.
 int devicefusion_context_config_set_cache_dir(struct devicefusion_context_config *config, const char *folder);
 
-// Appends an option for the device's compiler, clBuildProgram or NVRTC.
+// Appends an option for the device's compiler, clBuildProgram or NVRTC. Unknown options are
+// refused, with a list of the known ones.
 int devicefusion_context_config_add_build_option(struct devicefusion_context_config *config, const char *option);
 
 // Sets the path of CUDA's runtime compiler, libnvrtc.so.*, or of its folder. "", the default,

@@ -349,7 +349,8 @@ pub unsafe extern "C" fn devicefusion_context_config_set_cache_dir(
     unsafe { set_folder(config, "device.cache_dir", folder) }
 }
 
-/// Appends an option for the device's compiler, clBuildProgram or NVRTC.
+/// Appends an option for the device's compiler, clBuildProgram or NVRTC. Unknown options are
+/// refused, with a list of the known ones.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_add_build_option(
     config: *mut devicefusion_context_config,
