@@ -116,10 +116,7 @@ pub fn is_turn(number: usize) -> Result<bool> {
 /// # Ok::<(), device::Error>(())
 /// ```
 pub fn half<T>(cases: Vec<T>) -> Result<Vec<T>> {
-    let parts = parts()?;
-    let step = cases.len().clamp(1, 2);
-    let numbered = cases.into_iter().enumerate();
-    Ok(numbered.filter(|(index, _)| parts.iter().any(|part| part % step == index % step)).map(|(_, case)| case).collect())
+    one_of(2, cases)
 }
 
 /// The cases of a long test that are in the [`parts`] of this run: every sixteenth one, or all. Of
@@ -135,8 +132,13 @@ pub fn half<T>(cases: Vec<T>) -> Result<Vec<T>> {
 /// # Ok::<(), device::Error>(())
 /// ```
 pub fn sample<T>(cases: Vec<T>) -> Result<Vec<T>> {
+    one_of(PARTS, cases)
+}
+
+/// One case of each `step`, which the parts choose.
+fn one_of<T>(step: usize, cases: Vec<T>) -> Result<Vec<T>> {
     let parts = parts()?;
-    let step = cases.len().clamp(1, PARTS);
+    let step = cases.len().clamp(1, step);
     let numbered = cases.into_iter().enumerate();
     let taken = numbered.filter(|(index, _)| parts.iter().any(|part| part % step == index % step));
     Ok(taken.map(|(_, case)| case).collect())

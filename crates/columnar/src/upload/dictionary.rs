@@ -58,9 +58,8 @@ pub(crate) fn encode(chunks: &ColumnChunks<'_>, carrier: Carrier) -> Result<Enco
             });
         }
         let valid = |row| array_nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-        if let Some(row) =
-            (0..keys.len()).find(|row| keys.get(*row).is_none_or(|key| *key as usize >= unified.len()) && valid(*row))
-        {
+        let mut rows = keys.iter().enumerate();
+        if let Some((row, _)) = rows.find(|(row, key)| **key as usize >= unified.len() && valid(*row)) {
             return Err(outside_of_dictionary(chunks, row, unified.len()));
         }
         let row_codes: Vec<u32> = keys.iter().map(|&key| unified.get(key as usize).copied().unwrap_or(NULL)).collect();

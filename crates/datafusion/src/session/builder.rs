@@ -71,6 +71,9 @@ pub trait SessionStateBuilderExt: Sized {
     /// Installs the settings `device.*`, the planning rules and a device that the first query
     /// opens.
     ///
+    /// Settings that run native code or use files are the program's: it sets them before, or by
+    /// [`DeviceOptions::set_by_program`]. `SET` refuses them from now on.
+    ///
     /// `CREATE FUNCTION` gets `LANGUAGE futhark`. The state's former factory makes functions of
     /// other languages.
     fn with_device(self) -> Self {

@@ -15,8 +15,10 @@ use crate::table::schema::DEVICE_SCHEMA;
 /// Runs a plan as `SessionContext::execute_logical_plan` does, but streams the rows of
 /// `CREATE TABLE device.t AS SELECT …` to the device.
 ///
-/// DataFusion's method, and so `SessionContext::sql`, first collects all rows on the host. A table
-/// that exists, and `OR REPLACE` until the last row has arrived, keep the old rows.
+/// DataFusion's method, and so `SessionContext::sql`, first collects all rows on the host. A
+/// failure leaves no table; with `OR REPLACE` it leaves the old one.
+///
+/// Returns an empty frame for the table, else what DataFusion's method does.
 ///
 /// # Errors
 /// As DataFusion's method; or if device memory runs out.

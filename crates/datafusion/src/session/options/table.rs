@@ -102,7 +102,7 @@ settings! {
         value: CompilerFlags,
         frozen: true,
         program_only: true,
-        description: "Further options of the kernel compiler, separated by spaces. The page Security lists those that are known",
+        description: "Further options of the kernel compiler, separated by spaces. Only known ones are taken; the error for another one lists them",
     }
     cost: Cost {
         default: Cost::Auto,
