@@ -26,6 +26,9 @@ struct Producer {
   std::vector<BatchPtr> batches;
   Status end;
   std::atomic<int64_t> pulled{0};
+  /// Finishes once the export has returned; the first batch waits for it. A stream that ends within
+  /// the export loses its producer before `on_error` and `release`, even within a `cancel`.
+  arrow::Future<> exported = arrow::Future<>::Make();
   Status outcome;
   std::thread thread;
 
@@ -33,14 +36,20 @@ struct Producer {
   arrow::AsyncGenerator<BatchPtr> Generator(int64_t delay_us) {
     return [this, delay_us]() -> arrow::Future<BatchPtr> {
       if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
-      const auto next = static_cast<size_t>(pulled.load());
-      if (next < batches.size()) {
-        ++pulled;
-        return arrow::Future<BatchPtr>::MakeFinished(std::move(batches[next]));
-      }
-      if (!end.ok()) return arrow::Future<BatchPtr>::MakeFinished(end);
-      return arrow::Future<BatchPtr>::MakeFinished(BatchPtr{});
+      arrow::Result<BatchPtr> next = Next();
+      if (exported.is_finished()) return arrow::Future<BatchPtr>::MakeFinished(std::move(next));
+      return exported.Then([next] { return next; });
     };
+  }
+
+  arrow::Result<BatchPtr> Next() {
+    const auto next = static_cast<size_t>(pulled.load());
+    if (next < batches.size()) {
+      ++pulled;
+      return std::move(batches[next]);
+    }
+    if (!end.ok()) return end;
+    return BatchPtr{};
   }
 };
 
@@ -68,6 +77,7 @@ int peer_producer_new(ArrowSchema* schema, PeerBatch** batches, int64_t count, i
   producer->thread = std::thread([=] {
     auto done = arrow::ExportAsyncRecordBatchReader(producer->schema, producer->Generator(delay_us),
                                                     static_cast<arrow::DeviceAllocationType>(device_type), handler);
+    producer->exported.MarkFinished();
     producer->outcome = done.status();
   });
   *out = producer;

@@ -19,7 +19,7 @@ fn streams_are_clean_under_valgrind() {
     let leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"];
     let skipped = ["tools::", "arrays::", "many_batches", "y9_", "y10_", "y11_"];
     let run = Command::new("valgrind")
-        .args(["-q", "--error-exitcode=99"])
+        .args(["-q", "--error-exitcode=99", "--fair-sched=yes"])
         .args(leaks)
         .arg(concat!("--suppressions=", env!("CARGO_MANIFEST_DIR"), "/tests/cpp/valgrind.supp"))
         .arg(std::env::current_exe().unwrap())
