@@ -19,7 +19,7 @@ pub(crate) fn device_error(operator: &str, error: device::Error) -> DataFusionEr
         device::Error::CompileFailed { device, kernel_source, options, log, .. } => {
             DataFusionError::External(Box::new(device::Error::CompileFailed { device, operator, kernel_source, options, log }))
         }
-        error => DataFusionError::External(Box::new(OperatorError { operator, error })),
+        error => DataFusionError::External(Box::new(OperatorError { operator, error: error.into() })),
     }
 }
 
@@ -30,6 +30,9 @@ pub(crate) fn op_error(operator: &str, error: kernels::Error) -> DataFusionError
         kernels::Error::Columnar(error) => columnar_error(operator, error),
         // DataFusion's own message.
         kernels::Error::AverageOverflow => exec_datafusion_err!("{error}"),
+        kernels::Error::Unsupported(_) | kernels::Error::Internal(_) => {
+            DataFusionError::External(Box::new(OperatorError { operator: operator.to_string(), error }))
+        }
         error => exec_datafusion_err!("{operator}: {error}"),
     }
 }
@@ -42,11 +45,30 @@ pub(crate) fn columnar_error(operator: &str, error: columnar::Error) -> DataFusi
     }
 }
 
-/// A device error and the operator that met it.
+/// Why the device refuses an operator whatever its rows are: the host can run it. `None` for errors
+/// of rows, memory and drivers, and for compiler options that the user chose.
+pub(crate) fn refusal(error: &DataFusionError) -> Option<String> {
+    let DataFusionError::External(external) = error.find_root() else { return None };
+    let refuses = match external.downcast_ref::<device::Error>() {
+        Some(device::Error::CompileFailed { options, .. }) => options.is_empty(),
+        Some(_) => false,
+        None => external.downcast_ref::<OperatorError>().is_some_and(|error| {
+            matches!(
+                error.error,
+                kernels::Error::Unsupported(_)
+                    | kernels::Error::Internal(_)
+                    | kernels::Error::Device(device::Error::Launch { .. })
+            )
+        }),
+    };
+    refuses.then(|| external.to_string())
+}
+
+/// An error and the operator that met it.
 #[derive(Debug)]
 struct OperatorError {
     operator: String,
-    error: device::Error,
+    error: kernels::Error,
 }
 
 impl fmt::Display for OperatorError {

@@ -15,7 +15,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use kernels::ops::Options;
 
-use crate::exec::{device_inputs, inner_methods, pass_through_methods};
+use crate::exec::{HostAlternative, device_inputs, inner_methods, pass_through_methods};
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
@@ -32,6 +32,8 @@ pub struct DeviceToHostExec {
     stage: Arc<Stage>,
     /// Whether each run lowers the operators anew, with the values of scalar subqueries.
     awaits_subqueries: bool,
+    /// Runs if the device refuses the subplan; `None` if that is an error.
+    alternative: Option<HostAlternative>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -54,9 +56,21 @@ impl DeviceToHostExec {
             options,
             stage: Arc::new(stage),
             awaits_subqueries,
+            alternative: None,
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
         })
+    }
+
+    /// With the host operators that run if the device refuses the subplan.
+    pub(crate) fn with_alternative(mut self, alternative: Option<HostAlternative>) -> Self {
+        self.alternative = alternative;
+        self
+    }
+
+    /// The host operators that run if the device refuses the subplan.
+    pub(crate) fn alternative(&self) -> Option<&HostAlternative> {
+        self.alternative.as_ref()
     }
 
     /// The device operators.
@@ -114,19 +128,21 @@ fn awaits_subqueries(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 impl DisplayAs for DeviceToHostExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pipelines, destination) = (self.stage.pipelines(), &self.destination);
-        match format {
-            DisplayFormatType::TreeRender => write!(f, "pipelines={pipelines}\nto={destination}"),
-            DisplayFormatType::Default => write!(f, "DeviceToHostExec: pipelines={pipelines}, to=[{destination}]"),
-            DisplayFormatType::Verbose => {
-                let profile = self.options.profile.name();
-                write!(f, "DeviceToHostExec: pipelines={pipelines}, to=[{destination}], profile={profile}")?;
-                write!(f, "{}", sizes(&self.options))?;
-                for (name, source) in self.kernel_sources() {
-                    write!(f, "\n-- kernel {name}\n{source}\n-- end of {name}")?;
-                }
-                Ok(())
+        let ran_on_host = self.alternative.as_ref().and_then(HostAlternative::reason);
+        if format == DisplayFormatType::TreeRender {
+            return write!(f, "pipelines={pipelines}\nto={destination}");
+        }
+        write!(f, "DeviceToHostExec: pipelines={pipelines}, to=[{destination}]")?;
+        if let Some(reason) = ran_on_host {
+            write!(f, ", ran_on_host=[{reason}]")?;
+        }
+        if format == DisplayFormatType::Verbose {
+            write!(f, ", profile={}{}", self.options.profile.name(), sizes(&self.options))?;
+            for (name, source) in self.kernel_sources() {
+                write!(f, "\n-- kernel {name}\n{source}\n-- end of {name}")?;
             }
         }
+        Ok(())
     }
 }
 
@@ -149,7 +165,8 @@ impl ExecutionPlan for DeviceToHostExec {
         "DeviceToHostExec",
         inputs: [input],
         exprs: |_node| std::iter::empty::<&Arc<dyn PhysicalExpr>>(),
-        over: |node| DeviceToHostExec::try_new(input, node.destination.clone(), node.options.clone())?,
+        over: |node| DeviceToHostExec::try_new(input, node.destination.clone(), node.options.clone())?
+            .with_alternative(node.alternative.clone()),
     }
     pass_through_methods!();
 
@@ -158,7 +175,11 @@ impl ExecutionPlan for DeviceToHostExec {
     }
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let stream = run::execute_host(&self.ready_stage()?, self.schema(), partition, &task, &self.metrics)?;
-        Ok(make_cooperative(stream))
+        let run = |stage| run::execute_host(&stage, self.schema(), partition, &task, &self.metrics);
+        let rows = self.ready_stage().and_then(run);
+        Ok(make_cooperative(match &self.alternative {
+            Some(alternative) => alternative.rows(rows, &self.properties, partition, &task)?,
+            None => rows?,
+        }))
     }
 }

@@ -13,6 +13,7 @@
 //! | `to=[…]` | `DeviceToHostExec` | the reader of the downloaded rows; with a reason if it computes on the host |
 //! | `from=[…]` | `HostToDeviceExec` | the origin of the uploaded rows; with a reason if it computes on the host |
 //! | `host=[…]` | host operators | the reason why the operator is not offloaded |
+//! | `ran_on_host=[…]` | `DeviceToHostExec` | why the host has run the replaced operators (EXPLAIN ANALYZE) |
 //! | `pipelines=N` | `DeviceToHostExec` | number of pipelines that launch kernels |
 //! | `profile=…` | `DeviceToHostExec` | shape of the kernels (EXPLAIN VERBOSE, which also prints their sources) |
 //! | `columns=N` | `HostToDeviceExec` | number of uploaded columns |
@@ -31,6 +32,7 @@
 //! Other words are those of the DataFusion operator that is replaced.
 
 mod aggregate;
+mod alternative;
 mod cache;
 mod device_to_host;
 mod dynamic_filter;
@@ -58,6 +60,7 @@ mod window;
 
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
+pub(crate) use alternative::HostAlternative;
 pub(crate) use cache::{CrossSubplanCache, SharedRows};
 pub use device_to_host::DeviceToHostExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;

@@ -5,6 +5,8 @@
 //! [`Pipeline`](pipeline). What remains are [`Stage`]s. Each reads the batches of the stages below.
 
 mod aggregate;
+#[cfg(test)]
+pub(crate) mod failing;
 mod joins;
 mod lowering;
 mod pipeline;

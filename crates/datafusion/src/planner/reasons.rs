@@ -35,6 +35,10 @@ impl PhysicalOptimizerRule for HostReasons {
         }
         let absent = self.runtime.problem();
         plan.transform_up(|node| {
+            // The planner knew a better reason.
+            if node.is::<HostExec>() {
+                return Ok(Transformed::no(node));
+            }
             Ok(match host_reason(&node, &options, absent.as_deref()) {
                 Some(reason) => Transformed::yes(Arc::new(HostExec::new(node, reason)) as Arc<dyn ExecutionPlan>),
                 None => Transformed::no(node),

@@ -69,13 +69,13 @@ struct OffloadedSubplan {
 /// scalar subqueries of one operator.
 ///
 /// - `count` numbers the cached rows.
-/// - `offload` puts a `DeviceToHostExec` over changed operators.
+/// - `offload` puts a `DeviceToHostExec` like the present one over changed operators.
 /// - Only rows that an aggregation or a top-k holds anyway are cached, since the cache holds all of
 ///   them at once. Two runs of a join need less memory than its cached rows.
 pub(crate) fn shared_with_subqueries(
     inputs: Vec<Plan>,
     count: &Cell<usize>,
-    offload: &dyn Fn(Plan, &str) -> Result<Plan>,
+    offload: &dyn Fn(Plan, &DeviceToHostExec) -> Result<Plan>,
 ) -> Result<Vec<Plan>> {
     let subplans = offloaded_subplans(&inputs)?;
     let may_cache = |plan: &Plan| is_held(plan) && !awaits_subqueries(plan);
@@ -95,7 +95,7 @@ pub(crate) fn shared_with_subqueries(
             return Ok(Arc::clone(top));
         };
         let Some(before) = top.downcast_ref::<DeviceToHostExec>() else { return Ok(Arc::clone(plan)) };
-        let after = offload(Arc::clone(plan), before.destination())?;
+        let after = offload(Arc::clone(plan), before)?;
         // Operators of the host above rely on order and partitions.
         let in_order = match top.output_ordering() {
             Some(ordering) => after.equivalence_properties().ordering_satisfy(ordering.clone())?,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use device::testing::{Fault, FaultPlan, sample};
-use device::{Context, DeviceInfo};
+use device::{Context, DeviceConfig, DeviceInfo};
 use devicefusion::{DeviceOptions, DeviceRuntime};
 
 use crate::harness::{answer, block_on, context, device_config, plain, set, strict_on, text};
@@ -73,6 +73,10 @@ impl Faulty {
 
     async fn on(plan: FaultPlan) -> Faulty {
         let context = context(device_config().with_wrap(plan.wrap()));
+        Self::with(plan, context).await
+    }
+
+    async fn with(plan: FaultPlan, context: Context) -> Faulty {
         let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
         for sql in SETUP {
             ctx.sql(sql).await.unwrap().collect().await.unwrap();
@@ -206,6 +210,37 @@ fn a_failing_compilation_names_the_operator_and_the_next_attempt_compiles() {
             }
             faulty.run(sql).await.unwrap();
         }
+    });
+}
+
+#[test]
+fn each_failing_compilation_leaves_its_part_to_the_host() {
+    block_on(async {
+        let plan = FaultPlan::new();
+        // Compiler options would be the user's mistake, which is an error.
+        let config = DeviceConfig::default().with_selector(device_config().selector);
+        let faulty = Faulty::with(plan.clone(), context(config.with_wrap(plan.wrap()))).await;
+        set(&faulty.ctx, "device.fallback", "host");
+        for sql in sample(QUERIES.to_vec()).unwrap() {
+            let mut answers = Vec::new();
+            for n in 1..40 {
+                let before = plan.calls(Fault::Compile);
+                plan.fail_compile(n);
+                answers.push((n, faulty.run(sql).await.unwrap_or_else(|error| panic!("{sql}: compilation {n}: {error}"))));
+                plan.heal();
+                if plan.calls(Fault::Compile) - before < n {
+                    break;
+                }
+            }
+            let expected = faulty.run(sql).await.unwrap();
+            for (n, rows) in answers {
+                assert_eq!(rows, expected, "{sql}: compilation {n} failed and the answer is wrong");
+            }
+        }
+        plan.fail_compile(1);
+        let analysis = faulty.run("EXPLAIN ANALYZE SELECT sum(i * 3 - k) FROM t WHERE f < 99").await.unwrap().join("\n");
+        plan.heal();
+        assert!(analysis.contains("ran_on_host=[DeviceAggregateExec: kernel does not compile on "), "{analysis}");
     });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Offloading of operators, bottom up.
 
+mod alternative;
 mod build;
 mod exchanges;
 mod operators;
@@ -20,10 +21,11 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions};
 use kernels::ops::Options;
 
+use self::alternative::with_reason;
 use self::build::{aggregated, ordered};
 use self::exchanges::{subplan_below_exchanges, without_exchanges, without_round_robin};
 use self::order::{by_hash, in_order_of, merged, restore, sorted_for_merge, unsorted};
-use crate::exec::{DeviceToHostExec, HostToDeviceExec, computes, is_device};
+use crate::exec::{DeviceToHostExec, HostAlternative, HostToDeviceExec, computes, is_device};
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::ordered_aggregates::{all_name_their_order, has_ordered};
@@ -72,7 +74,7 @@ impl<'a> Offloader<'a> {
             return Ok(replacement);
         }
         // DataFusion may have removed an ORDER BY because the operators below gave that order.
-        let to_host = |replacement| self.to_host(replacement, "the result");
+        let to_host = |replacement| self.to_host(replacement, "the result", self.alternative(&plan)?);
         let ordered = plan.output_partitioning().partition_count() == 1;
         match if ordered { in_order_of(&plan, Arc::clone(&replacement))? } else { None } {
             Some(sorted) => to_host(sorted),
@@ -88,7 +90,11 @@ impl<'a> Offloader<'a> {
         if let Some((_, replacement)) = self.known.borrow().get(&address) {
             return Ok(Arc::clone(replacement));
         }
-        let replacement = self.replacement(plan)?;
+        let above = self.subqueries_above.get();
+        let replacement = self.replacement(plan).or_else(|error| {
+            self.subqueries_above.set(above);
+            self.kept(plan, error)
+        })?;
         self.known.borrow_mut().insert(address, (Arc::clone(plan), Arc::clone(&replacement)));
         Ok(replacement)
     }
@@ -99,6 +105,10 @@ impl<'a> Offloader<'a> {
         }
         if plan.children().is_empty() {
             return Ok(Arc::clone(plan));
+        }
+        #[cfg(test)]
+        if self.options.enabled {
+            crate::graph::failing::step(plan.name())?;
         }
         if self.options.enabled
             && let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
@@ -173,7 +183,7 @@ impl<'a> Offloader<'a> {
         // The uppermost of several such operators caches rows for all of them.
         let shares = plan.is::<ScalarSubqueryExec>() && self.subqueries_above.get() == 0 && !self.is_recursive.get();
         let children = if shares {
-            shared_with_subqueries(children, &self.cached, &|input, destination| self.to_host(input, destination))?
+            shared_with_subqueries(children, &self.cached, &|input, before| self.to_host_as(input, before))?
         } else {
             children
         };
@@ -193,7 +203,7 @@ impl<'a> Offloader<'a> {
                 Err(reason) if computes(plan) => format!("{}: {reason}", plan.name()),
                 _ => plan.name().to_string(),
             };
-            let top = self.to_host(child, destination)?;
+            let top = self.to_host(child, destination, self.alternative(original)?)?;
             let input = restore(original, top, plan.name(), required)?;
             restored.push(match plan.downcast_ref::<SortPreservingMergeExec>() {
                 Some(merge) => sorted_for_merge(merge, input)?,
@@ -206,12 +216,31 @@ impl<'a> Offloader<'a> {
         Arc::clone(plan).replace_children(restored, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
-    /// Puts a `DeviceToHostExec` over device operators.
-    fn to_host(&self, input: Arc<dyn ExecutionPlan>, destination: impl Into<String>) -> Result<Arc<dyn ExecutionPlan>> {
+    /// Puts a `DeviceToHostExec` over device operators. If that fails, the alternative takes their
+    /// place.
+    fn to_host(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        destination: impl Into<String>,
+        alternative: Option<HostAlternative>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match (self.lowered(input, destination.into()), alternative) {
+            (Ok(top), alternative) => Ok(Arc::new(top.with_alternative(alternative))),
+            (Err(error), Some(alternative)) => with_reason(alternative.plan(), &error),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Puts a `DeviceToHostExec` like `before` over other device operators.
+    fn to_host_as(&self, input: Arc<dyn ExecutionPlan>, before: &DeviceToHostExec) -> Result<Arc<dyn ExecutionPlan>> {
+        self.to_host(input, before.destination(), before.alternative().cloned())
+    }
+
+    fn lowered(&self, input: Arc<dyn ExecutionPlan>, destination: String) -> Result<DeviceToHostExec> {
         let input = with_shared_subplans(&input)?;
         // In a recursive query, a scan's filter would be wrong in the next iteration.
         let input = with_dynamic_filters(&input, self.config, !self.is_recursive.get())?;
         let input = with_current_subplans(&input)?;
-        Ok(Arc::new(DeviceToHostExec::try_new(input, destination, self.kernels.clone())?))
+        DeviceToHostExec::try_new(input, destination, self.kernels.clone())
     }
 }

@@ -23,7 +23,7 @@ use super::exchanges::{subplan_below_exchanges, without_exchanges};
 use super::order::{in_order_of, unsorted};
 use crate::exec::{
     DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
-    is_constant, is_device, is_limit, is_trivial, joins_other_lists, window_exprs,
+    HostAlternative, is_constant, is_device, is_limit, is_trivial, joins_other_lists, window_exprs,
 };
 use crate::planner::columns::support_of_columns;
 use crate::planner::joins::{is_join, supported_join};
@@ -132,13 +132,24 @@ impl Offloader<'_> {
         let subplans = children.map(|plan| subplan_below_exchanges(&plan).unwrap_or(plan)).map(unsorted).collect();
         let (main, left) = match self.is_recursive.get() {
             true => (main, subqueries.subqueries().iter().cloned().zip(subplans).collect()),
-            false => with_values(subqueries, main, subplans, &|input, destination| self.to_host(input, destination))?,
+            false => with_values(subqueries, main, subplans, &|input, before| {
+                // The host needs the values of all subqueries.
+                let alternative = before
+                    .alternative()
+                    .map(|alternative| HostAlternative::new(Arc::new(with_input(subqueries, Arc::clone(alternative.plan())))));
+                self.to_host(input, before.destination(), alternative)
+            })?,
         };
         if left.is_empty() {
             return Ok(main);
         }
+        let original = match left.len() == subqueries.subqueries().len() {
+            true => Arc::clone(subqueries.input()),
+            // An alternative of the main query needs the values that moved into it.
+            false => Arc::new(with_input(subqueries, Arc::clone(subqueries.input()))),
+        };
         let (links, plans): (Vec<_>, Vec<_>) = left.into_iter().unzip();
-        let rest = ScalarSubqueryExec::new(Arc::clone(subqueries.input()), links, subqueries.results().clone());
+        let rest = ScalarSubqueryExec::new(original, links, subqueries.results().clone());
         self.host(&(Arc::new(rest) as _), [vec![main], plans].concat())
     }
 
@@ -193,4 +204,9 @@ impl Offloader<'_> {
             None
         })
     }
+}
+
+/// Scalar subqueries above another main query.
+fn with_input(subqueries: &ScalarSubqueryExec, input: Arc<dyn ExecutionPlan>) -> ScalarSubqueryExec {
+    ScalarSubqueryExec::new(input, subqueries.subqueries().to_vec(), subqueries.results().clone())
 }

@@ -29,12 +29,12 @@ use value::SubqueryValue;
 /// - all subqueries, if the main query has several offloaded subplans side by side. These may share
 ///   rows with subqueries that run before them.
 ///
-/// `offload` puts a `DeviceToHostExec` over changed operators.
+/// `offload` puts a `DeviceToHostExec` like another over changed operators.
 pub(crate) fn with_values(
     subqueries: &ScalarSubqueryExec,
     mut main: Plan,
     placed: Vec<Plan>,
-    offload: &dyn Fn(Plan, &str) -> Result<Plan>,
+    offload: &dyn Fn(Plan, &DeviceToHostExec) -> Result<Plan>,
 ) -> Result<(Plan, Vec<(ScalarSubqueryLink, Plan)>)> {
     let mut left = Vec::new();
     let has_several = offloaded_subplans(&main) > 1;
@@ -56,14 +56,18 @@ fn offloaded_subplans(plan: &Plan) -> usize {
 /// Joins the value within the one offloaded subplan of `plan` that reads it. `None` if
 /// - another operator reads it too, or
 /// - that subplan may not run although the plan does: a subquery that fails must fail the query.
-fn joined_below(value: SubqueryValue, plan: &Plan, offload: &dyn Fn(Plan, &str) -> Result<Plan>) -> Result<Option<Plan>> {
+fn joined_below(
+    value: SubqueryValue,
+    plan: &Plan,
+    offload: &dyn Fn(Plan, &DeviceToHostExec) -> Result<Plan>,
+) -> Result<Option<Plan>> {
     let top = plan.downcast_ref::<DeviceToHostExec>();
     let operators = top.map_or(plan, DeviceToHostExec::input);
     if is_device(operators) && subplan_reads(operators, &value)? {
         let Some(top) = top else { return joined_within(value, operators) };
         let operators = without_sharing(&without_dynamic_filters(operators)?)?;
         let with_value = joined_within(value, &operators)?;
-        return with_value.map(|with_value| offload(with_value, top.destination())).transpose();
+        return with_value.map(|with_value| offload(with_value, top)).transpose();
     }
     if value.is_read_by(plan)? {
         return Ok(None);
