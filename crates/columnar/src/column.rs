@@ -140,6 +140,18 @@ impl DeviceColumn {
         self.offset
     }
 
+    /// Counts host memory that the device uses in place towards the limit of a pool, as long as the
+    /// column lives.
+    ///
+    /// # Errors
+    /// `OutOfMemory` at the limit of the pool.
+    pub(crate) fn count_in_place(&self, pool: &device::Pool) -> Result<()> {
+        for buffer in self.buffers.iter().chain(&self.validity) {
+            buffer.count_in_place(pool)?;
+        }
+        self.values.iter().try_for_each(|values| values.count_in_place(pool))
+    }
+
     /// Buffers in the order that [`Layout`] lists.
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers

@@ -133,6 +133,8 @@ impl ResidentBuilder {
             let arrays: Vec<_> = arrays.filter(|array| !array.is_empty()).collect();
             columns.push(column.upload(&uploader, &arrays)?);
         }
+        let pool = self.queue.context().pool();
+        columns.iter().try_for_each(|column| column.count_in_place(pool))?;
         self.batches.push(DeviceBatch::try_new(Arc::clone(&self.schema), columns, rows)?);
         Ok(())
     }

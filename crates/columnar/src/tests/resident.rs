@@ -315,3 +315,28 @@ fn keys_outside_of_the_dictionary_are_refused() {
         }
     }
 }
+
+#[test]
+fn host_memory_that_a_table_uses_in_place_counts_once() {
+    let Some(queue) = unified_queue() else { return };
+    let pool = queue.context().pool();
+    // Values that no type narrows, and views of one heap, in three batches.
+    let floats: ArrayRef = Arc::new(Float64Array::from_iter_values((0..3000).map(|i| f64::from(i) * 1e-3)));
+    let views: ArrayRef =
+        Arc::new((0..3000).map(|i| Some(format!("a string beyond twelve bytes {i}"))).collect::<StringViewArray>());
+    for (array, least, most) in [(floats, 24_000, 32_000), (views, 48_000, 300_000)] {
+        let before = pool.in_use();
+        let table = build(&queue, 1000, &[array]).unwrap();
+        queue.context().synchronize().unwrap();
+        let counted = pool.in_use() - before;
+        assert!((least..most).contains(&counted), "{counted}");
+        drop(table);
+        queue.context().synchronize().unwrap();
+        assert_eq!(pool.in_use(), before);
+    }
+    let small = Context::new(config().with_memory_bytes(1 << 16)).unwrap().queue().unwrap();
+    let floats: ArrayRef = Arc::new(Float64Array::from_iter_values((0..100_000).map(f64::from)));
+    let error = build(&small, 1000, &[floats]).unwrap_err().to_string();
+    assert!(error.contains("device.memory_bytes"), "{error}");
+    assert_eq!(small.context().pool().in_use(), 0);
+}

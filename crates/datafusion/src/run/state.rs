@@ -27,6 +27,13 @@ pub(super) const RUN_ENDED: &str = "rows of a run that has ended";
 /// Batches of one input that may be on their way through the kernels when the next one is uploaded.
 pub(super) const BATCHES_AHEAD: usize = 3;
 
+/// Bytes of the limit for each row of a batch. Several batches are on their way at once, with
+/// input, output and the state of operators.
+const LIMIT_PER_ROW: usize = 1 << 10;
+
+/// Rows of a batch under any limit.
+const FEWEST_ROWS: usize = 1 << 10;
+
 /// One execution of an offloaded subplan's partition.
 pub(super) struct Run {
     pub queue: Queue,
@@ -49,7 +56,7 @@ pub(super) struct Run {
 impl Run {
     pub fn start(stage: &Stage, task: &Arc<TaskContext>) -> Result<Arc<Run>> {
         let (context, options) = task_context(task)?;
-        let batch_rows = batch_rows(&options, context.info().kind);
+        let batch_rows = batch_rows(&options, context.info().kind, context.pool().limit());
         let new_queue = || context.queue().map_err(|error| device_error(OFFLOADED_SUBPLAN, error));
         let queue = new_queue()?;
         let separate = stage.uploads() && !context.info().unified_memory;
@@ -97,12 +104,14 @@ impl Run {
     }
 }
 
-fn batch_rows(options: &DeviceOptions, kind: DeviceKind) -> usize {
-    match (options.batch_rows, kind) {
+/// Rows of a batch: the setting, or the profile's default where the limit has room for it.
+fn batch_rows(options: &DeviceOptions, kind: DeviceKind, limit: usize) -> usize {
+    let most = match (options.batch_rows, kind) {
         (0, DeviceKind::Cpu) => 1 << 17,
         (0, _) => 1 << 20,
-        (rows, _) => rows,
-    }
+        (rows, _) => return rows,
+    };
+    (limit / LIMIT_PER_ROW).clamp(FEWEST_ROWS, most)
 }
 
 /// Ends a run when its stream is dropped: drops shared rows without a reader, and rows of scalar

@@ -3,11 +3,11 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use super::pool::{Pool, SharedClaim};
+use super::pool::{CountedHost, Pool, SharedClaim};
 use crate::driver::{Driver, KeepAlive, Memory};
 use crate::queue::{LastUses, PendingUses, QueueWorker, drop_after};
 use crate::report::Meters;
@@ -28,6 +28,7 @@ struct BufferInner {
     uses: LastUses,
     owner: MemoryOwner,
     meters: Meters,
+    counted: OnceLock<CountedHost>,
 }
 
 /// The owner that takes the memory back when the buffer is dropped.
@@ -90,14 +91,30 @@ impl Buffer {
     ) -> Self {
         meters.allocated(memory.bytes);
         let owner = MemoryOwner::Pool(owner.0, owner.1);
-        Self(Arc::new(BufferInner { memory, len, home: Arc::clone(home), uses: LastUses::new(uses), owner, meters }))
+        Self(Arc::new(BufferInner {
+            memory,
+            len,
+            home: Arc::clone(home),
+            uses: LastUses::new(uses),
+            owner,
+            meters,
+            counted: OnceLock::new(),
+        }))
     }
 
     /// A buffer over host memory that `driver` imported.
     pub(crate) fn imported(memory: Memory, bytes: Bytes, home: &Arc<QueueWorker>, driver: &Arc<dyn Driver>) -> Self {
         let (home, len) = (Arc::clone(home), bytes.len());
         let owner = MemoryOwner::Host(Arc::clone(driver), bytes);
-        Self(Arc::new(BufferInner { memory, len, home, uses: LastUses::default(), owner, meters: Meters::default() }))
+        Self(Arc::new(BufferInner {
+            memory,
+            len,
+            home,
+            uses: LastUses::default(),
+            owner,
+            meters: Meters::default(),
+            counted: OnceLock::new(),
+        }))
     }
 
     /// A buffer over foreign device memory, which `owner` keeps alive. Other queues wait for
@@ -105,13 +122,21 @@ impl Buffer {
     pub(crate) fn foreign(memory: Memory, len: usize, owner: KeepAlive, home: &Arc<QueueWorker>) -> Self {
         let uses = LastUses::new(vec![(Arc::clone(home), home.submitted())]);
         let (home, owner) = (Arc::clone(home), MemoryOwner::Foreign(owner));
-        Self(Arc::new(BufferInner { memory, len, home, uses, owner, meters: Meters::default() }))
+        Self(Arc::new(BufferInner { memory, len, home, uses, owner, meters: Meters::default(), counted: OnceLock::new() }))
     }
 
     /// A buffer over memory in a foreign context, which `owner` frees.
     pub(crate) fn in_foreign_context(memory: Memory, len: usize, owner: KeepAlive, home: &Arc<QueueWorker>) -> Self {
         let (home, owner) = (Arc::clone(home), MemoryOwner::ForeignContext(owner));
-        Self(Arc::new(BufferInner { memory, len, home, uses: LastUses::default(), owner, meters: Meters::default() }))
+        Self(Arc::new(BufferInner {
+            memory,
+            len,
+            home,
+            uses: LastUses::default(),
+            owner,
+            meters: Meters::default(),
+            counted: OnceLock::new(),
+        }))
     }
 
     /// Length in bytes.
@@ -139,6 +164,22 @@ impl Buffer {
     /// be overwritten.
     pub fn is_unique(&self) -> bool {
         matches!(self.0.owner, MemoryOwner::Pool(..) | MemoryOwner::ForeignContext(_)) && Arc::strong_count(&self.0) == 1
+    }
+
+    /// Counts host memory that the device uses in place towards the limit of `pool`, until the
+    /// buffer is dropped. For memory that a table holds: a query's batches come and go. Other
+    /// memory counts already.
+    ///
+    /// # Errors
+    /// `OutOfMemory` at the limit of the pool.
+    pub fn count_in_place(&self, pool: &Pool) -> Result<()> {
+        if let MemoryOwner::Host(_, bytes) = &self.0.owner
+            && self.0.counted.get().is_none()
+        {
+            // A concurrent count of the same buffer drops one of both.
+            _ = self.0.counted.set(pool.count_host(bytes.as_ptr() as usize, bytes.len())?);
+        }
+        Ok(())
     }
 
     pub(crate) fn home(&self) -> &Arc<QueueWorker> {

@@ -62,6 +62,27 @@ struct PoolState {
     /// Reserved bytes that are not allocated yet.
     reserved: usize,
     free: HashMap<usize, Vec<Block>>,
+    /// Host memory that tables hold in place: bytes and buffers by address. Batches share heaps.
+    host: HashMap<usize, (usize, usize)>,
+}
+
+/// A count of host memory, until it is dropped.
+pub(crate) struct CountedHost {
+    pool: Pool,
+    address: usize,
+}
+
+impl Drop for CountedHost {
+    fn drop(&mut self) {
+        let mut state = self.pool.0.state.lock();
+        let Some((bytes, buffers)) = state.host.get_mut(&self.address) else { return };
+        *buffers -= 1;
+        if *buffers == 0 {
+            let bytes = *bytes;
+            state.host.remove(&self.address);
+            state.give_back(bytes, None);
+        }
+    }
 }
 
 /// Memory that no buffer owns.
@@ -115,7 +136,8 @@ impl Pool {
         self.0.limit
     }
 
-    /// Bytes of live buffers, rounded up to their size classes.
+    /// Bytes of live buffers, rounded up to their size classes, and of host memory that
+    /// [`Buffer::count_in_place`](crate::Buffer::count_in_place) has counted.
     pub fn in_use(&self) -> usize {
         self.0.state.lock().in_use
     }
@@ -150,6 +172,25 @@ impl Pool {
     pub fn trim(&self) {
         let freed = self.evict(&mut self.0.state.lock(), usize::MAX);
         drop(freed);
+    }
+
+    /// Counts host memory that a buffer uses in place, once for each address.
+    pub(crate) fn count_host(&self, address: usize, bytes: usize) -> Result<CountedHost> {
+        let mut state = self.0.state.lock();
+        let known = state.host.get(&address).map_or(0, |(known, _)| *known);
+        let more = bytes.saturating_sub(known);
+        if !state.fits(more, None, self.0.limit) {
+            return Err(self.out_of_memory(state.in_use + state.reserved, more));
+        }
+        let surplus = (state.committed(None) + state.cached + more).saturating_sub(self.0.limit);
+        let freed = self.evict(&mut state, surplus);
+        state.count(more, None);
+        let (counted, buffers) = state.host.entry(address).or_default();
+        *counted += more;
+        *buffers += 1;
+        drop(state);
+        drop(freed);
+        Ok(CountedHost { pool: self.clone(), address })
     }
 
     /// Allocates `bytes`, with the uses that the caller's queue must wait for. `idle` memory has no

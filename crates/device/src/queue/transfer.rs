@@ -67,7 +67,7 @@ impl Queue {
     /// A device that shares the host's memory uses it in place:
     /// - The buffer keeps `bytes`, which must not be written; kernels are trusted not to.
     /// - The address must have the alignment of the elements that kernels read.
-    /// - The memory does not count towards the limit.
+    /// - The memory counts towards the limit if [`Buffer::count_in_place`] says so.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
