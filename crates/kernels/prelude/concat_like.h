@@ -10,4 +10,4 @@ FN u64 concat_characters(const str *s, u32 n) {
   return count;
 }
 /* As str_like. */
-COLD_FN i32 concat_like(const str *s, u32 n, str p) { return like_matches(s, n, p, 0); }
+COLD_FN i32 concat_like(const str *s, u32 n, str p, u32 least) { return like_matches(s, n, p, least, 0); }

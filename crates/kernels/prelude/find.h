@@ -90,23 +90,20 @@ FN u32 str_common(str s, u32 i, str p) {
   while (j < p.len && s.p[i + j] == p.p[j]) ++j;
   return j;
 }
-/* Whether `p` may occur at one of the 16 offsets from `i`: its first and its last byte match there.
-   */
-FN i32 str_may_stand(str s, u32 i, str p) {
-  u32 last = p.len - 1;
-  return ANY_OF_16(s.p + i, p.p[0], s.p + i + last, p.p[last]);
-}
 /* The first offset of `p` from `i`. */
 FN u32 str_find(str s, str p, u32 i) {
   if ((u64)i + p.len > s.len) return NOT_FOUND;
   if (p.len == 0) return i;
-  u32 end = s.len - p.len + 1, from = i;
+  u32 end = s.len - p.len + 1, from = i, other = p.len - 1;
   u64 work = 0;
+  /* Two different bytes of `p` rule out most offsets, 16 at once. */
+  while (BYTE_VECTORS && other > 0 && p.p[other] == p.p[0]) --other;
+  if (other == 0) other = p.len - 1;
   while (i < end) {
     u32 to = end;
     if (BYTE_VECTORS && end - i >= 16) {
       to = i + 16;
-      if (!str_may_stand(s, i, p)) { i = to; continue; }
+      if (!ANY_OF_16(s.p + i, p.p[0], s.p + i + other, p.p[other])) { i = to; continue; }
     }
     for (; i < to; ++i) {
       u32 common = str_common(s, i, p);

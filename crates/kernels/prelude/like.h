@@ -1,2 +1,3 @@
-/* SQL's LIKE: `%` matches any string, `_` a character, and a backslash escapes the next character. */
-COLD_FN i32 str_like(str s, str p) { return like_matches(&s, 1, p, 0); }
+/* SQL's LIKE: `%` matches any string, `_` a character, and a backslash escapes the next character.
+   The pattern takes at least `least` characters. */
+COLD_FN i32 str_like(str s, str p, u32 least) { return like_matches(&s, 1, p, least, 0); }

@@ -55,13 +55,14 @@ FN u32 like_match(cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
       continue;
     }
     u32 k = j + (u32)like_escapes(p, j);
-    if (cases) {
-      character a = str_at(*c->s, c->at), b = str_at(p, k);
-      if (folded(cases, a.code) != folded(cases, b.code)) break;
-      *c = cursor_at(*c, a.next);
-      j = b.next;
+    u32 a = c->s->p[c->at], b = p.p[k];
+    if (cases && (a >= 0x80 || b >= 0x80)) {
+      character x = str_at(*c->s, c->at), y = str_at(p, k);
+      if (folded(cases, x.code) != folded(cases, y.code)) break;
+      *c = cursor_at(*c, x.next);
+      j = y.next;
     } else {
-      if (c->s->p[c->at] != p.p[k]) break;
+      if (cases ? folded(cases, a) != folded(cases, b) : a != b) break;
       *c = cursor_at(*c, c->at + 1);
       j = k + 1;
     }
@@ -71,6 +72,10 @@ FN u32 like_match(cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
 #define LIKE_ANY (~0u)
 /* A character as its bytes, the first one lowest. */
 FN u32 like_bytes(str s, u32 *i, const G u32 *cases) {
+  if (s.p[*i] < 0x80) {
+    u32 c = s.p[(*i)++];
+    return cases ? folded(cases, c) : c;
+  }
   character c = str_at(s, *i);
   *i = c.next;
   u32 code = cases ? folded(cases, c.code) : c.code;
@@ -92,44 +97,39 @@ FN u32 like_element(str p, u32 *j, const G u32 *cases) {
 /* A slice of a segment as a machine (Baeza-Yates and Gonnet, "A new approach to text searching",
    1992). Its elements are literal bytes and `_`; bit `i` of a row belongs to element `i`.
    Rows of `width` words:
-   1. the state: whether the text may end with the elements up to `i`,
-   2. which elements are `_`,
-   3. zeros,
-   4. for each byte of the slice in order, which elements it is. */
+   0. the state: whether the text read so far ends with the elements up to `i`; the first word is in
+      `like_state`,
+   1. which elements are `_`,
+   2. zeros,
+   3. from here on, for each byte of the slice, which elements it is. */
 #define LIKE_WORDS 96
 typedef struct {
   u64 words[LIKE_WORDS];
-  /* A bit for each byte of the slice. */
-  u64 seen[4];
-  /* Words of the state beyond `active` are 0. */
-  u32 width, active, elements, characters;
+  /* The row of each byte; 2 of those that are not in the slice. */
+  u8 rows[256];
+  u32 width, elements, characters;
 } like_machine;
-FN u32 like_count(u64 bits) { return POPC32(bits) + POPC32(bits >> 32); }
-FN u32 like_row(const like_machine *m, u32 byte) {
-  u64 seen = m->seen[byte >> 6], bit = (u64)1 << (byte & 63);
-  if (!(seen & bit)) return 2;
-  u32 row = 3 + like_count(seen & (bit - 1));
-  for (u32 k = 0; k < byte >> 6; ++k) row += like_count(m->seen[k]);
-  return row;
-}
+/* The first word of the state; the words from `active` on are 0. */
+typedef struct { u64 first; u32 active; } like_state;
 /* Prepares the longest slice from offset `j` that fits, and returns its end. */
 FN u32 like_prepare(like_machine *m, str p, u32 j, u32 end, const G u32 *cases) {
   u32 to = j, rows = 3;
-  for (u32 k = 0; k < 4; ++k) m->seen[k] = 0;
-  m->elements = m->characters = m->active = 0;
+  for (u32 k = 0; k < 256; ++k) m->rows[k] = 2;
+  m->elements = m->characters = 0;
   while (to < end) {
     u32 next = to, more = 0, elements = m->elements, bytes = like_element(p, &next, cases);
     u32 left = bytes == LIKE_ANY ? 0 : bytes;
     do {
-      if (bytes != LIKE_ANY) more += like_row(m, left & 0xff) == 2;
+      if (bytes != LIKE_ANY) more += m->rows[left & 0xff] == 2;
       ++elements;
     } while (left >>= 8);
     if ((elements + 63) / 64 * (rows + more) > LIKE_WORDS) break;
-    if (bytes != LIKE_ANY) {
+    if (more) {
       left = bytes;
-      do m->seen[(left & 0xff) >> 6] |= (u64)1 << (left & 63); while (left >>= 8);
+      do {
+        if (m->rows[left & 0xff] == 2) m->rows[left & 0xff] = (u8)rows++;
+      } while (left >>= 8);
     }
-    rows += more;
     m->elements = elements;
     ++m->characters;
     to = next;
@@ -139,74 +139,104 @@ FN u32 like_prepare(like_machine *m, str p, u32 j, u32 end, const G u32 *cases) 
   for (u32 i = 0; j < to;) {
     u32 bytes = like_element(p, &j, cases), left = bytes == LIKE_ANY ? 0 : bytes;
     do {
-      u32 row = bytes == LIKE_ANY ? 1 : like_row(m, left & 0xff);
+      u32 row = bytes == LIKE_ANY ? 1 : m->rows[left & 0xff];
       m->words[row * m->width + i / 64] |= (u64)1 << (i % 64);
       ++i;
     } while (left >>= 8);
   }
   return to;
 }
-/* Reads a byte of a character; `start` is 1 where the slice may begin. */
-FN void like_step(like_machine *m, u32 byte, i32 first, u64 start) {
-  const u64 *row = m->words + like_row(m, byte) * m->width, *any = m->words + m->width;
-  u32 k = 0;
-  ROLLED for (; k < m->active; ++k) {
-    u64 old = m->words[k], moved = old << 1 | start;
-    start = old >> 63;
-    /* The later bytes of a character stay in `_`. */
-    m->words[k] = first ? moved & (row[k] | any[k]) : (moved & row[k]) | (old & any[k]);
-  }
-  if (start && k < m->width) {
-    m->words[k] = first ? row[k] | any[k] : row[k];
-    m->words[k++] &= 1;
-  }
-  while (k > 0 && m->words[k - 1] == 0) --k;
-  m->active = k;
+FN like_state like_begin(void) {
+  like_state none;
+  none.first = 0;
+  none.active = 1;
+  return none;
 }
-/* Finds a segment from `c` on, and moves `c` behind it. A segment of one slice is searched at all
-   characters at once. A longer one is searched at LIKE_STARTS characters, slice by slice: the bits
-   of `starts` are those at which the slices before match. Time is that of comparing every byte with
-   every element, divided by about 64. */
+/* The state after a byte. The first byte of a character may begin the slice, if `start` is 1; the
+   later ones stay in `_`. */
+FN like_state like_step(like_machine *m, like_state state, u32 byte, i32 is_first, u64 start) {
+  const u64 *row = m->words + m->rows[byte] * m->width, *any = m->words + m->width;
+  u64 old = state.first, moved = old << 1 | start, carry = old >> 63;
+  state.first = is_first ? moved & (row[0] | any[0]) : (moved & row[0]) | (old & any[0]);
+  if (state.active == 1 && !carry) return state;
+  u32 k = 1, active = 1;
+  ROLLED for (; k < m->width && (k < state.active || carry); ++k) {
+    old = k < state.active ? m->words[k] : 0;
+    moved = old << 1 | carry;
+    carry = old >> 63;
+    u64 word = is_first ? moved & (row[k] | any[k]) : (moved & row[k]) | (old & any[k]);
+    m->words[k] = word;
+    if (word) active = k + 1;
+  }
+  state.active = active;
+  return state;
+}
+/* The state after the character at `c`, which moves on. */
+FN like_state like_read(like_machine *m, like_state state, cursor *c, u64 start, const G u32 *cases) {
+  u32 next = c->at, bytes = like_bytes(*c->s, &next, cases);
+  state = like_step(m, state, bytes & 0xff, 1, start);
+  while (bytes >>= 8) state = like_step(m, state, bytes & 0xff, 0, 0);
+  *c = cursor_at(*c, next);
+  return state;
+}
+/* Whether the text read so far ends with the slice. */
+FN u64 like_stands(const like_machine *m, like_state state) {
+  u32 last = m->elements - 1, k = last / 64;
+  if (k >= state.active) return 0;
+  return (k == 0 ? state.first : m->words[k]) >> (last % 64) & 1;
+}
+/* As like_find, for segments longer than a slice: at LIKE_STARTS characters at once, slice by slice.
+   The bits of `starts` are those at which the slices before match. */
 #define LIKE_STARTS 1024
-FN i32 like_find_bits(cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
-  like_machine m;
+FN i32 like_find_sliced(like_machine *m, cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
   u64 starts[LIKE_STARTS / 64];
   cursor block = *c;
   while (!cursor_ends(block)) {
     cursor slice = block;
     for (u32 at = j, found = 1; at < end && found;) {
       i32 is_first = at == j;
-      at = like_prepare(&m, p, at, end, cases);
-      i32 is_last = at == end, is_whole = is_first && is_last;
+      at = like_prepare(m, p, at, end, cases);
       cursor d = slice;
+      like_state state = like_begin();
       found = 0;
-      ROLLED for (u32 i = 0; is_whole || i <= LIKE_STARTS - 1 + m.characters; ++i) {
-        u32 last = m.elements - 1;
-        u64 matches = last / 64 < m.active ? m.words[last / 64] >> (last % 64) & 1 : 0;
-        if (matches && is_last) {
+      ROLLED for (u32 i = 0; i < LIKE_STARTS + m->characters; ++i) {
+        u64 stands = like_stands(m, state), start = 0;
+        if (stands && at == end) {
           *c = d;
           return 1;
         }
-        u64 start = is_whole || (i < LIKE_STARTS && (is_first || (starts[i / 64] >> (i % 64) & 1)));
-        if (!is_whole && i >= m.characters) {
-          u32 from = i - m.characters;
-          found |= (u32)matches;
-          starts[from / 64] = (starts[from / 64] & ~((u64)1 << (from % 64))) | matches << (from % 64);
+        if (i < LIKE_STARTS) start = is_first ? 1 : starts[i / 64] >> (i % 64) & 1;
+        if (i >= m->characters) {
+          u32 from = i - m->characters, bit = from % 64;
+          starts[from / 64] = (starts[from / 64] & ~((u64)1 << bit)) | stands << bit;
+          found |= (u32)stands;
         }
-        if (i == m.characters) slice = d;
+        if (i == m->characters) slice = d;
         if (is_first && i == LIKE_STARTS) block = d;
-        if (cursor_ends(d)) {
-          /* Fewer characters are left than in the slice. */
-          if (is_whole || i < m.characters) return 0;
-          m.active = 0;
-          if (is_first) block = d;
+        if (!cursor_ends(d)) {
+          state = like_read(m, state, &d, start, cases);
           continue;
         }
-        u32 next = d.at, bytes = like_bytes(*d.s, &next, cases);
-        like_step(&m, bytes & 0xff, 1, start);
-        while (bytes >>= 8) like_step(&m, bytes & 0xff, 0, 0);
-        d = cursor_at(d, next);
+        /* Fewer characters are left than in the slice. */
+        if (i < m->characters) return 0;
+        state = like_begin();
+        if (is_first) block = d;
       }
+    }
+  }
+  return 0;
+}
+/* As like_find. The time is that of comparing every byte with every element, divided by about 64. */
+FN i32 like_find_bits(cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
+  like_machine m;
+  if (like_prepare(&m, p, j, end, cases) < end) return like_find_sliced(&m, c, p, j, end, cases);
+  cursor d = *c;
+  like_state state = like_begin();
+  while (!cursor_ends(d)) {
+    state = like_read(&m, state, &d, 1, cases);
+    if (like_stands(&m, state)) {
+      *c = d;
+      return 1;
     }
   }
   return 0;
@@ -220,14 +250,15 @@ FN i32 like_is_ascii(str s) {
 /* As like_find, in linear time for literal segments. */
 COLD_FN i32 like_find_far(cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
   str literal = str_make(p.p + j, end - j);
-  i32 reads_bytes = like_plain(p, j) == end - j;
-  u64 len = 0;
+  i32 is_literal = like_plain(p, j) == end - j;
+  u64 len = 0, at;
   for (const str *s = c->s; s != c->end; ++s) {
     len += s->len;
-    if (cases && reads_bytes) reads_bytes = like_is_ascii(literal) && like_is_ascii(*s);
+    if (cases && is_literal) is_literal = like_is_ascii(literal) && like_is_ascii(*s);
   }
-  if (!reads_bytes) return like_find_bits(c, p, j, end, cases);
-  u64 at = two_way(c->s, len, literal, c->at, cases ? IN_PARTS | ANY_CASE : IN_PARTS);
+  if (!is_literal) return like_find_bits(c, p, j, end, cases);
+  if (cases) at = two_way(c->s, len, literal, c->at, ANY_CASE);
+  else at = two_way(c->s, len, literal, c->at, IN_PARTS);
   if (at == len) return 0;
   for (at += literal.len; c->s != c->end && at >= c->s->len; ++c->s) at -= c->s->len;
   c->at = (u32)at;
@@ -283,9 +314,12 @@ FN i32 like_find(cursor *c, str p, u32 j, u32 end, const G u32 *cases, i32 is_on
   *c = from;
   return 1;
 }
-/* Whether a text matches a pattern. Each segment takes the first place behind the one before; the
+/* Whether a text matches a pattern of at least `least` characters. Each segment takes the first place behind the one before; the
    first segment is at the start, the last at the end. */
-FN i32 like_matches(const str *s, u32 n, str p, const G u32 *cases) {
+FN i32 like_matches(const str *s, u32 n, str p, u32 least, const G u32 *cases) {
+  u64 len = 0;
+  for (u32 i = 0; i < n; ++i) len += s[i].len;
+  if (len < least) return 0;
   cursor c = cursor_first(s, n);
   u32 end = like_segment(p, 0);
   if (like_match(&c, p, 0, end, cases) != end) return 0;
