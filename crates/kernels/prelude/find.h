@@ -82,8 +82,9 @@ COLD_FN u32 str_find_back_far(str s, str p, u32 end) {
   u64 at = two_way(&before, end, p, 0, BACKWARD);
   return at < end ? end - p.len - (u32)at : NOT_FOUND;
 }
-/* Whether a search that compared `work` bytes in vain at `starts` offsets goes on in linear time. */
-FN i32 find_is_slow(u64 work, u32 starts) { return work > 4 * (u64)starts + 256; }
+/* Whether a search goes on in linear time, after comparing in vain `work` bytes at `starts` offsets.
+   */
+FN i32 find_is_slow(u64 work, u32 starts) { return work > (u64)starts + 256; }
 /* The number of equal bytes of `p` and of `s` at offset `i`; i + p.len <= s.len. */
 FN u32 str_common(str s, u32 i, str p) {
   u32 j = 0;
@@ -108,7 +109,8 @@ FN u32 str_find(str s, str p, u32 i) {
     for (; i < to; ++i) {
       u32 common = str_common(s, i, p);
       if (common == p.len) return i;
-      work += common;
+      /* Offsets that bytes could not rule out cost as much as two-way search. */
+      work += common + BYTE_VECTORS;
       if (find_is_slow(work, i - from)) return str_find_far(s, p, i);
     }
   }

@@ -146,8 +146,9 @@ FN u32 like_prepare(like_machine *m, str p, u32 j, u32 end, const G u32 *cases) 
   }
   return to;
 }
-FN like_state like_begin(void) {
+FN like_state like_begin(like_machine *m) {
   like_state none;
+  for (u32 k = 0; k < m->width; ++k) m->words[k] = 0;
   none.first = 0;
   none.active = 1;
   return none;
@@ -159,24 +160,26 @@ FN like_state like_step(like_machine *m, like_state state, u32 byte, i32 is_firs
   u64 old = state.first, moved = old << 1 | start, carry = old >> 63;
   state.first = is_first ? moved & (row[0] | any[0]) : (moved & row[0]) | (old & any[0]);
   if (state.active == 1 && !carry) return state;
-  u32 k = 1, active = 1;
-  ROLLED for (; k < m->width && (k < state.active || carry); ++k) {
-    old = k < state.active ? m->words[k] : 0;
+  u32 k = 1;
+  ROLLED for (; k < state.active; ++k) {
+    old = m->words[k];
     moved = old << 1 | carry;
     carry = old >> 63;
-    u64 word = is_first ? moved & (row[k] | any[k]) : (moved & row[k]) | (old & any[k]);
-    m->words[k] = word;
-    if (word) active = k + 1;
+    m->words[k] = is_first ? moved & (row[k] | any[k]) : (moved & row[k]) | (old & any[k]);
   }
-  state.active = active;
+  if (carry && k < m->width) {
+    m->words[k] = (is_first ? row[k] | any[k] : row[k]) & 1;
+    ++k;
+  }
+  while (k > 1 && m->words[k - 1] == 0) --k;
+  state.active = k;
   return state;
 }
-/* The state after the character at `c`, which moves on. */
-FN like_state like_read(like_machine *m, like_state state, cursor *c, u64 start, const G u32 *cases) {
-  u32 next = c->at, bytes = like_bytes(*c->s, &next, cases);
+/* The state after the character at `i`, which moves on. */
+FN like_state like_read(like_machine *m, like_state state, str s, u32 *i, u64 start, const G u32 *cases) {
+  u32 bytes = like_bytes(s, i, cases);
   state = like_step(m, state, bytes & 0xff, 1, start);
   while (bytes >>= 8) state = like_step(m, state, bytes & 0xff, 0, 0);
-  *c = cursor_at(*c, next);
   return state;
 }
 /* Whether the text read so far ends with the slice. */
@@ -197,7 +200,7 @@ FN i32 like_find_sliced(like_machine *m, cursor *c, str p, u32 j, u32 end, const
       i32 is_first = at == j;
       at = like_prepare(m, p, at, end, cases);
       cursor d = slice;
-      like_state state = like_begin();
+      like_state state = like_begin(m);
       found = 0;
       ROLLED for (u32 i = 0; i < LIKE_STARTS + m->characters; ++i) {
         u64 stands = like_stands(m, state), start = 0;
@@ -214,12 +217,14 @@ FN i32 like_find_sliced(like_machine *m, cursor *c, str p, u32 j, u32 end, const
         if (i == m->characters) slice = d;
         if (is_first && i == LIKE_STARTS) block = d;
         if (!cursor_ends(d)) {
-          state = like_read(m, state, &d, start, cases);
+          u32 next = d.at;
+          state = like_read(m, state, *d.s, &next, start, cases);
+          d = cursor_at(d, next);
           continue;
         }
         /* Fewer characters are left than in the slice. */
         if (i < m->characters) return 0;
-        state = like_begin();
+        state = like_begin(m);
         if (is_first) block = d;
       }
     }
@@ -230,12 +235,21 @@ FN i32 like_find_sliced(like_machine *m, cursor *c, str p, u32 j, u32 end, const
 FN i32 like_find_bits(cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
   like_machine m;
   if (like_prepare(&m, p, j, end, cases) < end) return like_find_sliced(&m, c, p, j, end, cases);
-  cursor d = *c;
-  like_state state = like_begin();
-  while (!cursor_ends(d)) {
-    state = like_read(&m, state, &d, 1, cases);
-    if (like_stands(&m, state)) {
-      *c = d;
+  like_state state = like_begin(&m);
+  for (cursor d = *c; !cursor_ends(d); d = cursor_at(d, d.s->len)) {
+    str s = *d.s;
+    for (u32 i = d.at; i < s.len;) {
+      u32 byte = s.p[i];
+      if (cases && byte >= 0x80) {
+        state = like_read(&m, state, s, &i, 1, cases);
+      } else {
+        i32 first = is_first((u8)byte);
+        state = like_step(&m, state, cases ? folded(cases, byte) : byte, first, (u64)first);
+        ++i;
+      }
+      if (!like_stands(&m, state)) continue;
+      while (i < s.len && !is_first(s.p[i])) ++i;
+      *c = cursor_at(d, i);
       return 1;
     }
   }
@@ -303,7 +317,7 @@ FN i32 like_find(cursor *c, str p, u32 j, u32 end, const G u32 *cases, i32 is_on
     /* Later starts have fewer characters. */
     if (cursor_ends(to)) return 0;
     from = cursor_next(from);
-    work += k - j;
+    work += k - j + 2;
     if (find_is_slow(work, starts)) {
       cursor far = from;
       i32 found = like_find_far(&far, p, j, end, cases);
