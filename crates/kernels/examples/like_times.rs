@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times of LIKE and ILIKE on the device and with arrow on the host, for patterns that are hard to
-//! search: the issue's, and random ones of periodic pieces. The device is `DEVICEFUSION_TEST_DEVICE`.
+//! Times of LIKE and ILIKE on the device, and of arrow's on the host, for patterns that are hard to
+//! search. These are long ones with one mismatch, and random ones of periodic pieces. The device is
+//! `DEVICEFUSION_TEST_DEVICE`. `ONLY=long` takes the strings of 400 KB, `PATTERNS` is the number of
+//! random patterns.
 //!
 //! `cargo run --release -p kernels --example like_times [-- gpu]`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]

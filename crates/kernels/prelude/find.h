@@ -8,8 +8,8 @@ FN i32 str_ends(str s, str p) {
   if (s.len < p.len) return 0;
   return str_eq(str_make(s.p + (s.len - p.len), p.len), p);
 }
-/* How `text_byte` reads: the parts of a concatenation; from the last byte to the first; ASCII letters
-   in one case. */
+/* How `text_byte` reads: the parts of a concatenation; from the last byte to the first; ASCII
+   letters in one case. */
 #define IN_PARTS 1
 #define BACKWARD 2
 #define ANY_CASE 4
@@ -82,8 +82,8 @@ COLD_FN u32 str_find_back_far(str s, str p, u32 end) {
   u64 at = two_way(&before, end, p, 0, BACKWARD);
   return at < end ? end - p.len - (u32)at : NOT_FOUND;
 }
-/* Whether a search goes on in linear time, after comparing in vain `work` bytes at `starts` offsets.
-   */
+/* Whether a search goes on in linear time, after it compared `work` bytes in vain at `starts`
+   offsets. */
 FN i32 find_is_slow(u64 work, u32 starts) { return work > (u64)starts + 256; }
 /* The number of equal bytes of `p` and of `s` at offset `i`; i + p.len <= s.len. */
 FN u32 str_common(str s, u32 i, str p) {

@@ -188,8 +188,8 @@ FN u64 like_stands(const like_machine *m, like_state state) {
   if (k >= state.active) return 0;
   return (k == 0 ? state.first : m->words[k]) >> (last % 64) & 1;
 }
-/* As like_find, for segments longer than a slice: at LIKE_STARTS characters at once, slice by slice.
-   The bits of `starts` are those at which the slices before match. */
+/* As like_find, for segments longer than a slice: at LIKE_STARTS characters at once, slice by
+   slice. The bits of `starts` are those at which the slices before match. */
 #define LIKE_STARTS 1024
 FN i32 like_find_sliced(like_machine *m, cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
   u64 starts[LIKE_STARTS / 64];
@@ -231,7 +231,8 @@ FN i32 like_find_sliced(like_machine *m, cursor *c, str p, u32 j, u32 end, const
   }
   return 0;
 }
-/* As like_find. The time is that of comparing every byte with every element, divided by about 64. */
+/* As like_find. The time is that of comparing every byte with every element, divided by about 64.
+   */
 FN i32 like_find_bits(cursor *c, str p, u32 j, u32 end, const G u32 *cases) {
   like_machine m;
   if (like_prepare(&m, p, j, end, cases) < end) return like_find_sliced(&m, c, p, j, end, cases);
@@ -285,8 +286,8 @@ FN cursor like_skip(cursor c, str p, u32 j, const G u32 *cases) {
   while (at < c.s->len && c.s->p[at] < 0x80 && folded(cases, c.s->p[at]) != first) ++at;
   return cursor_at(c, at);
 }
-/* Finds a segment from `c` on, and moves `c` behind it. After much work in vain the search goes on in
-   linear time. */
+/* Finds a segment from `c` on, and moves `c` behind it. After much work in vain the search goes on
+   in linear time. */
 FN i32 like_find(cursor *c, str p, u32 j, u32 end, const G u32 *cases, i32 is_one) {
   cursor from = *c;
   for (; j < end && p.p[j] == '_'; ++j) {
@@ -328,8 +329,8 @@ FN i32 like_find(cursor *c, str p, u32 j, u32 end, const G u32 *cases, i32 is_on
   *c = from;
   return 1;
 }
-/* Whether a text matches a pattern of at least `least` characters. Each segment takes the first place behind the one before; the
-   first segment is at the start, the last at the end. */
+/* Whether a text matches a pattern of at least `least` characters. Each segment takes the first
+   place behind the one before; the first segment is at the start, the last at the end. */
 FN i32 like_matches(const str *s, u32 n, str p, u32 least, const G u32 *cases) {
   u64 len = 0;
   for (u32 i = 0; i < n; ++i) len += s[i].len;

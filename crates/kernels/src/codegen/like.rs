@@ -52,8 +52,8 @@ impl RowWriter<'_> {
         Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
     }
 
-    /// C of a number of characters that each match has: the least one of a constant pattern, else 0.
-    /// As an argument, since kernels are independent of the pattern.
+    /// C of a number of characters that each match has: the least one of a constant pattern, else
+    /// 0. As an argument, since kernels are independent of the pattern.
     pub(super) fn least_characters(&mut self, pattern: &Expr) -> Result<String> {
         let Expr::Literal(Literal { value: LiteralValue::Bytes(pattern), .. }) = pattern else { return Ok("0u".into()) };
         let value = LiteralValue::Int(least_characters(pattern).min(i32::MAX as usize) as i128);
