@@ -8,40 +8,124 @@ FN i32 str_ends(str s, str p) {
   if (s.len < p.len) return 0;
   return str_eq(str_make(s.p + (s.len - p.len), p.len), p);
 }
-/* Whether `p` occurs at offset `i`; i + p.len <= s.len. */
-FN i32 str_stands(str s, u32 i, str p) {
+/* How `text_byte` reads: the parts of a concatenation; from the last byte to the first; ASCII
+   letters in one case. */
+#define IN_PARTS 1
+#define BACKWARD 2
+#define ANY_CASE 4
+FN u32 byte_of(str s, u32 i, u32 how) {
+  u32 c = s.p[how & BACKWARD ? s.len - 1 - i : i];
+  return (how & ANY_CASE) && c >= 'a' && c <= 'z' ? c - 32 : c;
+}
+FN u32 text_byte(const str *s, u64 i, u32 how) {
+  if (how & IN_PARTS)
+    for (; i >= s->len; ++s) i -= s->len;
+  return byte_of(*s, (u32)i, how);
+}
+/* The greatest suffix of `p` by the order of bytes, or by the opposite order: its offset and its
+   period. */
+typedef struct { u32 at, period; } suffix;
+FN suffix greatest_suffix(str p, i32 opposite, u32 how) {
+  suffix best;
+  best.at = 0;
+  best.period = 1;
+  u32 j = 0, k = 1;
+  ROLLED while (j + k < p.len) {
+    u32 a = byte_of(p, j + k, how), b = byte_of(p, best.at + k - 1, how);
+    if (a == b) {
+      if (k != best.period) { ++k; continue; }
+      j += k;
+    } else if (opposite ? a > b : a < b) {
+      j += k;
+      best.period = j + 1 - best.at;
+    } else {
+      best.at = ++j;
+      best.period = 1;
+    }
+    k = 1;
+  }
+  return best;
+}
+/* The first offset from `i` of `p` in a text of `len` bytes; `len` without a match. Linear time:
+   Crochemore and Perrin, "Two-way string-matching", 1991. */
+FN u64 two_way(const str *s, u64 len, str p, u64 i, u32 how) {
+  suffix up = greatest_suffix(p, 0, how), down = greatest_suffix(p, 1, how);
+  u32 cut = up.at > down.at ? up.at : down.at, period = up.at > down.at ? up.period : down.period;
+  /* Offsets of `p` below `known` are known to match. */
+  u32 known = 0, k = 0;
+  while (k < cut && byte_of(p, k, how) == byte_of(p, k + period, how)) ++k;
+  i32 periodic = k == cut;
+  if (!periodic) period = (cut > p.len - cut ? cut : p.len - cut) + 1;
+  ROLLED while (i + p.len <= len) {
+    k = cut > known ? cut : known;
+    while (k < p.len && byte_of(p, k, how) == text_byte(s, i + k, how)) ++k;
+    if (k < p.len) {
+      i += k - cut + 1;
+      known = 0;
+      continue;
+    }
+    k = cut;
+    while (k > known && byte_of(p, k - 1, how) == text_byte(s, i + k - 1, how)) --k;
+    if (k <= known) return i;
+    i += period;
+    known = periodic ? p.len - period : 0;
+  }
+  return len;
+}
+COLD_FN u32 str_find_far(str s, str p, u32 i) {
+  u64 at = two_way(&s, s.len, p, i, 0);
+  return at < s.len ? (u32)at : NOT_FOUND;
+}
+/* As str_find_back. */
+COLD_FN u32 str_find_back_far(str s, str p, u32 end) {
+  str before = str_make(s.p, end);
+  u64 at = two_way(&before, end, p, 0, BACKWARD);
+  return at < end ? end - p.len - (u32)at : NOT_FOUND;
+}
+/* Whether a search goes on in linear time, after it compared `work` bytes in vain at `starts`
+   offsets. */
+FN i32 find_is_slow(u64 work, u32 starts) { return work > (u64)starts + 256; }
+/* The number of equal bytes of `p` and of `s` at offset `i`; i + p.len <= s.len. */
+FN u32 str_common(str s, u32 i, str p) {
   u32 j = 0;
   while (j < p.len && s.p[i + j] == p.p[j]) ++j;
-  return j == p.len;
-}
-/* Whether `p` may occur at one of the 16 offsets from `i`: its first and its last byte match there.
-   */
-FN i32 str_may_stand(str s, u32 i, str p) {
-  u32 last = p.len - 1;
-  return ANY_OF_16(s.p + i, p.p[0], s.p + i + last, p.p[last]);
+  return j;
 }
 /* The first offset of `p` from `i`. */
 FN u32 str_find(str s, str p, u32 i) {
   if ((u64)i + p.len > s.len) return NOT_FOUND;
   if (p.len == 0) return i;
-  u32 end = s.len - p.len + 1;
+  u32 end = s.len - p.len + 1, from = i, other = p.len - 1;
+  u64 work = 0;
+  /* Two different bytes of `p` rule out most offsets, 16 at once. */
+  while (BYTE_VECTORS && other > 0 && p.p[other] == p.p[0]) --other;
+  if (other == 0) other = p.len - 1;
   while (i < end) {
     u32 to = end;
     if (BYTE_VECTORS && end - i >= 16) {
       to = i + 16;
-      if (!str_may_stand(s, i, p)) { i = to; continue; }
+      if (!ANY_OF_16(s.p + i, p.p[0], s.p + i + other, p.p[other])) { i = to; continue; }
     }
-    for (; i < to; ++i)
-      if (str_stands(s, i, p)) return i;
+    for (; i < to; ++i) {
+      u32 common = str_common(s, i, p);
+      if (common == p.len) return i;
+      /* Offsets that bytes could not rule out cost as much as two-way search. */
+      work += common + BYTE_VECTORS;
+      if (find_is_slow(work, i - from)) return str_find_far(s, p, i);
+    }
   }
   return NOT_FOUND;
 }
 /* The last offset at which `p` ends at or before `end`. */
 FN u32 str_find_back(str s, str p, u32 end) {
   if (end < p.len) return NOT_FOUND;
+  u64 work = 0;
   for (u32 i = end - p.len;; --i) {
-    if (str_stands(s, i, p)) return i;
+    u32 common = str_common(s, i, p);
+    if (common == p.len) return i;
     if (i == 0) return NOT_FOUND;
+    work += common;
+    if (find_is_slow(work, end - p.len - i)) return str_find_back_far(s, p, i + p.len - 1);
   }
 }
 FN i32 str_contains(str s, str p) { return str_find(s, p, 0) != NOT_FOUND; }

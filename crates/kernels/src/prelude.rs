@@ -132,16 +132,18 @@ sections! {
     Utf8 = "utf8" needs [Str];
     /// Characters of strings.
     Characters = "characters" needs [Str];
-    /// Lengths and `LIKE` of unmaterialized concatenations.
-    ConcatLike = "concat_like" needs [Concat, Characters];
     /// Substring search.
     Find = "find" needs [Str];
-    /// `LIKE`.
-    Like = "like" needs [Characters, Find];
     /// Code points and the case table.
     Cases = "cases" needs [Characters];
+    /// Segments of `LIKE` patterns.
+    Segment = "segment" needs [Cases, Find];
+    /// `LIKE`.
+    Like = "like" needs [Segment];
     /// `ILIKE`.
-    Ilike = "ilike" needs [Cases];
+    Ilike = "ilike" needs [Segment];
+    /// Lengths and `LIKE` of unmaterialized concatenations.
+    ConcatLike = "concat_like" needs [Concat, Segment];
     /// Slices of strings.
     Slice = "slice" needs [Characters, Find];
     /// Functions that append a new string to an output.

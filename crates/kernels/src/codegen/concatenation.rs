@@ -111,6 +111,7 @@ impl RowWriter<'_> {
     /// `LIKE` of a concatenation.
     pub(super) fn like_concatenation(&mut self, string: &Expr, pattern: &Expr) -> Result<Value> {
         let (parts, data_type, valid) = self.parts_of(string)?;
+        let least = self.least_characters(pattern)?;
         let pattern = self.eval(pattern)?;
         same_type(&data_type, &pattern.data_type)?;
         if valid.as_deref() == Some("0") || pattern.is_null() {
@@ -118,8 +119,8 @@ impl RowWriter<'_> {
         }
         let string = Value { data_type: DataType::Boolean, ctype: CType::Bool, code: String::new(), valid, bounds: None };
         let valid = self.both_valid(&string, &pattern);
-        let code = self
-            .over_parts(&parts, CType::Bool, &valid, |array, count| format!("concat_like({array}, {count}u, {})", pattern.code));
+        let call = |array: &str, count| format!("concat_like({array}, {count}u, {}, {least})", pattern.code);
+        let code = self.over_parts(&parts, CType::Bool, &valid, call);
         Ok(Value { code, valid, ..string })
     }
 

@@ -27,6 +27,7 @@ impl RowWriter<'_> {
             }
             other => ("str_like", other.clone()),
         };
+        let least = self.least_characters(&pattern)?;
         let (string, pattern) = (self.eval(string)?, self.eval(&pattern)?);
         if string.is_null() || pattern.is_null() {
             return Ok(Value::null(DataType::Boolean, CType::Bool));
@@ -40,15 +41,37 @@ impl RowWriter<'_> {
         let valid = self.both_valid(&string, &pattern);
         let call = if ignores_case {
             self.params.need(Section::Ilike);
-            format!("str_ilike({}, {}, {})", string.code, pattern.code, self.params.cases())
+            format!("str_ilike({}, {}, {least}, {})", string.code, pattern.code, self.params.cases())
         } else {
             self.params.need(Section::Like);
-            format!("{search}({}, {})", string.code, pattern.code)
+            let least = if search == "str_like" { format!(", {least}") } else { String::new() };
+            format!("{search}({}, {}{least})", string.code, pattern.code)
         };
         // The bytes of a NULL may be inaccessible.
         let code = self.flag(&valid.as_ref().map_or(call.clone(), |valid| format!("{valid} ? {call} : 0")));
         Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
     }
+
+    /// C of a number of characters that each match has: the least one of a constant pattern, else
+    /// 0. As an argument, since kernels are independent of the pattern.
+    pub(super) fn least_characters(&mut self, pattern: &Expr) -> Result<String> {
+        let Expr::Literal(Literal { value: LiteralValue::Bytes(pattern), .. }) = pattern else { return Ok("0u".into()) };
+        let value = LiteralValue::Int(least_characters(pattern).min(i32::MAX as usize) as i128);
+        let least = self.eval(&Expr::Literal(Literal { data_type: DataType::Int32, value }))?;
+        Ok(format!("(u32)({})", least.code))
+    }
+}
+
+/// The number of characters of a pattern, without `%` and escapes.
+fn least_characters(pattern: &[u8]) -> usize {
+    let mut bytes = pattern.iter().peekable();
+    let mut count = 0;
+    while let Some(byte) = bytes.next() {
+        let escaped = if *byte == b'\\' { bytes.next_if(|_| true) } else { None };
+        let is_continuation = escaped.is_none() && byte & 0xc0 == 0x80;
+        count += usize::from(escaped.is_some() || !(*byte == b'%' || is_continuation));
+    }
+    count
 }
 
 /// The C function of a pattern, and the string that it searches for.
@@ -66,6 +89,14 @@ fn search(pattern: &[u8]) -> (&'static str, &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_have_least_characters() {
+        let counts = [("", 0), ("%", 0), ("a_%é", 3), (r"\%\_%", 2), (r"\é日", 2), ("\\", 1), (r"a\\%", 2), ("%😀%_%", 2)];
+        for (pattern, count) in counts {
+            assert_eq!(least_characters(pattern.as_bytes()), count, "{pattern}");
+        }
+    }
 
     #[test]
     fn constant_patterns_choose_the_search() {

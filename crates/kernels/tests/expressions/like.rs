@@ -4,12 +4,14 @@
 use arrow::datatypes::DataType;
 use kernels::codegen::Profile;
 use kernels::expr::{Expr, LiteralValue};
+use kernels::function::Function;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{self, array, pairs_of};
 use crate::harness::{batch, check, check_in, lit, natural};
 use crate::operators::column;
+use crate::strings::call;
 
 const TEXTS: [&str; 26] = [
     "",
@@ -134,21 +136,119 @@ fn row_patterns_agree_with_arrow() {
     }
 }
 
-#[test]
-fn random_patterns_agree_with_arrow() {
+fn seeded() -> StdRng {
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
-    let mut rng = StdRng::seed_from_u64(seed);
-    let mut word = |letters: &[&str], most: usize| -> String {
-        (0..rng.random_range(0..=most)).map(|_| letters[rng.random_range(0..letters.len())]).collect()
-    };
+    StdRng::seed_from_u64(seed)
+}
+
+/// Up to `most` of these letters.
+fn word(rng: &mut StdRng, letters: &[&str], most: usize) -> String {
+    (0..rng.random_range(0..=most)).map(|_| letters[rng.random_range(0..letters.len())]).collect()
+}
+
+/// LIKE of a concatenation.
+fn concat_like(parts: Vec<Expr>, data_type: &DataType, pattern: Expr) -> Expr {
+    let expr = call(Function::Concat, parts, data_type);
+    Expr::Like { ignores_case: false, expr: Box::new(expr), pattern: Box::new(pattern) }
+}
+
+/// Checks LIKE of a string and of a concatenation, and ILIKE. The columns: the string, the pattern,
+/// the string's two parts.
+fn check_likes(rng: &mut StdRng, rows: &[(String, String)]) {
     let data_type = DataType::Utf8View;
-    let values: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "b", "é", "%", r"\"], 12))).collect();
-    let patterns: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "b", "é", "%", "%", "_", r"\"], 8))).collect();
-    check(&batch(vec![array(&data_type, &values), array(&data_type, &patterns)]), &[like(Expr::Column(1))]);
-    let values: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "A", "é", "É", "K", "%", r"\"], 10))).collect();
-    let patterns: Vec<LiteralValue> = (0..3000).map(|_| text(&word(&["a", "A", "é", "k", "%", "%", "_", r"\"], 7))).collect();
-    check(&batch(vec![array(&data_type, &values), array(&data_type, &patterns)]), &[ilike(Expr::Column(1))]);
+    let mut columns = [const { Vec::new() }; 4];
+    for (string, pattern) in rows {
+        let cut = rng.random_range(0..=string.chars().count());
+        let cut = string.char_indices().nth(cut).map_or(string.len(), |(at, _)| at);
+        for (column, value) in columns.iter_mut().zip([string, &pattern[..], &string[..cut], &string[cut..]]) {
+            column.push(if rng.random_range(0..50) == 0 { LiteralValue::Null } else { text(value) });
+        }
+    }
+    let rows = batch(columns.iter().map(|column| array(&data_type, column)).collect());
+    let pattern = || Expr::Column(1);
+    let parts = vec![Expr::Column(2), lit(&data_type, text("")), Expr::Column(3)];
+    let exprs = [like(pattern()), ilike(pattern()), concat_like(parts, &data_type, pattern())];
+    check_in(&rows, &natural(&rows), &exprs, &[Profile::Cpu]);
+}
+
+#[test]
+fn random_patterns_agree_with_arrow() {
+    let mut rng = seeded();
+    let alphabets: [(&[&str], &[&str]); 4] = [
+        (&["a", "b", "é", "%", r"\"], &["a", "b", "é", "%", "%", "_", r"\"]),
+        (&["a", "A", "é", "É", "K", "%", r"\"], &["a", "A", "é", "k", "%", "%", "_", r"\"]),
+        (&["k", "K", "\u{212a}", "s", "ſ", "日", "😀"], &["k", "K", "\u{212a}", "S", "ſ", "日", "😀", "%", "%", "_", r"\"]),
+        (&["a", "b"], &["a", "b", "%", "_"]),
+    ];
+    for (letters, pattern_letters) in alphabets {
+        let rows: Vec<_> = (0..4000).map(|_| (word(&mut rng, letters, 14), word(&mut rng, pattern_letters, 9))).collect();
+        check_likes(&mut rng, &rows);
+    }
+}
+
+/// Periodic strings and patterns, on which a search that starts again at each character takes long.
+/// The long patterns do not fit into the words of one slice.
+#[test]
+fn periodic_patterns_agree_with_arrow() {
+    let mut rng = seeded();
+    let letters = ["a", "b", "A", "é", "K", "\u{212a}", "日", "😀"];
+    let periodic = |rng: &mut StdRng, most: usize, exceptions: &[&str]| {
+        let piece = loop {
+            let few = &letters[..rng.random_range(1..=letters.len())];
+            let piece = word(rng, few, 3);
+            if !piece.is_empty() {
+                break piece;
+            }
+        };
+        let mut text = String::new();
+        for at in 0..rng.random_range(0..most) {
+            text.push_str(&if at % 40 == 39 { word(rng, exceptions, 1) } else { piece.clone() });
+        }
+        (piece, text)
+    };
+    let rows: Vec<(String, String)> = (0..400)
+        .map(|_| {
+            let (piece, string) = periodic(&mut rng, 900, &["", "a", "b"]);
+            let mut pattern = String::new();
+            for _ in 0..rng.random_range(1..4) {
+                pattern.push_str(["", "%", "%", "%_"][rng.random_range(0..4)]);
+                let wild = rng.random_range(0..3);
+                for _ in 0..[4, 30, 150][rng.random_range(0..3)] {
+                    match rng.random_range(0..20) {
+                        0..5 if wild > 0 => pattern.push_str(&"_".repeat(piece.chars().count())),
+                        5 if wild == 2 => pattern.push_str(&format!(r"\{piece}")),
+                        _ => pattern.push_str(&piece),
+                    }
+                }
+                pattern.push_str(["", "", "a", "_", "b"][rng.random_range(0..5)]);
+            }
+            pattern.push_str(["", "%", "%"][rng.random_range(0..3)]);
+            (string, pattern)
+        })
+        .collect();
+    check_likes(&mut rng, &rows);
+    let long = |pattern: &str, string: &str| (string.to_string(), pattern.to_string());
+    let (a, ab, cycle) = ("a".repeat(20_000), "ab".repeat(10_000), "abcdefghijklmnopqrstuvwxyzéü".repeat(500));
+    let spaced = |piece: &str, times: usize, end: &str| format!("%{}{end}%", piece.repeat(times));
+    let rows = [
+        long(&spaced("a_", 500, "c"), &a),
+        long(&spaced("a_", 500, "c"), &format!("{a}c")),
+        long(&spaced("a_", 500, "b"), &format!("{a}b{a}")),
+        long(&spaced("aaaaaaa_", 400, "b"), &a),
+        long(&spaced("aaaaaaa_", 400, "b"), &format!("{a}b{a}")),
+        long(&spaced("aaaaaab_", 400, "c"), &format!("{}c", "aaaaaaba".repeat(2000))),
+        long(&spaced("a", 5000, "b"), &a),
+        long(&spaced("a", 5000, "b"), &format!("{a}b")),
+        long(&spaced("ab", 5000, "a"), &ab),
+        long(&spaced("ab", 5000, "_b"), &ab),
+        long(&spaced("é", 3000, "b"), &format!("{}b", "é".repeat(9000))),
+        long(&spaced("é_", 300, "b"), &format!("{}b", "é".repeat(9000))),
+        long(&spaced("abcdefg_ijklmnopqrstuvwxyzéü", 100, "b"), &cycle),
+        long(&spaced("abcdefg_ijklmnopqrstuvwxyzéü", 100, "a_c"), &cycle),
+        long(&format!("{}%_b", spaced("a", 1000, "").repeat(3)), &format!("{a}ab")),
+    ];
+    check_likes(&mut rng, &rows);
 }
 
 #[test]

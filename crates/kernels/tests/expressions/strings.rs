@@ -214,6 +214,31 @@ fn pairs_of_strings_of_two_columns() {
     }
 }
 
+/// Long periodic strings, in which a naive search takes long.
+#[test]
+fn periodic_substrings() {
+    let data_type = DataType::Utf8View;
+    let words = ["a".repeat(3000), format!("{}b", "a".repeat(3000)), "ab".repeat(1500), "aab".repeat(900), "aé".repeat(900)];
+    let pieces = ["b", "a", "aab", "aba", "bab", "é", "éb"];
+    let found: Vec<LiteralValue> = pieces
+        .iter()
+        .flat_map(|piece| [1, 700].map(|times| piece.repeat(times)))
+        .chain([format!("{}b", "a".repeat(700)), format!("b{}", "a".repeat(700)), format!("{}a", "ab".repeat(700))])
+        .map(|piece| text(&piece))
+        .collect();
+    let (left, right) = pairs_of(&data_type, &words.map(|word| text(&word)), &data_type, &found);
+    let (a, b) = (|| Expr::Column(0), || Expr::Column(1));
+    let exprs = [
+        call(Function::Contains, vec![a(), b()], &DataType::Boolean),
+        call(Function::Position, vec![a(), b()], &DataType::Int32),
+        call(Function::SplitPart, vec![a(), b(), int(2)], &data_type),
+        call(Function::SplitPart, vec![a(), b(), int(-2)], &data_type),
+        call(Function::Replace, vec![a(), b(), lit(&data_type, text("-"))], &data_type),
+    ];
+    let rows = batch(vec![left, right]);
+    check_in(&rows, &natural(&rows), &exprs, &PROFILES);
+}
+
 #[test]
 fn every_batch_size() {
     let all = texts();
