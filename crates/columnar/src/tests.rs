@@ -7,6 +7,7 @@ mod coalescer;
 mod data;
 mod exchange;
 mod faults;
+mod fuzz;
 mod layouts;
 mod parts;
 mod resident;
