@@ -154,6 +154,7 @@ fn map(entries: &Field) -> Result<(), String> {
 
 fn run_ends_type(run_ends: &Field) -> Result<(), String> {
     match run_ends.data_type() {
+        _ if run_ends.is_nullable() => Err("run ends must not be nullable".into()),
         DataType::Int16 | DataType::Int32 | DataType::Int64 => Ok(()),
         other => Err(format!("run ends must be Int16, Int32 or Int64, not {other}")),
     }
@@ -232,6 +233,9 @@ mod tests {
         assert_eq!(says(keys), "keys of a dictionary must be integers, not Utf8");
         let entries = DataType::Map(Field::new("entries", DataType::Utf8, false).into(), false);
         assert_eq!(says(entries), "entries of a map must be a struct of key and value, not Utf8");
+        let ends = Field::new("run_ends", DataType::Int32, true).into();
+        let runs = DataType::RunEndEncoded(ends, Field::new("values", DataType::Int8, true).into());
+        assert_eq!(says(runs), "run ends must not be nullable");
         let map = |entries_null: bool, keys_null: bool| {
             let fields = vec![Field::new("key", DataType::Utf8, keys_null), Field::new("value", DataType::Utf8, true)];
             DataType::Map(Field::new("entries", DataType::Struct(fields.into()), entries_null).into(), false)

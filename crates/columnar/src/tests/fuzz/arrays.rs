@@ -75,7 +75,8 @@ impl Generator {
             }
             24 => {
                 let mode = if rng.random() { UnionMode::Sparse } else { UnionMode::Dense };
-                let members = (0..rng.random_range(1..4)).map(|index| (index as i8 * 5, Arc::new(self.field(index, depth + 1, rng))));
+                let members =
+                    (0..rng.random_range(1..4)).map(|index| (index as i8 * 5, Arc::new(self.field(index, depth + 1, rng))));
                 Union(members.collect::<UnionFields>(), mode)
             }
             25 => {
@@ -213,7 +214,8 @@ fn is_valid(valid: &Option<NullBuffer>, row: usize) -> bool {
 
 fn built(data_type: &DataType, len: usize, valid: Option<NullBuffer>, buffers: Vec<Buffer>, children: &[ArrayRef]) -> ArrayRef {
     let children = children.iter().map(|child| child.to_data()).collect();
-    let data = ArrayData::builder(data_type.clone()).len(len).nulls(valid).buffers(buffers).child_data(children).align_buffers(true);
+    let data =
+        ArrayData::builder(data_type.clone()).len(len).nulls(valid).buffers(buffers).child_data(children).align_buffers(true);
     make_array(data.build().unwrap())
 }
 

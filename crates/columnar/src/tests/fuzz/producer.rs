@@ -129,14 +129,14 @@ impl Schema {
         }
     }
 
-    fn export_child(&self, alive: &Alive) -> (FFI_ArrowSchema, Option<Box<Held<FFI_ArrowSchema>>>) {
+    fn export_child(&self, alive: &Alive) -> (FFI_ArrowSchema, Option<Held<FFI_ArrowSchema>>) {
         let mut schema = self.export(alive);
         if !self.is_released {
             return (schema, None);
         }
         schema.release = None;
         // SAFETY: boxed in `export`, and no release will take it.
-        let held = unsafe { Box::from_raw(schema.private_data.cast()) };
+        let held = unsafe { *Box::from_raw(schema.private_data.cast()) };
         (schema, Some(held))
     }
 }
@@ -212,14 +212,14 @@ impl Node {
         }
     }
 
-    fn export_child(&self, alive: &Alive) -> (FFI_ArrowArray, Option<Box<Held<FFI_ArrowArray>>>) {
+    fn export_child(&self, alive: &Alive) -> (FFI_ArrowArray, Option<Held<FFI_ArrowArray>>) {
         let mut array = self.export(alive);
         if !self.is_released {
             return (array, None);
         }
         array.release = None;
         // SAFETY: boxed in `export`, and no release will take it.
-        let held = unsafe { Box::from_raw(array.private_data.cast()) };
+        let held = unsafe { *Box::from_raw(array.private_data.cast()) };
         (array, Some(held))
     }
 }
@@ -239,7 +239,7 @@ struct Held<T> {
     table: Vec<*mut T>,
     children: Vec<*mut T>,
     /// What released children own.
-    of_released: Vec<Box<Held<T>>>,
+    of_released: Vec<Held<T>>,
     _alive: Alive,
 }
 
@@ -256,7 +256,7 @@ impl<T> Held<T> {
     }
 
     /// The address of a child that is held from now on.
-    fn child<S>(&mut self, slot: &Slot<S>, export: impl FnOnce(&S) -> (T, Option<Box<Held<T>>>)) -> *mut T {
+    fn child<S>(&mut self, slot: &Slot<S>, export: impl FnOnce(&S) -> (T, Option<Held<T>>)) -> *mut T {
         match slot {
             Slot::Null => null_mut(),
             Slot::Misaligned => std::ptr::without_provenance_mut(9),

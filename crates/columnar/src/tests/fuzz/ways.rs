@@ -146,7 +146,9 @@ impl Source {
                 Fault::SchemaFails => 0,
                 _ => (*handler).on_schema.unwrap()(handler, &raw mut schema),
             };
-            while code == 0 && let Some(array) = self.arrays.pop_front() {
+            while code == 0
+                && let Some(array) = self.arrays.pop_front()
+            {
                 let array = Box::into_raw(Box::new(self.device_array(&array)));
                 let mut task = FFI_ArrowAsyncTask { extract_data: Some(extract), private_data: array.cast() };
                 code = (*handler).on_next_task.unwrap()(handler, &raw mut task, metadata);
