@@ -79,7 +79,7 @@ fn assert_same(actual: &ArrayRef, expected: &ArrayRef, case: impl std::fmt::Disp
     assert_eq!(actual.len(), expected.len(), "{case}");
     let plain = |array: &ArrayRef| match without_dictionaries(array.data_type()) {
         plain if plain == *array.data_type() => Arc::clone(array),
-        plain => cast(array, &plain).unwrap(),
+        plain => cast(array, &plain).unwrap_or_else(|error| panic!("{case}: {error}")),
     };
     let (actual, expected) = (plain(actual), plain(expected));
     if actual.to_data() == expected.to_data() {

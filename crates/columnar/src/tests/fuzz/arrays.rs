@@ -140,7 +140,8 @@ impl Generator {
                 let count = rng.random_range(1..6);
                 let codes = (0..len).map(|_| rng.random_range(0..count as i64));
                 buffers.push(integers(key.primitive_width().unwrap(), codes.collect::<Vec<_>>()));
-                children.push(self.array(value, count, nulls_of(rng), rng));
+                let nulls = if nulls == Nulls::None { Nulls::None } else { nulls_of(rng) };
+                children.push(self.array(value, count, nulls, rng));
             }
             // Small blocks make several buffers.
             DataType::Utf8View => {

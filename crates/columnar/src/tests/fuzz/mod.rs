@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, ArrayData, ArrayRef, RecordBatch};
+use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow_device::ffi::ArrowDeviceType;
 use arrow_device::{ImportedArray, cpu, schema};
@@ -105,7 +106,8 @@ fn wrong_batches_reach_the_device_whole_or_not_at_all() {
                             check_upload(queue, &batch);
                         }
                         // For the device NULLs within a dictionary are NULLs of the column.
-                        Err(error) => assert!(matches!(error, Error::Nulls { .. }), "{error}"),
+                        Err(Error::Nulls { .. }) => {}
+                        Err(error) => assert!(error.to_string().contains("non-nullable child"), "{error}"),
                     }
                 }
                 (Ok(_), Err(error)) => panic!("the first import accepted what the second refused: {error}"),
@@ -242,8 +244,20 @@ fn check_array(array: &ArrayRef) {
 
 /// The columns of a type that the device has.
 fn supported_columns(schema: &arrow::datatypes::Schema) -> Vec<usize> {
+    let is_supported = |data_type: &DataType| ColumnType::of(data_type, true).is_some() && !loses_rows(data_type);
     let fields = schema.fields().iter().enumerate();
-    fields.filter(|(_, field)| ColumnType::of(field.data_type(), true).is_some()).map(|(index, _)| index).collect()
+    fields.filter(|(_, field)| is_supported(field.data_type())).map(|(index, _)| index).collect()
+}
+
+/// Whether arrow-rs loses rows of the type when it casts dictionaries, so that nothing can compare
+/// them: their values are empty.
+fn loses_rows(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, value) => **value == DataType::FixedSizeBinary(0),
+        DataType::FixedSizeList(_, 0) => true,
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => loses_rows(item.data_type()),
+        _ => false,
+    }
 }
 
 /// The array by way of the device.
