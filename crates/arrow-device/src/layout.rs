@@ -103,10 +103,10 @@ pub(crate) fn layout(data_type: &DataType) -> Result<Layout, String> {
         DataType::Interval(IntervalUnit::YearMonth) => fixed(4),
         DataType::Interval(IntervalUnit::DayTime) => fixed(8),
         DataType::Interval(IntervalUnit::MonthDayNano) => fixed(16),
-        DataType::Decimal32(precision, _) => decimal(*precision, 9).and_then(|()| fixed(4)),
-        DataType::Decimal64(precision, _) => decimal(*precision, 18).and_then(|()| fixed(8)),
-        DataType::Decimal128(precision, _) => decimal(*precision, 38).and_then(|()| fixed(16)),
-        DataType::Decimal256(precision, _) => decimal(*precision, 76).and_then(|()| fixed(32)),
+        DataType::Decimal32(precision, scale) => decimal(*precision, *scale, 9).and_then(|()| fixed(4)),
+        DataType::Decimal64(precision, scale) => decimal(*precision, *scale, 18).and_then(|()| fixed(8)),
+        DataType::Decimal128(precision, scale) => decimal(*precision, *scale, 38).and_then(|()| fixed(16)),
+        DataType::Decimal256(precision, scale) => decimal(*precision, *scale, 76).and_then(|()| fixed(32)),
         DataType::FixedSizeBinary(width) => fixed(size(*width)?),
         DataType::Utf8 | DataType::Binary => Ok(Layout::new(&[Validity, Offsets(4), Bytes])),
         DataType::LargeUtf8 | DataType::LargeBinary => Ok(Layout::new(&[Validity, Offsets(8), Bytes])),
@@ -126,9 +126,13 @@ pub(crate) fn layout(data_type: &DataType) -> Result<Layout, String> {
     }
 }
 
-fn decimal(precision: u8, max: u8) -> Result<(), String> {
+fn decimal(precision: u8, scale: i8, max: u8) -> Result<(), String> {
     if precision == 0 || precision > max {
         return Err(format!("precision must lie between 1 and {max}, not {precision}"));
+    }
+    // arrow-rs panics where it prints such a value.
+    if u8::try_from(scale).is_ok_and(|scale| scale > precision) {
+        return Err(format!("scale must not be greater than the precision {precision}, got {scale}"));
     }
     Ok(())
 }
@@ -139,13 +143,18 @@ fn size(size: i32) -> Result<usize, String> {
 
 fn map(entries: &Field) -> Result<(), String> {
     match entries.data_type() {
-        DataType::Struct(fields) if fields.len() == 2 => Ok(()),
+        DataType::Struct(fields) if fields.len() == 2 => {
+            // arrow-rs panics where it rebuilds a map that says otherwise.
+            let nullable = [(entries, "entries"), (&fields[0], "keys")].into_iter().find(|(field, _)| field.is_nullable());
+            nullable.map_or(Ok(()), |(_, what)| Err(format!("{what} of a map must not be nullable")))
+        }
         other => Err(format!("entries of a map must be a struct of key and value, not {other}")),
     }
 }
 
 fn run_ends_type(run_ends: &Field) -> Result<(), String> {
     match run_ends.data_type() {
+        _ if run_ends.is_nullable() => Err("run ends must not be nullable".into()),
         DataType::Int16 | DataType::Int32 | DataType::Int64 => Ok(()),
         other => Err(format!("run ends must be Int16, Int32 or Int64, not {other}")),
     }
@@ -218,9 +227,21 @@ mod tests {
         assert_eq!(says(DataType::FixedSizeBinary(-1)), "its size must not be negative, got -1");
         assert_eq!(says(DataType::Decimal128(39, 0)), "precision must lie between 1 and 38, not 39");
         assert_eq!(says(DataType::Decimal32(0, 0)), "precision must lie between 1 and 9, not 0");
+        assert_eq!(says(DataType::Decimal128(5, 9)), "scale must not be greater than the precision 5, got 9");
+        assert!(layout(&DataType::Decimal64(5, 5)).is_ok() && layout(&DataType::Decimal64(5, -9)).is_ok());
         let keys = DataType::Dictionary(Box::new(DataType::Utf8), Box::new(DataType::Utf8));
         assert_eq!(says(keys), "keys of a dictionary must be integers, not Utf8");
         let entries = DataType::Map(Field::new("entries", DataType::Utf8, false).into(), false);
         assert_eq!(says(entries), "entries of a map must be a struct of key and value, not Utf8");
+        let ends = Field::new("run_ends", DataType::Int32, true).into();
+        let runs = DataType::RunEndEncoded(ends, Field::new("values", DataType::Int8, true).into());
+        assert_eq!(says(runs), "run ends must not be nullable");
+        let map = |entries_null: bool, keys_null: bool| {
+            let fields = vec![Field::new("key", DataType::Utf8, keys_null), Field::new("value", DataType::Utf8, true)];
+            DataType::Map(Field::new("entries", DataType::Struct(fields.into()), entries_null).into(), false)
+        };
+        assert!(layout(&map(false, false)).is_ok());
+        assert_eq!(says(map(true, false)), "entries of a map must not be nullable");
+        assert_eq!(says(map(false, true)), "keys of a map must not be nullable");
     }
 }

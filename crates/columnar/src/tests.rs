@@ -7,6 +7,7 @@ mod coalescer;
 mod data;
 mod exchange;
 mod faults;
+mod fuzz;
 mod layouts;
 mod parts;
 mod resident;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use device::testing::{self, FaultPlan};
 use device::{Context, DeviceConfig, Queue};
 use futures::executor::block_on;
@@ -76,15 +77,9 @@ fn down(queue: &Queue, batch: &DeviceBatch) -> Result<ArrayRef> {
 fn assert_same(actual: &ArrayRef, expected: &ArrayRef, case: impl std::fmt::Display) {
     assert_eq!(actual.data_type(), expected.data_type(), "{case}");
     assert_eq!(actual.len(), expected.len(), "{case}");
-    let plain = |array: &ArrayRef| match array.data_type() {
-        DataType::Dictionary(_, value) => cast(array, value).unwrap(),
-        DataType::List(item) => match item.data_type() {
-            DataType::Dictionary(_, value) => {
-                cast(array, &DataType::List(Arc::new(item.as_ref().clone().with_data_type(value.as_ref().clone())))).unwrap()
-            }
-            _ => Arc::clone(array),
-        },
-        _ => Arc::clone(array),
+    let plain = |array: &ArrayRef| match without_dictionaries(array.data_type()) {
+        plain if plain == *array.data_type() => Arc::clone(array),
+        plain => cast(array, &plain).unwrap_or_else(|error| panic!("{case}: {error}")),
     };
     let (actual, expected) = (plain(actual), plain(expected));
     if actual.to_data() == expected.to_data() {
@@ -93,4 +88,16 @@ fn assert_same(actual: &ArrayRef, expected: &ArrayRef, case: impl std::fmt::Disp
     let row = (0..actual.len()).find(|&row| actual.slice(row, 1).to_data() != expected.slice(row, 1).to_data());
     let row = row.unwrap();
     panic!("{case}: row {row} is {:?}, expected {:?}", actual.slice(row, 1), expected.slice(row, 1));
+}
+
+/// The type with the values of dictionaries, also within lists.
+fn without_dictionaries(data_type: &DataType) -> DataType {
+    let item = |item: &FieldRef| Arc::new(item.as_ref().clone().with_data_type(without_dictionaries(item.data_type())));
+    match data_type {
+        DataType::Dictionary(_, value) => without_dictionaries(value),
+        DataType::List(element) => DataType::List(item(element)),
+        DataType::LargeList(element) => DataType::LargeList(item(element)),
+        DataType::FixedSizeList(element, size) => DataType::FixedSizeList(item(element), *size),
+        other => other.clone(),
+    }
 }

@@ -16,6 +16,10 @@ use crate::{Error, Result};
 /// Limit of nesting, because validation and views recurse.
 pub(crate) const MAX_DEPTH: usize = 64;
 
+/// Limit of the values of a dictionary. NULLs and empty values take no memory, so an array may claim
+/// any number of them, but readers have memory for each.
+const MAX_DICTIONARY: i64 = u32::MAX as i64;
+
 /// Checks `array`, its children and its dictionary against the type at `path`.
 ///
 /// # Safety
@@ -176,6 +180,10 @@ unsafe fn check_dictionary(array: &FFI_ArrowArray, path: &Path<'_>) -> Result<()
             let path = path.dictionary(values);
             // SAFETY: the pointer is null or points to the dictionary's struct.
             let dictionary = unsafe { follow(array.dictionary, "dictionary", &path)? };
+            if dictionary.length > MAX_DICTIONARY {
+                let length = dictionary.length;
+                return Err(path.unsupported(format_args!("a dictionary of {length} values, limit {MAX_DICTIONARY}")));
+            }
             // SAFETY: the caller upholds the contract.
             unsafe { check(dictionary, &path) }
         }

@@ -218,6 +218,16 @@ fn r45_missing_and_unexpected_dictionaries_are_refused() {
 }
 
 #[test]
+fn dictionaries_of_more_values_than_memory_are_unsupported() {
+    let dictionary = DictionaryArray::new(Int8Array::from(vec![0, 1]), Arc::new(NullArray::new(2)));
+    let error = refused(&dictionary, |array| {
+        // SAFETY: exported by this crate.
+        unsafe { ((*array.dictionary).length, (*array.dictionary).null_count) = (1 << 62, -1) };
+    });
+    assert_eq!(error, "array \"x\" > dictionary (Null): a dictionary of 4611686018427387904 values, limit 4294967295");
+}
+
+#[test]
 fn r45_lists_of_fixed_size_need_their_elements() {
     let list = FixedSizeListArray::new(Field::new("item", DataType::Int32, true).into(), 3, Arc::new(ints()), None);
     let error = refused(&list, |array| array.length = 2);
