@@ -16,8 +16,8 @@ use crate::{Error, Result};
 /// Limit of nesting, because validation and views recurse.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// Limit of the values of a dictionary. NULLs and empty values take no memory, so an array may claim
-/// any number of them, but readers have memory for each.
+/// Limit of the values of a dictionary. NULLs and empty values take no memory, so an array may
+/// claim any number of them, but readers have memory for each.
 const MAX_DICTIONARY: i64 = u32::MAX as i64;
 
 /// Checks `array`, its children and its dictionary against the type at `path`.

@@ -220,11 +220,13 @@ fn r45_missing_and_unexpected_dictionaries_are_refused() {
 #[test]
 fn dictionaries_of_more_values_than_memory_are_unsupported() {
     let dictionary = DictionaryArray::new(Int8Array::from(vec![0, 1]), Arc::new(NullArray::new(2)));
-    let error = refused(&dictionary, |array| {
-        // SAFETY: exported by this crate.
-        unsafe { ((*array.dictionary).length, (*array.dictionary).null_count) = (1 << 62, -1) };
-    });
-    assert_eq!(error, "array \"x\" > dictionary (Null): a dictionary of 4611686018427387904 values, limit 4294967295");
+    let releases = Releases::default();
+    let exported = releases.counted(cpu::export_array(&dictionary).unwrap());
+    // SAFETY: exported by this crate.
+    unsafe { ((*exported.array.dictionary).length, (*exported.array.dictionary).null_count) = (1 << 62, -1) };
+    let error = import(exported, &named(&dictionary)).unwrap_err();
+    assert!(matches!(error, Error::Unsupported(_)) && releases.count() == 1, "{error:?}");
+    assert_eq!(error.to_string(), "array \"x\" > dictionary (Null): a dictionary of 4611686018427387904 values, limit 4294967295");
 }
 
 #[test]
