@@ -226,7 +226,10 @@ fn dictionaries_of_more_values_than_memory_are_unsupported() {
     unsafe { ((*exported.array.dictionary).length, (*exported.array.dictionary).null_count) = (1 << 62, -1) };
     let error = import(exported, &named(&dictionary)).unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)) && releases.count() == 1, "{error:?}");
-    assert_eq!(error.to_string(), "array \"x\" > dictionary (Null): a dictionary of 4611686018427387904 values, limit 4294967295");
+    assert_eq!(
+        error.to_string(),
+        "array \"x\" > dictionary (Null): a dictionary of 4611686018427387904 values, limit 4294967295"
+    );
 }
 
 #[test]
