@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::ensure_coop::EnsureCooperative;
@@ -19,20 +20,27 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
+use kernels::ops::Options;
 use parking_lot::Mutex;
 
 use crate::error::refusal;
+use crate::session::{DeviceOptions, kernel_options, task_context};
 
 /// Host operators with the rows of an offloaded subplan.
 #[derive(Debug)]
 pub(crate) struct HostAlternative {
     plan: Arc<dyn ExecutionPlan>,
-    run: Mutex<Arc<Run>>,
+    downloads: Option<Downloads>,
+    run: Mutex<Arc<AlternativeRun>>,
 }
+
+/// Puts a download over each scan of device memory, which costs planning time and is rarely needed.
+pub(crate) type Downloads =
+    fn(&Arc<dyn ExecutionPlan>, &DeviceOptions, &ConfigOptions, Options) -> Result<Arc<dyn ExecutionPlan>>;
 
 /// One execution of all partitions.
 #[derive(Debug, Default)]
-struct Run {
+struct AlternativeRun {
     started: Mutex<HashSet<usize>>,
     choice: Mutex<Choice>,
     /// The operators of this run, once a partition needs them.
@@ -52,7 +60,7 @@ enum Choice {
 }
 
 /// The source of one partition.
-enum Source {
+enum RowSource {
     Device,
     Host,
     /// Another partition gives all rows.
@@ -62,19 +70,33 @@ enum Source {
 impl Clone for HostAlternative {
     /// Copies the plan; the runs are not shared.
     fn clone(&self) -> Self {
-        HostAlternative::new(Arc::clone(&self.plan))
+        HostAlternative::new(Arc::clone(&self.plan), self.downloads)
     }
 }
 
 impl HostAlternative {
-    /// Operators that give the rows of an offloaded subplan, in any partitions.
-    pub fn new(plan: Arc<dyn ExecutionPlan>) -> Self {
-        HostAlternative { plan, run: Mutex::default() }
+    /// Operators that give the rows of an offloaded subplan, in any partitions. With `downloads` if
+    /// some of them scan device memory.
+    pub fn new(plan: Arc<dyn ExecutionPlan>, downloads: Option<Downloads>) -> Self {
+        HostAlternative { plan, downloads, run: Mutex::default() }
     }
 
-    /// The host operators.
+    /// The replaced operators. Their scans of device memory cannot run.
     pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
         &self.plan
+    }
+
+    /// Operators that can run.
+    pub fn executable(
+        &self,
+        options: &DeviceOptions,
+        config: &ConfigOptions,
+        kernels: Options,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match self.downloads {
+            Some(downloads) => downloads(&self.plan, options, config, kernels),
+            None => Ok(Arc::clone(&self.plan)),
+        }
     }
 
     /// Why the latest run is the host's; `None` if it is the device's.
@@ -102,19 +124,19 @@ impl HostAlternative {
             _ => return device,
         };
         let run = self.begin(partition);
-        let (plan, properties, task) = (Arc::clone(&self.plan), Arc::clone(properties), Arc::clone(task));
-        let schema = plan.schema();
+        let (alternative, properties, task) = (self.clone(), Arc::clone(properties), Arc::clone(task));
+        let schema = self.plan.schema();
         let rows = async move {
             let (first, rest) = match device {
                 Ok(mut rows) => (rows.next().await, Some(rows)),
                 Err(error) => (Some(Err(error)), None),
             };
             let rows: BoxStream<'_, Result<RecordBatch>> = match run.choose(first.as_ref(), by_key) {
-                Source::Device => stream::iter(first).chain(stream::iter(rest).flatten()).boxed(),
-                Source::Elsewhere => stream::empty().boxed(),
-                Source::Host => {
+                RowSource::Device => stream::iter(first).chain(stream::iter(rest).flatten()).boxed(),
+                RowSource::Elsewhere => stream::empty().boxed(),
+                RowSource::Host => {
                     drop(rest);
-                    let host = run.host(&plan, &properties, by_key, &task)?;
+                    let host = run.host(&alternative, &properties, by_key, &task)?;
                     host.execute(if by_key { partition } else { 0 }, task)?.boxed()
                 }
             };
@@ -124,7 +146,7 @@ impl HostAlternative {
     }
 
     /// The run of a partition. A partition that has started before begins another run.
-    fn begin(&self, partition: usize) -> Arc<Run> {
+    fn begin(&self, partition: usize) -> Arc<AlternativeRun> {
         let mut run = self.run.lock();
         if !run.started.lock().insert(partition) {
             *run = Arc::default();
@@ -134,10 +156,10 @@ impl HostAlternative {
     }
 }
 
-impl Run {
+impl AlternativeRun {
     /// The source of a partition, by the first thing that the device gives. A device that gives no
     /// rows has chosen nothing.
-    fn choose<T>(&self, first: Option<&Result<T>>, by_key: bool) -> Source {
+    fn choose<T>(&self, first: Option<&Result<T>>, by_key: bool) -> RowSource {
         let mut choice = self.choice.lock();
         let refused = first.and_then(|first| first.as_ref().err()).and_then(refusal);
         // Partitions by key have the same rows in both plans, so each chooses for itself.
@@ -145,22 +167,22 @@ impl Run {
             return match refused {
                 Some(reason) => {
                     *choice = Choice::Host(noted(reason));
-                    Source::Host
+                    RowSource::Host
                 }
-                None => Source::Device,
+                None => RowSource::Device,
             };
         }
         match (&*choice, first, refused) {
             (Choice::Open, _, Some(reason)) => {
                 *choice = Choice::Host(noted(reason));
-                Source::Host
+                RowSource::Host
             }
             (Choice::Open, Some(Ok(_)), None) => {
                 *choice = Choice::Device;
-                Source::Device
+                RowSource::Device
             }
-            (Choice::Host(_), Some(Err(_)), None) | (Choice::Open | Choice::Device, ..) => Source::Device,
-            (Choice::Host(_), ..) => Source::Elsewhere,
+            (Choice::Host(_), Some(Err(_)), None) | (Choice::Open | Choice::Device, ..) => RowSource::Device,
+            (Choice::Host(_), ..) => RowSource::Elsewhere,
         }
     }
 
@@ -168,17 +190,20 @@ impl Run {
     /// partition.
     fn host(
         &self,
-        plan: &Arc<dyn ExecutionPlan>,
+        alternative: &HostAlternative,
         properties: &PlanProperties,
         by_key: bool,
-        task: &TaskContext,
+        task: &Arc<TaskContext>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut host = self.host.lock();
         if let Some(host) = &*host {
             return Ok(Arc::clone(host));
         }
+        let config = task.session_config().options();
+        let (context, options) = task_context(task)?;
+        let plan = alternative.executable(&options, config, kernel_options(&options, &context)?)?;
         // The offloaded subplan may have started the scans below.
-        let mut plan = reset_plan_states(Arc::clone(plan))?;
+        let mut plan = reset_plan_states(plan)?;
         if by_key && plan.output_partitioning() != properties.output_partitioning() {
             plan = Arc::new(RepartitionExec::try_new(plan, properties.output_partitioning().clone())?);
         }
@@ -193,7 +218,7 @@ impl Run {
                 None => Arc::new(CoalescePartitionsExec::new(plan)),
             };
         }
-        let plan = EnsureCooperative::new().optimize(plan, task.session_config().options())?;
+        let plan = EnsureCooperative::new().optimize(plan, config)?;
         *host = Some(Arc::clone(&plan));
         Ok(plan)
     }
@@ -215,24 +240,24 @@ mod tests {
     #[test]
     fn all_partitions_of_a_run_have_one_source() {
         let refused = || Err::<(), _>(op_error("DeviceSortExec", kernels::Error::Unsupported("too wide".into())));
-        let source = |run: &Run, first: Option<Result<()>>, by_key| match run.choose(first.as_ref(), by_key) {
-            Source::Device => "device",
-            Source::Host => "host",
-            Source::Elsewhere => "elsewhere",
+        let source = |run: &AlternativeRun, first: Option<Result<()>>, by_key| match run.choose(first.as_ref(), by_key) {
+            RowSource::Device => "device",
+            RowSource::Host => "host",
+            RowSource::Elsewhere => "elsewhere",
         };
         // An empty partition leaves the choice open; the refused one gives all rows.
-        let run = Run::default();
+        let run = AlternativeRun::default();
         let firsts = [None, Some(refused()), Some(Ok(())), None, Some(refused())];
         let sources = firsts.map(|first| source(&run, first, false));
         assert_eq!(sources, ["device", "host", "elsewhere", "elsewhere", "elsewhere"]);
         // Rows of the device have been given: a refusal is an error.
-        let run = Run::default();
+        let run = AlternativeRun::default();
         assert_eq!([Some(Ok(())), Some(refused())].map(|first| source(&run, first, false)), ["device", "device"]);
         // Other errors are the query's.
-        let run = Run::default();
+        let run = AlternativeRun::default();
         assert_eq!(source(&run, Some(Err(exec_datafusion_err!("Divide by zero"))), false), "device");
         // Partitions by key choose for themselves.
-        let run = Run::default();
+        let run = AlternativeRun::default();
         let firsts = [Some(Ok(())), Some(refused()), Some(Ok(())), Some(refused()), None];
         let sources = firsts.map(|first| source(&run, first, true));
         assert_eq!(sources, ["device", "host", "device", "host", "device"]);

@@ -88,7 +88,7 @@ impl DeviceToHostExec {
         &self.options
     }
 
-    /// Runs one partition and leaves its rows on the device.
+    /// Runs one partition and leaves its rows on the device. The host never replaces this run.
     ///
     /// # Errors
     /// If the session has no device, or a kernel cannot be made; errors of the run come with the

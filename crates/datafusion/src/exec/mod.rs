@@ -60,7 +60,7 @@ mod window;
 
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
-pub(crate) use alternative::HostAlternative;
+pub(crate) use alternative::{Downloads, HostAlternative};
 pub(crate) use cache::{CrossSubplanCache, SharedRows};
 pub use device_to_host::DeviceToHostExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;

@@ -125,3 +125,19 @@ impl Drop for EndsOnDrop {
         drop((shared, scalars));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_fit_the_limit() {
+        let mut options = DeviceOptions::default();
+        assert_eq!(batch_rows(&options, DeviceKind::Cpu, 8 << 30), 1 << 17);
+        assert_eq!(batch_rows(&options, DeviceKind::Gpu, 8 << 30), 1 << 20);
+        assert_eq!(batch_rows(&options, DeviceKind::Cpu, 16 << 20), 1 << 14);
+        assert_eq!(batch_rows(&options, DeviceKind::Gpu, 1 << 16), FEWEST_ROWS);
+        options.batch_rows = 77;
+        assert_eq!(batch_rows(&options, DeviceKind::Cpu, 1 << 16), 77);
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use arrow::array::{ArrayRef, Float64Array, RecordBatch};
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use device::testing::{Fault, FaultPlan, sample};
 use device::{Context, DeviceConfig, DeviceInfo};
@@ -73,11 +74,11 @@ impl Faulty {
 
     async fn on(plan: FaultPlan) -> Faulty {
         let context = context(device_config().with_wrap(plan.wrap()));
-        Self::with(plan, context).await
+        Self::with(plan, context, 1).await
     }
 
-    async fn with(plan: FaultPlan, context: Context) -> Faulty {
-        let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+    async fn with(plan: FaultPlan, context: Context, partitions: usize) -> Faulty {
+        let ctx = strict_on(partitions, DeviceRuntime::with_context(context.clone()));
         for sql in SETUP {
             ctx.sql(sql).await.unwrap().collect().await.unwrap();
         }
@@ -213,34 +214,57 @@ fn a_failing_compilation_names_the_operator_and_the_next_attempt_compiles() {
     });
 }
 
+/// A query whose value of a resident table moves into the subplan below an operator of the host.
+const VALUE_BELOW_THE_HOST: &str = "SELECT md5(s), i + 2 FROM t WHERE f > (SELECT avg(f) FROM device.r)";
+
 #[test]
 fn each_failing_compilation_leaves_its_part_to_the_host() {
     block_on(async {
-        let plan = FaultPlan::new();
-        // Compiler options would be the user's mistake, which is an error.
-        let config = DeviceConfig::default().with_selector(device_config().selector);
-        let faulty = Faulty::with(plan.clone(), context(config.with_wrap(plan.wrap()))).await;
-        set(&faulty.ctx, "device.fallback", "host");
-        for sql in sample(QUERIES.to_vec()).unwrap() {
-            let mut answers = Vec::new();
-            for n in 1..40 {
-                let before = plan.calls(Fault::Compile);
-                plan.fail_compile(n);
-                answers.push((n, faulty.run(sql).await.unwrap_or_else(|error| panic!("{sql}: compilation {n}: {error}"))));
-                plan.heal();
-                if plan.calls(Fault::Compile) - before < n {
-                    break;
+        for partitions in [1, 3] {
+            let plan = FaultPlan::new();
+            // Compiler options would be the user's mistake, which is an error.
+            let config = DeviceConfig::default().with_selector(device_config().selector);
+            let faulty = Faulty::with(plan.clone(), context(config.with_wrap(plan.wrap())), partitions).await;
+            set(&faulty.ctx, "device.fallback", "host");
+            let queries = sample(QUERIES.to_vec()).unwrap();
+            for sql in queries.into_iter().chain([VALUE_BELOW_THE_HOST]) {
+                let mut answers = Vec::new();
+                for n in 1..40 {
+                    let before = plan.calls(Fault::Compile);
+                    plan.fail_compile(n);
+                    answers.push((n, faulty.run(sql).await.unwrap_or_else(|error| panic!("{sql}: compilation {n}: {error}"))));
+                    plan.heal();
+                    if plan.calls(Fault::Compile) - before < n {
+                        break;
+                    }
+                }
+                let expected = faulty.run(sql).await.unwrap();
+                for (n, rows) in answers {
+                    assert_eq!(rows, expected, "{sql}: compilation {n} failed and the answer is wrong");
                 }
             }
-            let expected = faulty.run(sql).await.unwrap();
-            for (n, rows) in answers {
-                assert_eq!(rows, expected, "{sql}: compilation {n} failed and the answer is wrong");
-            }
+            plan.fail_compile(1);
+            let analysis = faulty.run("EXPLAIN ANALYZE SELECT sum(i * 3 - k) FROM t WHERE f < 99").await.unwrap().join("\n");
+            plan.heal();
+            assert!(analysis.contains("ran_on_host=[DeviceAggregateExec: kernel does not compile on "), "{analysis}");
         }
-        plan.fail_compile(1);
-        let analysis = faulty.run("EXPLAIN ANALYZE SELECT sum(i * 3 - k) FROM t WHERE f < 99").await.unwrap().join("\n");
-        plan.heal();
-        assert!(analysis.contains("ran_on_host=[DeviceAggregateExec: kernel does not compile on "), "{analysis}");
+    });
+}
+
+#[test]
+fn batches_fit_a_small_limit() {
+    block_on(async {
+        // 131,072 rows of these columns would take 16.8 MB.
+        let plan = FaultPlan::masking(|info| info.unified_memory = false);
+        let context = context(device_config().with_memory_bytes(16 << 20).with_wrap(plan.wrap()));
+        let ctx = strict_on(1, DeviceRuntime::with_context(context));
+        let column = Arc::new(Float64Array::from_iter_values((0..300_000).map(|row| f64::from(row % 1000)))) as _;
+        let columns: Vec<(String, ArrayRef)> = (0..16).map(|number| (format!("c{number}"), Arc::clone(&column))).collect();
+        ctx.register_batch("wide", RecordBatch::try_from_iter(columns).unwrap()).unwrap();
+        let all = (0..16).map(|number| format!("c{number} < 10")).collect::<Vec<_>>().join(" AND ");
+        let counted = answer(&ctx, &format!("SELECT count(*) FROM wide WHERE {all}")).await.unwrap();
+        assert!(counted.launches > 0);
+        assert_eq!(counted.lines(), ["| 3000 |"]);
     });
 }
 

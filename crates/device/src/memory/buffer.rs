@@ -28,6 +28,7 @@ struct BufferInner {
     uses: LastUses,
     owner: MemoryOwner,
     meters: Meters,
+    /// Set for host memory in place that counts towards the pool's limit.
     counted: OnceLock<CountedHost>,
 }
 
@@ -91,30 +92,14 @@ impl Buffer {
     ) -> Self {
         meters.allocated(memory.bytes);
         let owner = MemoryOwner::Pool(owner.0, owner.1);
-        Self(Arc::new(BufferInner {
-            memory,
-            len,
-            home: Arc::clone(home),
-            uses: LastUses::new(uses),
-            owner,
-            meters,
-            counted: OnceLock::new(),
-        }))
+        Self::owned(memory, len, Arc::clone(home), LastUses::new(uses), owner, meters)
     }
 
     /// A buffer over host memory that `driver` imported.
     pub(crate) fn imported(memory: Memory, bytes: Bytes, home: &Arc<QueueWorker>, driver: &Arc<dyn Driver>) -> Self {
         let (home, len) = (Arc::clone(home), bytes.len());
         let owner = MemoryOwner::Host(Arc::clone(driver), bytes);
-        Self(Arc::new(BufferInner {
-            memory,
-            len,
-            home,
-            uses: LastUses::default(),
-            owner,
-            meters: Meters::default(),
-            counted: OnceLock::new(),
-        }))
+        Self::owned(memory, len, home, LastUses::default(), owner, Meters::default())
     }
 
     /// A buffer over foreign device memory, which `owner` keeps alive. Other queues wait for
@@ -122,21 +107,17 @@ impl Buffer {
     pub(crate) fn foreign(memory: Memory, len: usize, owner: KeepAlive, home: &Arc<QueueWorker>) -> Self {
         let uses = LastUses::new(vec![(Arc::clone(home), home.submitted())]);
         let (home, owner) = (Arc::clone(home), MemoryOwner::Foreign(owner));
-        Self(Arc::new(BufferInner { memory, len, home, uses, owner, meters: Meters::default(), counted: OnceLock::new() }))
+        Self::owned(memory, len, home, uses, owner, Meters::default())
     }
 
     /// A buffer over memory in a foreign context, which `owner` frees.
     pub(crate) fn in_foreign_context(memory: Memory, len: usize, owner: KeepAlive, home: &Arc<QueueWorker>) -> Self {
         let (home, owner) = (Arc::clone(home), MemoryOwner::ForeignContext(owner));
-        Self(Arc::new(BufferInner {
-            memory,
-            len,
-            home,
-            uses: LastUses::default(),
-            owner,
-            meters: Meters::default(),
-            counted: OnceLock::new(),
-        }))
+        Self::owned(memory, len, home, LastUses::default(), owner, Meters::default())
+    }
+
+    fn owned(memory: Memory, len: usize, home: Arc<QueueWorker>, uses: LastUses, owner: MemoryOwner, meters: Meters) -> Self {
+        Self(Arc::new(BufferInner { memory, len, home, uses, owner, meters, counted: OnceLock::new() }))
     }
 
     /// Length in bytes.

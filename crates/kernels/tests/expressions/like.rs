@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{self, array, pairs_of};
-use crate::harness::{batch, check, check_in, lit, natural};
+use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
 use crate::operators::column;
 use crate::strings::call;
 
@@ -169,7 +169,7 @@ fn check_likes(rng: &mut StdRng, rows: &[(String, String)]) {
     let pattern = || Expr::Column(1);
     let parts = vec![Expr::Column(2), lit(&data_type, text("")), Expr::Column(3)];
     let exprs = [like(pattern()), ilike(pattern()), concat_like(parts, &data_type, pattern())];
-    check_in(&rows, &natural(&rows), &exprs, &[Profile::Cpu]);
+    check_in(&rows, &natural(&rows), &exprs, &PROFILES);
 }
 
 #[test]

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::ExecutionPlan;
+use kernels::ops::Options;
 
 use super::Offloader;
-use crate::exec::{DeviceScanExec, DeviceStreamExec, HostAlternative, HostExec, computes, is_device};
-use crate::session::Fallback;
+use crate::exec::{DeviceScanExec, DeviceStreamExec, Downloads, HostAlternative, HostExec, computes};
+use crate::session::{DeviceOptions, Fallback};
 
 impl Offloader<'_> {
     /// The alternative of an offloaded subplan that replaces `original`. `None` if
@@ -20,14 +22,12 @@ impl Offloader<'_> {
         if !self.falls_back() || self.is_recursive.get() {
             return Ok(None);
         }
-        if !original.exists(|node| Ok(node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>()))? {
-            return Ok(Some(HostAlternative::new(Arc::clone(original))));
+        // Rows of device memory reach the host by a download alone.
+        if original.children().is_empty() {
+            return Ok(None);
         }
-        // Rows of device memory are downloaded.
-        let mut options = self.options.clone();
-        options.enabled = false;
-        let plan = Offloader::new(&options, self.config, self.kernels.clone()).subtree(original)?;
-        Ok((!is_device(&plan)).then(|| HostAlternative::new(plan)))
+        let reads_device = original.exists(|node| Ok(node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>()))?;
+        Ok(Some(HostAlternative::new(Arc::clone(original), reads_device.then_some(with_downloads as Downloads))))
     }
 
     /// An operator that stays on the host, because its offloading fails.
@@ -45,8 +45,20 @@ impl Offloader<'_> {
     }
 }
 
+/// Host operators over downloads of device memory.
+fn with_downloads(
+    plan: &Arc<dyn ExecutionPlan>,
+    options: &DeviceOptions,
+    config: &ConfigOptions,
+    kernels: Options,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let mut options = options.clone();
+    options.enabled = false;
+    Offloader::new(&options, config, kernels).offload(Arc::clone(plan))
+}
+
 /// Host operators, each with the reason why an offloaded subplan could not replace them.
-pub(super) fn with_reason(plan: &Arc<dyn ExecutionPlan>, error: &DataFusionError) -> Result<Arc<dyn ExecutionPlan>> {
+pub(super) fn with_reason(plan: Arc<dyn ExecutionPlan>, error: &DataFusionError) -> Result<Arc<dyn ExecutionPlan>> {
     let reason = reason(error);
     let with_reason = |node| {
         Ok(match computes(&node) {
@@ -54,7 +66,7 @@ pub(super) fn with_reason(plan: &Arc<dyn ExecutionPlan>, error: &DataFusionError
             false => Transformed::no(node),
         })
     };
-    Arc::clone(plan).transform_up(with_reason).data()
+    plan.transform_up(with_reason).data()
 }
 
 fn reason(error: &DataFusionError) -> String {

@@ -226,7 +226,9 @@ impl<'a> Offloader<'a> {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (self.lowered(input, destination.into()), alternative) {
             (Ok(top), alternative) => Ok(Arc::new(top.with_alternative(alternative))),
-            (Err(error), Some(alternative)) => with_reason(alternative.plan(), &error),
+            (Err(error), Some(alternative)) => {
+                with_reason(alternative.executable(self.options, self.config, self.kernels.clone())?, &error)
+            }
             (Err(error), None) => Err(error),
         }
     }

@@ -23,7 +23,7 @@ use super::exchanges::{subplan_below_exchanges, without_exchanges};
 use super::order::{in_order_of, unsorted};
 use crate::exec::{
     DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceProjectionExec, DeviceSortExec, DeviceUnionExec, DeviceUnnestExec,
-    HostAlternative, is_constant, is_device, is_limit, is_trivial, joins_other_lists, window_exprs,
+    is_constant, is_device, is_limit, is_trivial, joins_other_lists, window_exprs,
 };
 use crate::planner::columns::support_of_columns;
 use crate::planner::joins::{is_join, supported_join};
@@ -134,9 +134,8 @@ impl Offloader<'_> {
             true => (main, subqueries.subqueries().iter().cloned().zip(subplans).collect()),
             false => with_values(subqueries, main, subplans, &|input, before| {
                 // The host needs the values of all subqueries.
-                let alternative = before
-                    .alternative()
-                    .map(|alternative| HostAlternative::new(Arc::new(with_input(subqueries, Arc::clone(alternative.plan())))));
+                let with_values = before.alternative().map(|alternative| with_input(subqueries, alternative.plan()));
+                let alternative = with_values.map(|original| self.alternative(&original)).transpose()?.flatten();
                 self.to_host(input, before.destination(), alternative)
             })?,
         };
@@ -146,7 +145,7 @@ impl Offloader<'_> {
         let original = match left.len() == subqueries.subqueries().len() {
             true => Arc::clone(subqueries.input()),
             // An alternative of the main query needs the values that moved into it.
-            false => Arc::new(with_input(subqueries, Arc::clone(subqueries.input()))),
+            false => with_input(subqueries, subqueries.input()),
         };
         let (links, plans): (Vec<_>, Vec<_>) = left.into_iter().unzip();
         let rest = ScalarSubqueryExec::new(original, links, subqueries.results().clone());
@@ -207,6 +206,7 @@ impl Offloader<'_> {
 }
 
 /// Scalar subqueries above another main query.
-fn with_input(subqueries: &ScalarSubqueryExec, input: Arc<dyn ExecutionPlan>) -> ScalarSubqueryExec {
-    ScalarSubqueryExec::new(input, subqueries.subqueries().to_vec(), subqueries.results().clone())
+fn with_input(subqueries: &ScalarSubqueryExec, input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let (links, results) = (subqueries.subqueries().to_vec(), subqueries.results().clone());
+    Arc::new(ScalarSubqueryExec::new(Arc::clone(input), links, results))
 }
