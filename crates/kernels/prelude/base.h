@@ -9,6 +9,7 @@
    - SYNC, SYNC_ALL: a barrier of the work-group, for shared memory and for all memory.
    - GID to NGRP: indices and sizes of the grid.
    - PREFETCH, MULHI64, CLZ64, POPC32, F64_BITS to BITS_F32: small operations.
+   - FORGET: makes a u64 unknown to the compiler, so that what was loaded by it is loaded again.
    - A_*: atomics. A_ADD_F64 is defined only where the device has it.
    - WARP_WIDTH: work-items of a warp; 1 without warp operations. BALLOT: the warp's vote.
    - *_RN: float operations that round once and are never contracted. F32_FMOD is C's fmodf.
@@ -61,6 +62,7 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #else
 #define PREFETCH(p) prefetch((const __global ulong *)(p), (size_t)1)
 #endif
+#define FORGET(x) ((void)0)
 #define MULHI64(a, b) mul_hi((u64)(a), (u64)(b))
 #define CLZ64(a) ((u32)clz((u64)(a)))
 #define POPC32(a) popcount((u32)(a))
@@ -131,6 +133,7 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define A_ADD_F64(p, v) atomicAdd((f64 *)(p), (v))
 #define WARP_WIDTH 32
 #define BALLOT(keep) __ballot_sync(0xffffffffu, (keep))
+#define FORGET(x) asm volatile("" : "+l"(x))
 #define MULHI64(a, b) __umul64hi((a), (b))
 #define CLZ64(a) ((u32)__clzll((i64)(a)))
 #define POPC32(a) ((u32)__popc(a))

@@ -4,6 +4,7 @@
 //! Each check runs `codegen` and discards the kernel source, so that planner, documentation and
 //! kernels cannot disagree.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
@@ -69,23 +70,23 @@ fn reason(result: Result<()>) -> Result<(), String> {
 
 /// Translates an expression: the C type of its value, and whether it can fail.
 fn write(expr: &Expr, schema: &Schema, output: bool) -> Result<(CType, bool)> {
-    let mut types = Vec::with_capacity(schema.fields().len());
+    // A wide schema costs nothing: the expression is over the columns that it reads.
     let mut used = Vec::new();
     expr.columns(&mut used);
-    for (index, field) in schema.fields().iter().enumerate() {
-        // The expression does not read the other columns, whose types may be unsupported.
-        let ty = match used.contains(&index) {
-            true => ColumnType::of(field.data_type(), field.is_nullable()),
-            false => Some(ColumnType { data_type: DataType::Null, nullable: true, layout: columnar::Layout::Null, bounds: None }),
-        };
-        types.push(ty.ok_or_else(|| {
+    let missing = |index: usize| Error::Internal(format!("column {index} of {} columns", schema.fields().len()));
+    let field_type = |index: &usize| {
+        let field = schema.fields().get(*index).ok_or_else(|| missing(*index))?;
+        ColumnType::of(field.data_type(), field.is_nullable()).ok_or_else(|| {
             let (name, data_type) = (field.name(), field.data_type());
             Error::Unsupported(format!("column {name} of type {data_type} is not supported on the device"))
-        })?);
-    }
+        })
+    };
+    let types = used.iter().map(field_type).collect::<Result<Vec<_>>>()?;
+    let positions: HashMap<usize, usize> = used.iter().enumerate().map(|(position, index)| (*index, position)).collect();
+    let expr = expr.over(&|index| positions.get(&index).map(|position| Expr::Column(*position)).ok_or_else(|| missing(index)))?;
     let mut params = Params::new();
     let mut writer = RowWriter::new(&types, Profile::Gpu, &mut params);
-    let value = if output { writer.eval_output(expr)? } else { writer.eval(expr)? };
+    let value = if output { writer.eval_output(&expr)? } else { writer.eval(&expr)? };
     Ok((value.ctype, params.can_fail()))
 }
 

@@ -122,7 +122,7 @@ fn arguments_beyond_the_limit_are_read_from_memory() {
         let few = Options { max_arg_bytes: 16, ..options.clone() };
         let source =
             Select::try_new(input(&schema, Some(filter.clone())), outputs.clone(), few.clone()).unwrap().programs().concat();
-        assert!(source.contains("u64 l0 = (u64)args[") || source.contains("i64 l0 = (i64)args["), "{source}");
+        assert!(source.contains("args[0]"), "{source}");
         let [all, with_table] = [&options, &few].map(|options| rows(&select(&rows_of, Some(filter.clone()), &outputs, options)));
         assert_eq!(all, with_table);
         let [mut all, mut with_table] = [&options, &few].map(|options| {

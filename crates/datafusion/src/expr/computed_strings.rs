@@ -67,6 +67,7 @@ impl ComputedStrings {
     }
 
     /// As [`lift`](Self::lift) for an output of a projection, which may be a new string itself.
+    #[recursive::recursive]
     pub fn lift_within(&mut self, expr: &Arc<dyn PhysicalExpr>, evaluation: Evaluation) -> Result<Arc<dyn PhysicalExpr>> {
         if let Some(case) = expr.downcast_ref::<CaseExpr>() {
             // Operand, conditions and values in turn, and the last value.

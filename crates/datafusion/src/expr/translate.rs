@@ -50,6 +50,7 @@ pub(crate) fn may_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
 }
 
 /// Lowers an expression over a schema. Kernels that take it may still refuse it, see [`supported`].
+#[recursive::recursive]
 pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     if let Some(column) = expr.downcast_ref::<Column>() {
         return Ok(Expr::Column(column.index()));
@@ -115,6 +116,7 @@ fn translate_subquery(subquery: &ScalarSubqueryExpr, schema: &Schema) -> Result<
 }
 
 /// Whether an expression reads the value of a scalar subquery.
+#[recursive::recursive]
 pub(crate) fn awaits_subquery(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.is::<ScalarSubqueryExpr>() || expr.children().into_iter().any(awaits_subquery)
 }

@@ -145,6 +145,7 @@ impl LibraryCalls {
     }
 
     /// Lifts the calls of an expression to columns. An error is the reason of the host.
+    #[recursive::recursive]
     pub fn lift(&mut self, expr: &Arc<dyn PhysicalExpr>) -> std::result::Result<Arc<dyn PhysicalExpr>, Reason> {
         let Some(function) = called_within(expr) else { return Ok(Arc::clone(expr)) };
         if is_conditional(expr) {
@@ -172,6 +173,7 @@ fn function_of(expr: &Arc<dyn PhysicalExpr>) -> Option<&FutharkScalar> {
 }
 
 /// The first function of a library within an expression.
+#[recursive::recursive]
 fn called_within(expr: &Arc<dyn PhysicalExpr>) -> Option<Function> {
     match function_of(expr) {
         Some(function) => Some(function.function().clone()),

@@ -6,6 +6,7 @@
 // A test's tasks end with its runtime.
 #![allow(clippy::disallowed_methods)]
 
+mod depth;
 mod device_arrays;
 mod differential;
 mod exchange;

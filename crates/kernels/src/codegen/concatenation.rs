@@ -25,10 +25,14 @@ impl RowWriter<'_> {
             return Ok(Value::null(data_type.clone(), CType::Str));
         }
         let (parts, valid) = self.concatenation_parts(function, arguments)?;
-        let code = parts.into_iter().fold("@".to_string(), |code, part| match part {
-            StringPart::Composed(part) => part.replace('@', &code),
-            StringPart::String(part) => format!("append_str(#, {code}, {part})"),
-        });
+        // A sequence, since compilers limit how deep calls nest.
+        let end = self.fresh();
+        self.declare(&format!("u64 {end} = 0;"));
+        let append = |part| match part {
+            StringPart::Composed(part) => format!("{end} = {}, ", part.replace('@', &end)),
+            StringPart::String(part) => format!("{end} = append_str(#, {end}, {part}), "),
+        };
+        let code = format!("({end} = @, {}{end})", parts.into_iter().map(append).collect::<String>());
         self.params.need(Section::Append);
         self.costly();
         Ok(Value { data_type: data_type.clone(), ctype: CType::ComposedString, code, valid, bounds: None })

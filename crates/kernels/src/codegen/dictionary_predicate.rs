@@ -114,6 +114,7 @@ fn values(ty: &ColumnType) -> Option<ColumnType> {
 }
 
 /// Whether an expression over one column is always NULL where the column is.
+#[recursive::recursive]
 fn is_null_where_its_column_is(expr: &Expr) -> bool {
     let is = is_null_where_its_column_is;
     match expr {

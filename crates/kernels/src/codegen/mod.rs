@@ -57,6 +57,7 @@ mod zone;
 
 pub use bind::{Bindings, Constants};
 pub use dictionary_predicate::DictionaryPredicate;
+pub(crate) use params::NEXT_ROW;
 pub use params::{LiteralPart, Param, Params, SCRATCH};
 pub use row::{RowRef, RowWriter};
 pub use value::{CType, Value, wide_literal};

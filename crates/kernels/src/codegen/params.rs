@@ -8,6 +8,7 @@ use arrow::datatypes::{DataType, i256};
 
 use device::Arg;
 
+use super::Profile;
 use super::dictionary_predicate::DictionaryPredicate;
 use super::value::{CType, Value};
 use crate::expr::{Literal, LiteralValue};
@@ -139,6 +140,9 @@ pub struct Params {
 /// Name of the argument table, the first parameter of a kernel that has one.
 const TABLE: &str = "args";
 
+/// Line of a body before which no read of the argument table counts.
+pub(crate) const NEXT_ROW: &str = "    /* next row */\n";
+
 /// Bytes of an argument of any type.
 const ARG_BYTES: usize = 8;
 
@@ -245,18 +249,36 @@ impl Params {
         table.into_iter().chain(passed).collect::<Vec<_>>().join(", ")
     }
 
-    /// Statements that read the arguments of the table, for the start of the kernel's body.
-    pub(crate) fn table_reads(&self) -> String {
-        let read = |(slot, index): (usize, &usize)| {
+    /// A kernel's body with the reads of the table's arguments.
+    ///
+    /// They are locals in the cpu profile. In the gpu profile they are macros, read again for each
+    /// row: there are more than registers, so that locals would be spilled.
+    pub(crate) fn with_table(&self, body: &str, profile: Profile) -> String {
+        if self.table.is_empty() {
+            return body.replace(NEXT_ROW, "");
+        }
+        let (mut begin, mut end) = (String::new(), String::new());
+        for (slot, index) in self.table.iter().enumerate() {
             let (param, c_type) = &self.params[*index];
             let value = match c_type.as_str() {
                 "f32" => format!("BITS_F32({TABLE}[{slot}])"),
                 "f64" => format!("BITS_F64({TABLE}[{slot}])"),
-                _ => format!("({}){TABLE}[{slot}]", c_type.trim_end_matches("RESTRICT")),
+                _ => format!("(({}){TABLE}[{slot}])", c_type.trim_end_matches("RESTRICT")),
             };
-            format!("  {} = {value};\n", declared(c_type, &name(param)))
+            let name = name(param);
+            match profile {
+                Profile::Cpu => begin.push_str(&format!("  {} = {value};\n", declared(c_type, &name))),
+                Profile::Gpu => {
+                    begin.push_str(&format!("#define {name} {value}\n"));
+                    end.push_str(&format!("#undef {name}\n"));
+                }
+            }
+        }
+        let forget = match profile {
+            Profile::Cpu => String::new(),
+            Profile::Gpu => format!("    FORGET({TABLE});\n"),
         };
-        self.table.iter().enumerate().map(read).collect()
+        format!("{begin}{}{end}", body.replace(NEXT_ROW, &forget))
     }
 
     /// Bytes of the arguments, each rounded up to 8, to compare with the device's limit.

@@ -42,6 +42,9 @@ pub struct RowRef {
 /// Greatest depth of nested blocks. clang's limit is 256 nested brackets of any kind.
 const DEEPEST: usize = 200;
 
+/// Depth of nested brackets from which a value becomes a local.
+const DEEP: usize = 16;
+
 /// A block under construction.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
@@ -142,6 +145,7 @@ impl<'a> RowWriter<'a> {
     }
 
     /// [`eval`](Self::eval) for output columns, which may also be lists or composed strings.
+    #[recursive::recursive]
     pub fn eval_output(&mut self, expr: &Expr) -> Result<Value> {
         if let Some((_, value)) = self.scopes.iter().rev().flat_map(|scope| &scope.known).find(|(known, _)| known == expr) {
             return Ok(value.clone());
@@ -178,6 +182,7 @@ impl<'a> RowWriter<'a> {
         };
         // A NULL needs the section of its type, which no other code requests.
         self.params.need_type(value.ctype);
+        let value = if is_deep(&value) { self.store(value) } else { value };
         self.scope().known.push((expr.clone(), value.clone()));
         Ok(value)
     }
@@ -326,6 +331,24 @@ impl<'a> RowWriter<'a> {
         let last = self.scopes.len() - 1;
         &mut self.scopes[last]
     }
+}
+
+/// Whether the C of a value nests so deep that the C of other values should not contain it.
+fn is_deep(value: &Value) -> bool {
+    let deepest = |code: &str| {
+        let (mut depth, mut deepest) = (0usize, 0);
+        for c in code.bytes() {
+            match c {
+                b'(' => depth += 1,
+                b')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            deepest = depth.max(deepest);
+        }
+        deepest
+    };
+    let is_local = !matches!(value.ctype, CType::ComposedString | CType::List);
+    is_local && !value.is_null() && deepest(&value.code).max(value.valid.as_deref().map_or(0, deepest)) > DEEP
 }
 
 /// Refusal with a reason for users.

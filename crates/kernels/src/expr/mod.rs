@@ -212,6 +212,7 @@ impl Expr {
 
     /// Logical type of the expression over a source's logical schema. A dictionary column evaluates
     /// to its value type, except as a plain column.
+    #[recursive::recursive]
     pub fn data_type(&self, schema: &Schema) -> Result<DataType> {
         Ok(match self {
             Expr::Column(index) => schema
@@ -245,6 +246,7 @@ impl Expr {
     }
 
     /// Appends the columns that the expression reads, without duplicates.
+    #[recursive::recursive]
     pub fn columns(&self, columns: &mut Vec<usize>) {
         if let Expr::Column(index) = self
             && !columns.contains(index)
@@ -266,6 +268,7 @@ impl Expr {
         Ok(expr)
     }
 
+    #[recursive::recursive]
     fn replace_columns(&mut self, to: &dyn Fn(usize) -> Result<Expr>) -> Result<()> {
         if let Expr::Column(index) = self {
             *self = to(*index)?;

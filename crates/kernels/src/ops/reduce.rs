@@ -24,10 +24,6 @@ use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::Aggregate;
 use crate::{Error, Result};
 
-const REDUCE: usize = 0;
-const FOLD: usize = 1;
-const FINISH: usize = 2;
-
 /// `1 << BLOCK_BITS` rows are summed in 64 bits before the cpu profile adds the partial sums to
 /// wider ones.
 const BLOCK_BITS: u32 = 12;
@@ -73,7 +69,8 @@ struct RegisterReduce {
     options: Options,
     primitives: Primitives,
     program: Program,
-    /// The states that each aggregating kernel updates.
+    /// The states that each aggregating kernel updates. Kernels are: those, for each one that
+    /// folds its partial states, and one for the result.
     parts: Vec<Vec<usize>>,
 }
 
@@ -245,26 +242,32 @@ fn needs_table(accumulators: &Accumulators) -> bool {
 
 impl RegisterReduce {
     fn try_new(source: Source, fields: Vec<Field>, accumulators: Accumulators, options: Options) -> Result<RegisterReduce> {
-        // One kernel for all states if its arguments fit, else as many as needed.
+        // One kernel for all states if its arguments and states fit, else as many as needed.
         let mut kernels = Vec::new();
         let mut parts = Vec::new();
         let mut pending = vec![(0..accumulators.states.len()).collect::<Vec<_>>()];
         while let Some(part) = pending.pop() {
-            let kernel = reduce_kernel(&source, &accumulators, &part, parts.len(), &options)?;
-            if !kernel.fits(&options) && part.len() > 1 {
-                let (first, second) = part.split_at(part.len() / 2);
-                pending.extend([second.to_vec(), first.to_vec()]);
-                continue;
+            let one = part.len() <= 1;
+            let kernel = match one || accumulators.fit_registers(&part, &options) {
+                true => Some(reduce_kernel(&source, &accumulators, &part, parts.len(), &options)?),
+                false => None,
+            };
+            match kernel.filter(|kernel| one || kernel.fits(&options)) {
+                Some(kernel) => {
+                    parts.push(part);
+                    kernels.push(kernel);
+                }
+                None => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    pending.extend([second.to_vec(), first.to_vec()]);
+                }
             }
-            parts.push(part);
-            kernels.push(kernel);
         }
-        // The kernel of the first part is `REDUCE`; those of other parts follow `FINISH`.
-        let rest = kernels.split_off(1);
-        kernels.push(fold_kernel(&accumulators, &options));
+        let number = |part: usize| if parts.len() > 1 { part.to_string() } else { String::new() };
+        let folds = parts.iter().enumerate();
+        kernels.extend(folds.map(|(index, part)| fold_kernel(&number(index), &accumulators, part, &options)));
         let (finish, outputs) = finish_kernel(&accumulators, &fields)?;
         kernels.push(finish);
-        kernels.extend(rest);
         let types = outputs.iter().map(|output| (*output.ty).clone()).collect();
         Ok(RegisterReduce {
             primitives: Primitives::new(&options),
@@ -279,8 +282,9 @@ impl RegisterReduce {
         })
     }
 
-    fn kernel(&self, part: usize) -> usize {
-        if part == 0 { REDUCE } else { FINISH + part }
+    /// The position of the kernel that writes the result.
+    fn result_kernel(&self) -> usize {
+        2 * self.parts.len()
     }
 
     fn words(&self) -> usize {
@@ -312,19 +316,21 @@ impl RegisterReduce {
         }
         let grid = launch.grid_for_candidates(n, self.source.max_candidates());
         let partials = queue.alloc(grid.work_groups as usize * self.words() * 8)?;
-        let error = launch.error_buffer((0..self.parts.len()).map(|part| self.kernel(part)))?;
+        let error = launch.error_buffer(0..self.parts.len())?;
         for part in 0..self.parts.len() {
             let mut named: NamedArgs<'_> = vec![("n", Arg::U64(n as u64)), ("partials", Arg::Buffer(&partials))];
             named.extend(self.source.args(state.tallies.as_ref()));
-            launch.run_on(self.kernel(part), grid, &bound, error.as_ref(), named)?;
+            launch.run_on(part, grid, &bound, error.as_ref(), named)?;
         }
         let one = Grid { work_groups: 1, work_group_size: work_group_size(&self.options) };
-        let named = vec![
-            ("state", Arg::Buffer(&words)),
-            ("partials", Arg::Buffer(&partials)),
-            ("n", Arg::U64(u64::from(grid.work_groups))),
-        ];
-        launch.run(FOLD, one, named)?;
+        for part in 0..self.parts.len() {
+            let named = vec![
+                ("state", Arg::Buffer(&words)),
+                ("partials", Arg::Buffer(&partials)),
+                ("n", Arg::U64(u64::from(grid.work_groups))),
+            ];
+            launch.run(self.parts.len() + part, one, named)?;
+        }
         state.words = Some(words);
         if let Some(error) = &error {
             check_failed_row(read_u64(&queue.read(error, 0..8).await?, 0)?)?;
@@ -345,8 +351,8 @@ impl RegisterReduce {
             named.extend(output.args(buffers));
         }
         let one = Grid { work_groups: 1, work_group_size: 1 };
-        launch.run_on(FINISH, one, &[], Some(&error), named)?;
-        if launch.can_fail(FINISH) && read_u64(&queue.read(&error, 0..8).await?, 0)? != u64::MAX {
+        launch.run_on(self.result_kernel(), one, &[], Some(&error), named)?;
+        if launch.can_fail(self.result_kernel()) && read_u64(&queue.read(&error, 0..8).await?, 0)? != u64::MAX {
             return Err(Error::AverageOverflow);
         }
         let mut columns = Vec::with_capacity(self.outputs.len());
@@ -640,17 +646,18 @@ fn work_group_tree(accumulators: &Accumulators, part: &[usize], options: &Option
     tree
 }
 
-/// The kernel of one work-group that adds partial states to the state, in their order.
-fn fold_kernel(accumulators: &Accumulators, options: &Options) -> Kernel {
+/// The kernel of one work-group that adds the partial states of a part to the state, in order.
+fn fold_kernel(number: &str, accumulators: &Accumulators, part: &[usize], options: &Options) -> Kernel {
     let mut params = Params::new();
     accumulators.need(&mut params);
     let state = params.named("state", "G u64 *RESTRICT");
     let partials = params.named("partials", "const G u64 *RESTRICT");
     let n = params.named("n", "u64");
     let words = accumulators.slots.max(1);
+    let states = || part.iter().map(|index| &accumulators.states[*index]);
     let mut body = String::new();
     let mut merges = String::new();
-    for accumulator in &accumulators.states {
+    for accumulator in states() {
         let places = accumulator.slot_names(|word| format!("s{word}"));
         for (place, init) in places.iter().zip(accumulator.kind.init()) {
             body.push_str(&format!("  u64 {place} = (u64){init:#x}UL;\n"));
@@ -660,18 +667,17 @@ fn fold_kernel(accumulators: &Accumulators, options: &Options) -> Kernel {
     }
     body.push_str(&format!("  for (u64 i = LID(); i < {n}; i += LSZ()) {{\n{merges}  }}\n"));
     if options.profile == Profile::Gpu {
-        let all: Vec<usize> = (0..accumulators.states.len()).collect();
-        body.push_str(&work_group_tree(accumulators, &all, options));
+        body.push_str(&work_group_tree(accumulators, part, options));
         body.push_str("  if (l == 0) {\n");
     } else {
         body.push_str("  {\n");
     }
-    for accumulator in &accumulators.states {
+    for accumulator in states() {
         let to = accumulator.slot_names(|word| format!("{state}[{word}]"));
         body.push_str(&format!("    {}\n", accumulator.kind.merge(&to, &accumulator.slot_names(|word| format!("s{word}")))));
     }
     body.push_str("  }\n");
-    Kernel::new("reduce_fold", params, body)
+    Kernel::new(format!("reduce_fold{number}"), params, body)
 }
 
 /// The kernel of one work-item that writes the result row.

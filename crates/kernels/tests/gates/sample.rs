@@ -53,6 +53,7 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
         sampler.window(&data_type);
     }
     sampler.resident();
+    sampler.wide();
     sampler.queries();
     sampler.samples
 }
@@ -286,6 +287,33 @@ impl Sampler {
         let aggregates = aggregates.into_iter().map(output).collect();
         let group = GroupBy::try_new(input.clone(), keys.collect(), aggregates, self.options.clone());
         self.add(name, group.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+    }
+
+    /// More columns, keys and aggregates than registers hold, of all types. Most arguments are in
+    /// the argument table in half of the programs.
+    fn wide(&mut self) {
+        let types: Vec<ColumnType> =
+            types().iter().cycle().take(2 * types().len()).map(|ty| ColumnType::of(ty, true).unwrap()).collect();
+        let columns: Vec<Expr> = (0..types.len()).map(Expr::Column).collect();
+        let numbers = columns.iter().zip(&types).filter_map(|(column, ty)| Some((column.clone(), sum_type(&ty.data_type)?)));
+        let sums: Vec<Aggregate> = numbers
+            .flat_map(|(column, sum)| {
+                let Expr::Column(index) = column else { return vec![] };
+                let max = aggregate(AggregateFunction::Max, Some(column.clone()), types[index].data_type.clone());
+                vec![aggregate(AggregateFunction::Sum, Some(column), sum), max]
+            })
+            .collect();
+        let none = Expr::And(columns.iter().map(|column| Expr::IsNull(Box::new(column.clone()))).collect());
+        for filter in [None, Some(none)] {
+            let input = Input { schema: schema(&types), types: types.clone(), filter };
+            for max_arg_bytes in [self.options.max_arg_bytes, 1024] {
+                let own = std::mem::replace(&mut self.options.max_arg_bytes, max_arg_bytes);
+                self.select("all types", &input, columns.clone());
+                self.group("group by all types", &input, columns.clone(), sums.clone());
+                self.reduce("aggregates of all types", &input, sums.clone());
+                self.options.max_arg_bytes = own;
+            }
+        }
     }
 
     /// All expressions over one type, with and without a filter.

@@ -16,12 +16,17 @@ mod state;
 mod statistics;
 mod update;
 
-use crate::codegen::{Params, RowWriter, Value};
+use super::Options;
+use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::{Error, Result};
 
 pub(super) use evaluate::Evaluator;
 pub(super) use state::StateKind;
+
+/// Slots that a work-item of the gpu profile keeps in registers. CUDA has 255 of 32 bits; values
+/// need some.
+const REGISTER_SLOTS: usize = 40;
 
 /// A state and its inputs.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,6 +102,13 @@ impl Accumulators {
     /// The slots of a group without rows.
     pub fn init(&self) -> Vec<u64> {
         self.states.iter().flat_map(|state| state.kind.init()).copied().collect()
+    }
+
+    /// Whether a work-item keeps the states of `part` in registers. In the cpu profile states that
+    /// do not fit are in its cache.
+    pub fn fit_registers(&self, part: &[usize], options: &Options) -> bool {
+        let slots = part.iter().map(|index| self.states[*index].kind.slots()).sum::<usize>();
+        options.profile == Profile::Cpu || slots <= REGISTER_SLOTS
     }
 
     /// Marks the sections of the prelude that the states need.

@@ -8,7 +8,7 @@ use super::table::{
 };
 use super::var_width_min_max::{STORED, VarWidthMinMax};
 use super::{Feed, GroupMode};
-use crate::codegen::{CType, Params, Profile, RowWriter, Value};
+use crate::codegen::{CType, NEXT_ROW, Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
 use crate::ops::accumulate::{Accumulators, Evaluator, StateKind};
@@ -23,6 +23,10 @@ use crate::{Error, Result};
 
 /// Rows ahead of an update whose states the cpu profile prefetches.
 const PREFETCH_AHEAD: usize = 32;
+
+/// Words (of 64 bits) of keys that a work-item of the gpu profile keeps in registers. CUDA has 255
+/// of 32 bits; those of another row are compared beside them.
+const KEPT_WORDS: usize = 24;
 
 /// C type of states that a kernel only reads.
 const STATES: &str = "const G u64 *RESTRICT";
@@ -261,16 +265,19 @@ impl GroupKernels {
         let mut writer = planned.source.writer(profile, &mut params);
         writer.params().need(Section::Hash);
         self.filtered(&planned.source, &mut writer, |writer| {
-            own = self.evaluate(writer, planned)?;
             match &self.mode {
                 GroupMode::Inline { null_slot } => {
+                    own = self.evaluate(writer, planned)?;
                     self.pack(writer, &own, *null_slot);
                     writer.push(&slot_inline(*null_slot));
                 }
                 GroupMode::Dense { .. } | GroupMode::Wide => {
                     writer.push("key = (u64)0x9e3779b97f4a7c15UL;");
-                    for (key, value) in self.keys.iter().zip(&own) {
-                        key.hash(writer, "key", value);
+                    for (key, expr) in self.keys.iter().zip(&planned.keys) {
+                        key.need(writer.params());
+                        let value = key.eval(writer, expr)?;
+                        key.hash(writer, "key", &value);
+                        own.push(value);
                     }
                     writer.push("h = key & mask;");
                 }
@@ -294,7 +301,10 @@ impl GroupKernels {
                 (first_slot_inline(), number, probe)
             }
             GroupMode::Dense { .. } | GroupMode::Wide => {
-                let (row, group) = self.comparisons(planned, &own, &mut params)?;
+                let (row, group) = match self.keys_fit_registers() {
+                    true => self.comparisons(planned, &own, &mut params)?,
+                    false => self.comparisons_by_key(planned, &mut params)?,
+                };
                 (first_slot_wide(), NUMBER_WIDE.into(), evaluated + &probe_wide(&row, &group, &claimed(profile, NUMBER_WIDE)))
             }
         };
@@ -326,6 +336,31 @@ impl GroupKernels {
         let row = writer.statements();
         let stored: Vec<Value> = self.keys.iter().map(|key| key.stored(params, "other")).collect();
         Ok((row, format!("      {}", equal_keys(&stored))))
+    }
+
+    /// Whether a work-item keeps its keys while it probes.
+    fn keys_fit_registers(&self) -> bool {
+        let words = |key: &GroupKey| if key.ctype == CType::Str { 2 } else { key.ctype.width().div_ceil(8).max(1) };
+        self.options.profile == Profile::Cpu || self.keys.iter().map(words).sum::<usize>() <= KEPT_WORDS
+    }
+
+    /// As [`comparisons`](Self::comparisons), for more keys than registers hold: one key after the
+    /// other is loaded again.
+    fn comparisons_by_key(&self, planned: &Feed, params: &mut Params) -> Result<(String, String)> {
+        let mut row = String::from("u64 own = row;\nFORGET(own);\nequal = 1;\n");
+        let mut group = row.clone();
+        for (key, expr) in self.keys.iter().zip(&planned.keys) {
+            let mut writer = planned.source.writer(self.options.profile, params).with_names("own", "x");
+            let own = key.eval(&mut writer, expr)?;
+            let loads = writer.statements();
+            let mut writer = planned.source.writer(self.options.profile, params).with_names("other", "y");
+            let other = key.eval(&mut writer, expr)?;
+            let loads_other = writer.statements();
+            row.push_str(&format!("if (equal) {{\n{NEXT_ROW}{loads}{loads_other}equal = {};\n}}\n", equal(&own, &other)));
+            let stored = key.stored(params, "other");
+            group.push_str(&format!("if (equal) {{\n{NEXT_ROW}{loads}equal = {};\n}}\n", equal(&own, &stored)));
+        }
+        Ok((row, group))
     }
 
     /// Appends `key` (and `is_null`) of inline keys.

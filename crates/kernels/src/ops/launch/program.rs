@@ -9,7 +9,7 @@ use columnar::DeviceColumn;
 use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::dictionary_predicates::DictionaryPredicates;
-use crate::codegen::{Bindings, Constants, Params, Profile, SCRATCH};
+use crate::codegen::{Bindings, Constants, NEXT_ROW, Params, Profile, SCRATCH};
 use crate::ops::Options;
 use crate::prelude::Sections;
 use crate::{Error, Result};
@@ -33,9 +33,9 @@ impl Kernel {
         self.params.bytes() <= options.max_arg_bytes
     }
 
-    fn source(&self) -> String {
+    fn source(&self, profile: Profile) -> String {
         let Kernel { name, params, body } = self;
-        format!("KERNEL void {name}({}) {{\n{}{body}}}\n", params.declaration(), params.table_reads())
+        format!("KERNEL void {name}({}) {{\n{}}}\n", params.declaration(), params.with_table(body, profile))
     }
 }
 
@@ -90,13 +90,13 @@ impl Program {
             }
         }
         source.extend(functions.into_iter().map(String::as_str));
-        source.extend(kernels.iter().map(Kernel::source));
+        source.extend(kernels.iter().map(|kernel| kernel.source(self.options.profile)));
         source
     }
 
     /// Names and sources of the kernels, for EXPLAIN VERBOSE and reports.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
-        let source = |kernel: &Kernel| kernel.params.functions().concat() + &kernel.source();
+        let source = |kernel: &Kernel| kernel.params.functions().concat() + &kernel.source(self.options.profile);
         self.kernels.iter().map(|kernel| (kernel.name.clone(), source(kernel))).collect()
     }
 
@@ -233,7 +233,7 @@ pub(in crate::ops) fn row_loop(profile: Profile, row: &str, n: &str, statements:
         Profile::Cpu => {
             format!("{}  for (u64 {row} = begin; {row} < end; ++{row}) {{\n{statements}  }}\n", contiguous_rows(n))
         }
-        Profile::Gpu => format!("  for (u64 {row} = GID(); {row} < {n}; {row} += GSZ()) {{\n{statements}  }}\n"),
+        Profile::Gpu => format!("  for (u64 {row} = GID(); {row} < {n}; {row} += GSZ()) {{\n{NEXT_ROW}{statements}  }}\n"),
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernels that write columns: a value of each column for every row, or for every surviving row.
 //!
-//! Columns that need more arguments than a kernel may have are split over several kernels. Strings
-//! write lengths, which a prefix sum makes offsets. Once the host knows the number of bytes, a
-//! kernel for each string column copies them.
+//! Many columns, and those that need more arguments than a kernel may have, are split over several
+//! kernels. Strings write lengths, which a prefix sum makes offsets. Once the host knows the number
+//! of bytes, a kernel for each string column copies them.
 
 use std::sync::OnceLock;
 
@@ -18,6 +18,9 @@ use super::{Launch, NamedArgs};
 use crate::codegen::{Params, RowWriter, Value};
 use crate::ops::Options;
 use crate::{Error, Result};
+
+/// Most outputs of a kernel: compilers take more than linear time, and registers are few.
+const OUTPUTS: usize = 64;
 
 /// The rows that columns are computed from.
 pub(in crate::ops) trait Rows {
@@ -106,11 +109,9 @@ impl Projection {
         let written: Vec<usize> = (0..projection.outputs.len())
             .filter(|index| projection.written(*index).is_some_and(|output| !output.is_null()))
             .collect();
-        let mut pending = vec![written.as_slice()];
+        // The first chunk comes first.
+        let mut pending: Vec<&[usize]> = written.chunks(OUTPUTS).rev().collect();
         while let Some(outputs) = pending.pop() {
-            if outputs.is_empty() {
-                continue;
-            }
             let name = format!("{prefix}_write{}", projection.writes.len());
             let kernel = projection.write_kernel(name, rows, outputs, options)?;
             if !kernel.fits(options) && outputs.len() > 1 {
