@@ -71,7 +71,7 @@ fn literal(value: i64, data_type: &DataType) -> Expr {
 }
 
 fn compare(left: Expr, op: CompareOp, right: Expr) -> Expr {
-    Expr::Compare { op, left: Box::new(left), right: Box::new(right) }
+    Expr::Compare { op, left: Arc::new(left), right: Arc::new(right) }
 }
 
 fn sum(argument: Expr, data_type: DataType) -> (Aggregate, Field) {
@@ -106,8 +106,8 @@ fn reduce(bench: &KernelBench, group: &mut BenchmarkGroup<'_, WallTime>) -> Benc
     ]);
     let product = Expr::Arithmetic {
         op: ArithmeticOp::Multiply,
-        left: Box::new(column(3)),
-        right: Box::new(column(1)),
+        left: Arc::new(column(3)),
+        right: Arc::new(column(1)),
         data_type: DataType::Decimal128(31, 4),
     };
     let reduce =

@@ -100,11 +100,11 @@ fn int(value: i128, data_type: &DataType) -> Expr {
 }
 
 fn compare(op: CompareOp, left: Expr, right: Expr) -> Expr {
-    Expr::Compare { op, left: Box::new(left), right: Box::new(right) }
+    Expr::Compare { op, left: Arc::new(left), right: Arc::new(right) }
 }
 
 fn arithmetic(op: ArithmeticOp, left: Expr, right: Expr, data_type: DataType) -> Expr {
-    Expr::Arithmetic { op, left: Box::new(left), right: Box::new(right), data_type }
+    Expr::Arithmetic { op, left: Arc::new(left), right: Arc::new(right), data_type }
 }
 
 fn aggregate(function: AggregateFunction, argument: Option<Expr>, data_type: DataType) -> (Aggregate, Field) {

@@ -124,7 +124,7 @@ fn pattern(rng: &mut StdRng) -> String {
 fn measure(queue: &Queue, profile: Profile, data: &Data, ignores_case: bool, pattern: &str) -> Ratio {
     let literal = LiteralValue::Bytes(pattern.as_bytes().to_vec());
     let pattern_expr = Expr::Literal(Literal { data_type: DataType::Utf8, value: literal });
-    let filter = Expr::Like { ignores_case, expr: Box::new(Expr::Column(0)), pattern: Box::new(pattern_expr) };
+    let filter = Expr::Like { ignores_case, expr: Arc::new(Expr::Column(0)), pattern: Arc::new(pattern_expr) };
     let input = Input { filter: Some(filter), ..data.input.clone() };
     let count = Aggregate {
         function: AggregateFunction::Count,

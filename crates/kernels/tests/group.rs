@@ -305,7 +305,7 @@ fn the_lowest_failing_row_is_named_while_the_table_grows() {
     let n = 100_000;
     let text = |i: usize| if i == 3000 || i % 20_000 == 19_999 { format!("x{i}") } else { i.to_string() };
     let batch = batch(vec![("s", Arc::new(StringArray::from_iter_values((0..n).map(text))) as ArrayRef, false)]);
-    let number = Expr::Cast { expr: Box::new(col(0)), to: DataType::Int64, checked: true };
+    let number = Expr::Cast { expr: Arc::new(col(0)), to: DataType::Int64, checked: true };
     let keys = [(number, Field::new("k", DataType::Int64, false))];
     let aggregates = [aggregate(Count, None, DataType::Int64)];
     for options in small_tables() {

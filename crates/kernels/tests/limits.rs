@@ -8,12 +8,13 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow::array::NullArray;
+use arrow::array::{Int64Array, NullArray};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use futures::executor::block_on;
 use kernels::Error;
-use kernels::expr::{AggregateFunction, CompareOp};
+use kernels::codegen::Profile;
+use kernels::expr::{AggregateFunction, ArithmeticOp, CompareOp};
 use kernels::ops::{
     Concat, Frame, Join, JoinBuild, JoinKind, JoinRole, Options, Select, Sort, SortKey, Window, WindowCall, WindowFunction,
 };
@@ -134,4 +135,20 @@ fn arguments_beyond_the_limit_are_read_from_memory() {
         with_table.sort_unstable();
         assert_eq!(all, with_table);
     }
+}
+
+/// The stack grows with the expression, also where it is checked, cloned and dropped.
+#[test]
+fn deep_expressions_need_no_deep_stack() {
+    let schema = batch(vec![("n", Arc::new(Int64Array::from(vec![1, 2, 3])), true)]).schema();
+    let generate = move || {
+        let add = |sum, term| arithmetic(ArithmeticOp::Add, sum, int(term, DataType::Int64), DataType::Int64);
+        let deep = (0..400).fold(col(0), add);
+        kernels::support::supports(&deep, &schema).unwrap();
+        assert_eq!(deep.data_type(&schema).unwrap(), DataType::Int64);
+        let field = Field::new("sum", DataType::Int64, true);
+        let select = Select::try_new(input(&schema, None), vec![(deep, field)], Options::new(Profile::Gpu)).unwrap();
+        assert!(select.programs().concat().contains("l399"));
+    };
+    std::thread::Builder::new().stack_size(512 << 10).spawn(generate).unwrap().join().unwrap();
 }

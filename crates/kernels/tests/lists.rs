@@ -47,7 +47,7 @@ fn lists_survive_a_filter() {
 fn list_is_null_filters() {
     let batch = table_with_lists(0, 1000);
     let list = index(&batch, "views");
-    let known = Expr::Not(Box::new(Expr::IsNull(Box::new(col(list)))));
+    let known = Expr::Not(Arc::new(Expr::IsNull(Arc::new(col(list)))));
     let mask: BooleanArray = (0..1000).map(|row| Some(batch.column(list).is_valid(row))).collect();
     for options in profiles() {
         let actual = select(&batch, Some(known.clone()), &everything(&batch), &options);

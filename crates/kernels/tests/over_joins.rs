@@ -277,7 +277,7 @@ fn several_joins_with_filters_between_them() {
         let filter = Expr::And(vec![
             compare(CompareOp::Gt, col(2), int(-200, DataType::Int32)),
             compare(CompareOp::NotEq, col(WIDTH + 2), int(7, DataType::Int32)),
-            Expr::Or(vec![compare(CompareOp::Lt, col(0), col(2 * WIDTH)), Expr::IsNull(Box::new(col(2 * WIDTH + 4)))]),
+            Expr::Or(vec![compare(CompareOp::Lt, col(0), col(2 * WIDTH)), Expr::IsNull(Arc::new(col(2 * WIDTH + 4)))]),
         ]);
         let joins = vec![join(JoinKind::Inner, &one, 1, None), join(JoinKind::Right, &two, WIDTH + 1, None)];
         let mut outputs = outputs(Some(2 * WIDTH), &two);
@@ -301,7 +301,7 @@ fn blocks_agree_with_single_rows() {
             let filter = Expr::And(vec![
                 compare(CompareOp::Gt, col(2), int(-250, DataType::Int32)),
                 compare(CompareOp::NotEq, col(WIDTH + 2), int(7, DataType::Int32)),
-                Expr::Or(vec![compare(CompareOp::Lt, col(0), col(2 * WIDTH)), Expr::IsNull(Box::new(col(2 * WIDTH + 4)))]),
+                Expr::Or(vec![compare(CompareOp::Lt, col(0), col(2 * WIDTH)), Expr::IsNull(Arc::new(col(2 * WIDTH + 4)))]),
             ]);
             let residual = compare(CompareOp::NotEq, col(4), col(WIDTH + 4));
             let joins = vec![

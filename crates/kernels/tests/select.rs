@@ -137,7 +137,7 @@ fn projections_without_a_filter() {
             ));
             outputs.push((compare(CompareOp::Lt, col(4), col(5)), Field::new("never", DataType::Boolean, true)));
             let coalesced =
-                Expr::Coalesce(vec![col(5), Expr::Cast { expr: Box::new(col(6)), to: DataType::Utf8View, checked: true }]);
+                Expr::Coalesce(vec![col(5), Expr::Cast { expr: Arc::new(col(6)), to: DataType::Utf8View, checked: true }]);
             outputs.push((coalesced, Field::new("text", DataType::Utf8View, true)));
             let actual = select(&batch, None, &outputs, &options);
             assert_eq!(rows(&actual.project(&(0..10).collect::<Vec<_>>()).unwrap()), rows(&batch));
@@ -248,8 +248,8 @@ fn dictionary_predicates_run_once_per_value() {
     let is = |other: &str| compare(CompareOp::Eq, col(0), Expr::Literal(text(other)));
     let like = |pattern: &str| Expr::Like {
         ignores_case: false,
-        expr: Box::new(col(0)),
-        pattern: Box::new(Expr::Literal(text(pattern))),
+        expr: Arc::new(col(0)),
+        pattern: Arc::new(Expr::Literal(text(pattern))),
     };
     let rest =
         Expr::Call { function: Function::Substring, arguments: vec![col(0), int(2, DataType::Int64)], data_type: DataType::Utf8 };
@@ -258,14 +258,14 @@ fn dictionary_predicates_run_once_per_value() {
         arguments: vec![col(0), Expr::Literal(text("gr"))],
         data_type: DataType::Boolean,
     };
-    let among = |list, negated| Expr::InList { expr: Box::new(col(0)), list, negated };
+    let among = |list, negated| Expr::InList { expr: Arc::new(col(0)), list, negated };
     let predicates = [
         is("red"),
         like("%r%e%"),
         starts,
         among(vec![text("red"), null()], false),
         among(vec![text("red"), null()], true),
-        Expr::Not(Box::new(is("red"))),
+        Expr::Not(Arc::new(is("red"))),
         Expr::Or(vec![is("red"), like("gr%")]),
         compare(CompareOp::LtEq, col(0), rest),
     ];

@@ -62,16 +62,16 @@ pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Exp
         return translate_binary(binary, expr, schema);
     }
     if let Some(not) = expr.downcast_ref::<NotExpr>() {
-        return Ok(Expr::Not(Box::new(lower(not.arg(), schema)?)));
+        return Ok(Expr::Not(Arc::new(lower(not.arg(), schema)?)));
     }
     if let Some(is_null) = expr.downcast_ref::<IsNullExpr>() {
-        return Ok(Expr::IsNull(Box::new(lower(is_null.arg(), schema)?)));
+        return Ok(Expr::IsNull(Arc::new(lower(is_null.arg(), schema)?)));
     }
     if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>() {
-        return Ok(Expr::Not(Box::new(Expr::IsNull(Box::new(lower(is_not_null.arg(), schema)?)))));
+        return Ok(Expr::Not(Arc::new(Expr::IsNull(Arc::new(lower(is_not_null.arg(), schema)?)))));
     }
     if let Some(negative) = expr.downcast_ref::<NegativeExpr>() {
-        return Ok(Expr::Negate(Box::new(lower(negative.arg(), schema)?)));
+        return Ok(Expr::Negate(Arc::new(lower(negative.arg(), schema)?)));
     }
     if let Some(cast) = expr.downcast_ref::<CastExpr>() {
         return translate_cast(cast.expr(), cast.cast_type(), !cast.cast_options().safe, schema);
@@ -93,9 +93,9 @@ pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Exp
         return lower(&current, schema);
     }
     if let Some(like) = expr.downcast_ref::<LikeExpr>() {
-        let (expr, pattern) = (Box::new(lower(like.expr(), schema)?), Box::new(lower(like.pattern(), schema)?));
+        let (expr, pattern) = (Arc::new(lower(like.expr(), schema)?), Arc::new(lower(like.pattern(), schema)?));
         let like_expr = Expr::Like { ignores_case: like.case_insensitive(), expr, pattern };
-        return Ok(if like.negated() { Expr::Not(Box::new(like_expr)) } else { like_expr });
+        return Ok(if like.negated() { Expr::Not(Arc::new(like_expr)) } else { like_expr });
     }
     if let Some(subquery) = expr.downcast_ref::<ScalarSubqueryExpr>() {
         return translate_subquery(subquery, schema);
@@ -141,14 +141,14 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
     let compare = |op| {
         // DataFusion does not fold -0.0 and 0.0 in dictionaries.
         let exact = matches!(type_of(binary.left(), schema)?, DataType::Dictionary(_, values) if values.is_floating());
-        let operand = |expr: &Expr| Box::new(if exact { Expr::TotalOrder(Box::new(expr.clone())) } else { expr.clone() });
+        let operand = |expr: &Expr| Arc::new(if exact { Expr::TotalOrder(Arc::new(expr.clone())) } else { expr.clone() });
         Ok(Expr::Compare { op, left: operand(&left), right: operand(&right) })
     };
     let arithmetic = |op| {
         let data_type = type_of(expr, schema)?;
-        Ok(Expr::Arithmetic { op, left: Box::new(left.clone()), right: Box::new(right.clone()), data_type })
+        Ok(Expr::Arithmetic { op, left: Arc::new(left.clone()), right: Arc::new(right.clone()), data_type })
     };
-    let like = |ignores_case| Expr::Like { ignores_case, expr: Box::new(left.clone()), pattern: Box::new(right.clone()) };
+    let like = |ignores_case| Expr::Like { ignores_case, expr: Arc::new(left.clone()), pattern: Arc::new(right.clone()) };
     match binary.op() {
         Operator::And => Ok(Expr::And(flatten(left, right, |operand| match operand {
             Expr::And(operands) => Ok(operands),
@@ -186,8 +186,8 @@ fn translate_binary(binary: &BinaryExpr, expr: &Arc<dyn PhysicalExpr>, schema: &
         }
         Operator::LikeMatch => Ok(like(false)),
         Operator::ILikeMatch => Ok(like(true)),
-        Operator::NotLikeMatch => Ok(Expr::Not(Box::new(like(false)))),
-        Operator::NotILikeMatch => Ok(Expr::Not(Box::new(like(true)))),
+        Operator::NotLikeMatch => Ok(Expr::Not(Arc::new(like(false)))),
+        Operator::NotILikeMatch => Ok(Expr::Not(Arc::new(like(true)))),
         op => Err(format!("the operator {op} is not supported on the device")),
     }
 }
@@ -222,7 +222,7 @@ fn type_of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<DataType, Re
 /// `left = right` as Arrow's `eq`, which distinguishes -0.0 from 0.0; DataFusion's `=` does not.
 /// `data_type` is the type of both.
 fn equal(left: &Expr, right: Expr, data_type: &DataType) -> Expr {
-    let exact = |expr| Box::new(if value_type(data_type).is_floating() { Expr::TotalOrder(Box::new(expr)) } else { expr });
+    let exact = |expr| Arc::new(if value_type(data_type).is_floating() { Expr::TotalOrder(Arc::new(expr)) } else { expr });
     Expr::Compare { op: CompareOp::Eq, left: exact(left.clone()), right: exact(right) }
 }
 
@@ -237,12 +237,12 @@ fn translate_in_list(list: &InListExpr, schema: &Schema) -> Result<Expr, Reason>
         }
     }
     if others.is_empty() {
-        return Ok(Expr::InList { expr: Box::new(expr), list: literals, negated: list.negated() });
+        return Ok(Expr::InList { expr: Arc::new(expr), list: literals, negated: list.negated() });
     }
     // A list with computed members is an OR of comparisons, with the same NULL rules.
     let data_type = type_of(list.expr(), schema)?;
     let any = literals.into_iter().map(Expr::Literal).chain(others).map(|right| equal(&expr, right, &data_type)).collect();
-    Ok(if list.negated() { Expr::Not(Box::new(Expr::Or(any))) } else { Expr::Or(any) })
+    Ok(if list.negated() { Expr::Not(Arc::new(Expr::Or(any))) } else { Expr::Or(any) })
 }
 
 fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
@@ -259,7 +259,7 @@ fn translate_case(case: &CaseExpr, expr: &Arc<dyn PhysicalExpr>, schema: &Schema
         };
         branches.push((condition, lower(then, schema)?));
     }
-    let otherwise = case.else_expr().map(|value| lower(value, schema)).transpose()?.map(Box::new);
+    let otherwise = case.else_expr().map(|value| lower(value, schema)).transpose()?.map(Arc::new);
     let data_type = type_of(expr, schema)?;
     Ok(Expr::Case { branches, otherwise, data_type })
 }
@@ -285,7 +285,7 @@ fn translate_function(function: &ScalarFunctionExpr, schema: &Schema) -> Result<
             let data_type = value_type(function.return_type()).clone();
             let equal = equal(&left, lower(right, schema)?, &data_type);
             let null = Literal { data_type: data_type.clone(), value: LiteralValue::Null };
-            Ok(Expr::Case { branches: vec![(equal, Expr::Literal(null))], otherwise: Some(Box::new(left)), data_type })
+            Ok(Expr::Case { branches: vec![(equal, Expr::Literal(null))], otherwise: Some(Arc::new(left)), data_type })
         }
         ("coalesce", [_, ..]) => Ok(Expr::Coalesce(translate_all(arguments, schema)?)),
         ("log", [base @ .., number]) => translate_log(function, base, number, schema),
@@ -326,8 +326,8 @@ fn translate_type_name(argument: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Res
     Ok(match kernels::support::can_fail(&argument, schema) {
         false => name,
         true => Expr::Case {
-            branches: vec![(Expr::IsNull(Box::new(argument)), name.clone())],
-            otherwise: Some(Box::new(name)),
+            branches: vec![(Expr::IsNull(Arc::new(argument)), name.clone())],
+            otherwise: Some(Arc::new(name)),
             data_type: DataType::Utf8,
         },
     })

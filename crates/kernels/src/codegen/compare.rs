@@ -12,6 +12,8 @@
 //! - Simple `CASE`, `NULLIF`, `IN` over computed members, and floats of a dictionary are not folded
 //!   either. The planner passes those operands as integers in totalOrder ([`Expr::TotalOrder`]).
 
+use std::sync::Arc;
+
 use arrow::datatypes::DataType;
 
 use super::concatenation::is_concatenation;
@@ -136,8 +138,8 @@ impl RowWriter<'_> {
 
     pub(super) fn in_list(&mut self, expr: &Expr, list: &[Literal], negated: bool) -> Result<Value> {
         if is_concatenation(expr) && !list.is_empty() {
-            let right = |literal: &Literal| Box::new(Expr::Literal(literal.clone()));
-            let equal = |literal| Expr::Compare { op: CompareOp::Eq, left: Box::new(expr.clone()), right: right(literal) };
+            let right = |literal: &Literal| Arc::new(Expr::Literal(literal.clone()));
+            let equal = |literal| Expr::Compare { op: CompareOp::Eq, left: Arc::new(expr.clone()), right: right(literal) };
             let any = Expr::Or(list.iter().map(equal).collect());
             return if negated { self.not(&any) } else { self.eval(&any) };
         }

@@ -6,6 +6,8 @@
 
 mod aggregate;
 
+use std::sync::Arc;
+
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Schema, i256};
 
@@ -14,7 +16,7 @@ use crate::{Error, Result};
 
 pub use aggregate::{Aggregate, AggregateFamily, AggregateFunction, AggregateRow, BitOperator, DistinctRule, SqlAggregate};
 
-/// An expression over a row.
+/// An expression over a row. Operands are shared, so that a clone is cheap at any depth.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
     /// A column of the source, by position.
@@ -22,45 +24,45 @@ pub enum Expr {
     /// A constant. It is a kernel argument, so another value needs no other kernel.
     Literal(Literal),
     /// `NOT`.
-    Not(Box<Expr>),
+    Not(Arc<Expr>),
     /// `AND` of all, three-valued; at least one operand.
     And(Vec<Expr>),
     /// `OR` of all, three-valued; at least one operand.
     Or(Vec<Expr>),
     /// `IS NULL`.
-    IsNull(Box<Expr>),
+    IsNull(Arc<Expr>),
     /// `IS TRUE` (`Some(true)`), `IS FALSE` (`Some(false)`), `IS UNKNOWN` (`None`). Never NULL.
-    IsTruth(Box<Expr>, Option<bool>),
+    IsTruth(Arc<Expr>, Option<bool>),
     /// Arithmetic and bit operations.
     Arithmetic {
         /// The operation.
         op: ArithmeticOp,
         /// Left operand.
-        left: Box<Expr>,
+        left: Arc<Expr>,
         /// Right operand.
-        right: Box<Expr>,
+        right: Arc<Expr>,
         /// Type of the result as DataFusion derives it, significant for decimals and temporal
         /// types.
         data_type: DataType,
     },
     /// Unary minus; it wraps for integers, as in DataFusion.
-    Negate(Box<Expr>),
+    Negate(Arc<Expr>),
     /// A float as an integer that sorts by IEEE 754's totalOrder, for comparisons that tell -0.0
     /// from 0.0. Other types pass unchanged.
-    TotalOrder(Box<Expr>),
+    TotalOrder(Arc<Expr>),
     /// Comparison of two operands of one type.
     Compare {
         /// The operation.
         op: CompareOp,
         /// Left operand.
-        left: Box<Expr>,
+        left: Arc<Expr>,
         /// Right operand.
-        right: Box<Expr>,
+        right: Arc<Expr>,
     },
     /// `expr [NOT] IN (literals)`, with SQL's NULL rules. Literals have the operand's type.
     InList {
         /// The operand.
-        expr: Box<Expr>,
+        expr: Arc<Expr>,
         /// The list; may hold NULLs.
         list: Vec<Literal>,
         /// `NOT IN`.
@@ -71,16 +73,16 @@ pub enum Expr {
         /// `ILIKE`, which ignores case.
         ignores_case: bool,
         /// The operand.
-        expr: Box<Expr>,
+        expr: Arc<Expr>,
         /// The pattern.
-        pattern: Box<Expr>,
+        pattern: Arc<Expr>,
     },
     /// Searched `CASE`; branches are evaluated only for rows that reach them.
     Case {
         /// Conditions and values.
         branches: Vec<(Expr, Expr)>,
         /// `ELSE`; NULL if absent.
-        otherwise: Option<Box<Expr>>,
+        otherwise: Option<Arc<Expr>>,
         /// Type of the result.
         data_type: DataType,
     },
@@ -99,7 +101,7 @@ pub enum Expr {
     /// `CAST`, where a failing row fails the query, or `TRY_CAST`, where it is NULL.
     Cast {
         /// The operand.
-        expr: Box<Expr>,
+        expr: Arc<Expr>,
         /// Target type, never a `Dictionary`; see [`Expr::cast`].
         to: DataType,
         /// `CAST` if true, else `TRY_CAST`.
@@ -203,7 +205,7 @@ impl Expr {
         if source == target {
             return Ok(self);
         }
-        let step = |expr, to: &DataType| Expr::Cast { expr: Box::new(expr), to: to.clone(), checked };
+        let step = |expr, to: &DataType| Expr::Cast { expr: Arc::new(expr), to: to.clone(), checked };
         Ok(match integer {
             Some(integer) if integer != *source => step(step(self, &integer), target),
             _ => step(self, target),
@@ -284,15 +286,17 @@ impl Expr {
             | Expr::IsNull(operand)
             | Expr::IsTruth(operand, _)
             | Expr::Negate(operand)
-            | Expr::TotalOrder(operand) => vec![operand],
-            Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
+            | Expr::TotalOrder(operand) => vec![Arc::make_mut(operand)],
+            Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![Arc::make_mut(expr)],
             Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter_mut().collect(),
-            Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
-            Expr::Like { expr, pattern, .. } => vec![expr, pattern],
+            Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => {
+                vec![Arc::make_mut(left), Arc::make_mut(right)]
+            }
+            Expr::Like { expr, pattern, .. } => vec![Arc::make_mut(expr), Arc::make_mut(pattern)],
             Expr::Call { arguments, .. } => arguments.iter_mut().collect(),
             Expr::Case { branches, otherwise, .. } => {
                 let values = branches.iter_mut().flat_map(|(condition, value)| [condition, value]);
-                values.chain(otherwise.as_deref_mut()).collect()
+                values.chain(otherwise.as_mut().map(Arc::make_mut)).collect()
             }
         }
     }

@@ -69,7 +69,7 @@ impl NullStripping {
         let nullable: Vec<&Expr> =
             arguments.iter().zip(whole.output_types()).filter(|(_, ty)| ty.nullable).map(|((expr, _), _)| expr).collect();
         let mut valid: Vec<Expr> =
-            nullable.iter().map(|expr| Expr::Not(Box::new(Expr::IsNull(Box::new((*expr).clone()))))).collect();
+            nullable.iter().map(|expr| Expr::Not(Arc::new(Expr::IsNull(Arc::new((*expr).clone()))))).collect();
         let filter = if valid.len() > 1 { Some(Expr::And(valid)) } else { valid.pop() };
         let column = |expr: &&Expr| if let Expr::Column(index) = expr { Some(*index) } else { None };
         let nullable = nullable.iter().map(column).collect();

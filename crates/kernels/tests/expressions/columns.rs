@@ -63,7 +63,7 @@ fn views_are_compared_with_literals() {
         for chunk in [[0, 1, 4, 7], [8, 11, 12, 13], [16, 17, 200, 26]] {
             let mut exprs = Vec::new();
             for len in chunk {
-                let literal = || Box::new(Expr::Literal(word(len)));
+                let literal = || Arc::new(Expr::Literal(word(len)));
                 exprs.push(Expr::Compare { op: CompareOp::Eq, left: column(0), right: literal() });
                 exprs.push(Expr::Compare { op: CompareOp::NotEq, left: literal(), right: column(0) });
             }
@@ -115,7 +115,7 @@ fn dictionaries_evaluate_to_their_values() {
         let literal = |index: usize| lit(&value_type, distinct[index].clone());
         let mut exprs = vec![Expr::Column(0), Expr::Column(1), Expr::IsNull(column(0))];
         for op in COMPARISONS {
-            exprs.push(Expr::Compare { op, left: column(0), right: Box::new(literal(1)) });
+            exprs.push(Expr::Compare { op, left: column(0), right: Arc::new(literal(1)) });
             exprs.push(Expr::Compare { op, left: column(0), right: column(1) });
         }
         exprs.push(Expr::Coalesce(vec![Expr::Column(0), literal(2)]));
@@ -209,15 +209,15 @@ fn bounded_prices_stay_narrow() {
         bounds: Some((0, (1 << bits) - 1)),
     };
     let types = [narrow(24), narrow(4), narrow(4)];
-    let one = || Box::new(lit(&DataType::Decimal128(20, 0), LiteralValue::Int(1)));
-    let arithmetic = |op, left: Box<Expr>, right: Box<Expr>, precision, scale| {
-        Box::new(Expr::Arithmetic { op, left, right, data_type: DataType::Decimal128(precision, scale) })
+    let one = || Arc::new(lit(&DataType::Decimal128(20, 0), LiteralValue::Int(1)));
+    let arithmetic = |op, left: Arc<Expr>, right: Arc<Expr>, precision, scale| {
+        Arc::new(Expr::Arithmetic { op, left, right, data_type: DataType::Decimal128(precision, scale) })
     };
     let rest = arithmetic(ArithmeticOp::Subtract, one(), column(1), 23, 2);
     let price = arithmetic(ArithmeticOp::Multiply, column(0), rest, 38, 4);
     let tax = arithmetic(ArithmeticOp::Add, one(), column(2), 23, 2);
     let charge = arithmetic(ArithmeticOp::Multiply, price, tax, 38, 6);
-    let text = crate::harness::write(&types, &[*charge], 1, 8, Profile::Cpu);
+    let text = crate::harness::write(&types, &[(*charge).clone()], 1, 8, Profile::Cpu);
     let body = text.text.split("KERNEL void").last().unwrap();
     assert!(!body.contains("i128") && !body.contains("if (") && !text.params.can_fail(), "{body}");
 }
@@ -231,8 +231,8 @@ fn constants_are_kernel_arguments() {
         let word = lit(&DataType::Utf8View, LiteralValue::Bytes(word.into()));
         let list = list.iter().map(|value| data::literal(&DataType::Int64, LiteralValue::Int(*value))).collect();
         let expr = Expr::And(vec![
-            Expr::Compare { op: CompareOp::Gt, left: column(0), right: Box::new(number) },
-            Expr::Compare { op: CompareOp::Eq, left: column(1), right: Box::new(word) },
+            Expr::Compare { op: CompareOp::Gt, left: column(0), right: Arc::new(number) },
+            Expr::Compare { op: CompareOp::Eq, left: column(1), right: Arc::new(word) },
             Expr::InList { expr: column(0), list, negated: false },
         ]);
         PROFILES.map(|profile| crate::harness::write(&types, std::slice::from_ref(&expr), 1, 8, profile).text)

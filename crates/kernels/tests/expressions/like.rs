@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `LIKE` and `ILIKE`: constant patterns of every kind, and patterns by row.
 
+use std::sync::Arc;
+
 use arrow::datatypes::DataType;
 use kernels::codegen::Profile;
 use kernels::expr::{Expr, LiteralValue};
@@ -98,11 +100,11 @@ fn text(text: &str) -> LiteralValue {
 }
 
 fn like(pattern: Expr) -> Expr {
-    Expr::Like { ignores_case: false, expr: column(0), pattern: Box::new(pattern) }
+    Expr::Like { ignores_case: false, expr: column(0), pattern: Arc::new(pattern) }
 }
 
 fn ilike(pattern: Expr) -> Expr {
-    Expr::Like { ignores_case: true, expr: column(0), pattern: Box::new(pattern) }
+    Expr::Like { ignores_case: true, expr: column(0), pattern: Arc::new(pattern) }
 }
 
 /// Letters with cases of the same or of another length in bytes, and letters without cases.
@@ -120,7 +122,7 @@ fn constant_patterns_agree_with_arrow() {
         let rows = batch(vec![array(&data_type, &texts())]);
         let patterns = PATTERNS.iter().map(|pattern| text(pattern)).chain([LiteralValue::Null]);
         let likes: Vec<Expr> = patterns.map(|pattern| like(lit(&data_type, pattern))).collect();
-        let negated = likes.iter().map(|like| Expr::Not(Box::new(like.clone())));
+        let negated = likes.iter().map(|like| Expr::Not(Arc::new(like.clone())));
         for exprs in likes.iter().cloned().chain(negated).collect::<Vec<_>>().chunks(12) {
             check_in(&rows, &natural(&rows), exprs, &[Profile::Cpu, Profile::Gpu]);
         }
@@ -150,7 +152,7 @@ fn word(rng: &mut StdRng, letters: &[&str], most: usize) -> String {
 /// LIKE of a concatenation.
 fn concat_like(parts: Vec<Expr>, data_type: &DataType, pattern: Expr) -> Expr {
     let expr = call(Function::Concat, parts, data_type);
-    Expr::Like { ignores_case: false, expr: Box::new(expr), pattern: Box::new(pattern) }
+    Expr::Like { ignores_case: false, expr: Arc::new(expr), pattern: Arc::new(pattern) }
 }
 
 /// Checks LIKE of a string and of a concatenation, and ILIKE. The columns: the string, the pattern,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Functions that compose new strings.
 
+use std::sync::Arc;
+
 use arrow::datatypes::DataType;
 use kernels::expr::{CompareOp, Expr, LiteralValue};
 use kernels::function::Function;
@@ -170,7 +172,7 @@ fn branches_compose_strings() {
         let less = |most: i64| Expr::Compare { op: CompareOp::Lt, left: n().into(), right: int(most).into() };
         let case = |branches, otherwise: Option<Expr>| Expr::Case {
             branches,
-            otherwise: otherwise.map(Box::new),
+            otherwise: otherwise.map(Arc::new),
             data_type: data_type.clone(),
         };
         // Rows with a great number do not evaluate the failing branch.

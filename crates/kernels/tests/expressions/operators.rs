@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every operator over every type, on pairs of special values.
 
+use std::sync::Arc;
+
 use arrow::datatypes::DataType;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr, LiteralValue};
 
@@ -32,8 +34,8 @@ pub const COMPARISONS: [CompareOp; 8] = [
     CompareOp::IsNotDistinctFrom,
 ];
 
-pub fn column(index: usize) -> Box<Expr> {
-    Box::new(Expr::Column(index))
+pub fn column(index: usize) -> Arc<Expr> {
+    Arc::new(Expr::Column(index))
 }
 
 fn arithmetic(left: &DataType, right: &DataType) {
@@ -114,7 +116,7 @@ fn literals_compute() {
                 if data_type == DataType::UInt64 && value < 0 || data_type == DataType::Int32 && value > i32::MAX.into() {
                     continue;
                 }
-                let literal = || Box::new(lit(&data_type, LiteralValue::Int(value)));
+                let literal = || Arc::new(lit(&data_type, LiteralValue::Int(value)));
                 let mut exprs = Vec::new();
                 for op in &ARITHMETIC[..5] {
                     let Some(result) = arithmetic_type(*op, &data_type, &data_type) else { continue };
@@ -141,11 +143,11 @@ fn values_negate() {
 fn total_order_tells_zeros_apart() {
     for data_type in data::floats() {
         let (l, r) = pairs(&data_type, &data_type);
-        let in_order = |expr| Box::new(Expr::TotalOrder(expr));
+        let in_order = |expr| Arc::new(Expr::TotalOrder(expr));
         let mut exprs = Vec::new();
         for op in COMPARISONS {
             exprs.push(Expr::Compare { op, left: in_order(column(0)), right: in_order(column(1)) });
-            let zero = Box::new(lit(&data_type, LiteralValue::Float(-0.0)));
+            let zero = Arc::new(lit(&data_type, LiteralValue::Float(-0.0)));
             exprs.push(Expr::Compare { op, left: in_order(zero), right: in_order(column(1)) });
         }
         check(&batch(vec![l, r]), &exprs);
@@ -166,7 +168,7 @@ fn values_compare() {
 fn values_compare_with_null() {
     for data_type in [DataType::Int32, DataType::Float64, DataType::Decimal128(15, 2), DataType::Utf8] {
         let values = [&data::special(&data_type)[..], &[LiteralValue::Null]].concat();
-        let null = || Box::new(lit(&data_type, LiteralValue::Null));
+        let null = || Arc::new(lit(&data_type, LiteralValue::Null));
         let mut exprs = Vec::new();
         for op in COMPARISONS {
             exprs.push(Expr::Compare { op, left: column(0), right: null() });
@@ -216,11 +218,11 @@ fn logic_has_three_values() {
         Expr::And(vec![x()]),
         Expr::Not(column(0)),
         Expr::IsNull(column(0)),
-        Expr::IsNull(Box::new(null())),
+        Expr::IsNull(Arc::new(null())),
     ];
     for truth in [Some(true), Some(false), None] {
         exprs.push(Expr::IsTruth(column(0), truth));
-        exprs.push(Expr::Not(Box::new(Expr::IsTruth(column(0), truth))));
+        exprs.push(Expr::Not(Arc::new(Expr::IsTruth(column(0), truth))));
     }
     check(&batch(vec![a, b]), &exprs);
 }
@@ -228,28 +230,31 @@ fn logic_has_three_values() {
 #[test]
 fn guarded_operands_do_not_fail() {
     let (l, r) = pairs(&DataType::Int32, &DataType::Int32);
-    let int = |value| Box::new(lit(&DataType::Int32, LiteralValue::Int(value)));
+    let int = |value| Arc::new(lit(&DataType::Int32, LiteralValue::Int(value)));
     let quotient =
         || Expr::Arithmetic { op: ArithmeticOp::Divide, left: column(0), right: column(1), data_type: DataType::Int32 };
-    let compare = |op, left: Box<Expr>, right: Box<Expr>| Expr::Compare { op, left, right };
+    let compare = |op, left: Arc<Expr>, right: Arc<Expr>| Expr::Compare { op, left, right };
     let nonzero = || compare(CompareOp::NotEq, column(1), int(0));
-    let large = || compare(CompareOp::Gt, Box::new(quotient()), int(1));
+    let large = || compare(CompareOp::Gt, Arc::new(quotient()), int(1));
     let case = |branches: Vec<(Expr, Expr)>, otherwise: Option<Expr>| Expr::Case {
         branches,
-        otherwise: otherwise.map(Box::new),
+        otherwise: otherwise.map(Arc::new),
         data_type: DataType::Int32,
     };
     let exprs = vec![
         Expr::And(vec![nonzero(), large()]),
         Expr::And(vec![large(), nonzero()]),
-        Expr::Or(vec![Expr::Not(Box::new(nonzero())), large(), Expr::IsNull(column(0))]),
-        Expr::And(vec![large(), large(), Expr::Not(Box::new(large()))]),
-        case(vec![(nonzero(), quotient())], Some(*int(7))),
+        Expr::Or(vec![Expr::Not(Arc::new(nonzero())), large(), Expr::IsNull(column(0))]),
+        Expr::And(vec![large(), large(), Expr::Not(Arc::new(large()))]),
+        case(vec![(nonzero(), quotient())], Some((*int(7)).clone())),
         case(vec![(nonzero(), quotient())], None),
-        case(vec![(Expr::IsNull(column(1)), *int(1)), (nonzero(), *column(0)), (large(), *int(2))], None),
-        case(vec![(Expr::IsNull(column(1)), *int(1)), (nonzero(), *column(0))], Some(quotient())),
-        Expr::Coalesce(vec![Expr::Column(0), quotient(), *int(3)]),
-        Expr::Coalesce(vec![case(vec![(nonzero(), *column(0))], None), Expr::Column(1)]),
+        case(
+            vec![(Expr::IsNull(column(1)), (*int(1)).clone()), (nonzero(), (*column(0)).clone()), (large(), (*int(2)).clone())],
+            None,
+        ),
+        case(vec![(Expr::IsNull(column(1)), (*int(1)).clone()), (nonzero(), (*column(0)).clone())], Some(quotient())),
+        Expr::Coalesce(vec![Expr::Column(0), quotient(), (*int(3)).clone()]),
+        Expr::Coalesce(vec![case(vec![(nonzero(), (*column(0)).clone())], None), Expr::Column(1)]),
         Expr::Coalesce(vec![quotient()]),
     ];
     for expr in &exprs {
@@ -267,7 +272,7 @@ fn case_chooses_a_branch() {
         let null = lit(&data_type, LiteralValue::Null);
         let case = |branches, otherwise: Option<Expr>| Expr::Case {
             branches,
-            otherwise: otherwise.map(Box::new),
+            otherwise: otherwise.map(Arc::new),
             data_type: data_type.clone(),
         };
         let exprs = vec![
@@ -288,14 +293,14 @@ fn long_case_chooses_a_branch() {
     let int = |value: i128| lit(&DataType::Int64, LiteralValue::Int(value));
     let case = |length: i128, value: &dyn Fn(i128) -> Expr| {
         let branches = (0..length).map(|index| {
-            let condition = Expr::Compare { op: CompareOp::Eq, left: column(0), right: Box::new(int(index)) };
+            let condition = Expr::Compare { op: CompareOp::Eq, left: column(0), right: Arc::new(int(index)) };
             (condition, value(index))
         });
         Expr::Case { branches: branches.collect(), otherwise: Some(column(0)), data_type: DataType::Int64 }
     };
     let quotient = |_: i128| Expr::Arithmetic {
         op: ArithmeticOp::Divide,
-        left: Box::new(int(100)),
+        left: Arc::new(int(100)),
         right: column(0),
         data_type: DataType::Int64,
     };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Random expressions over random columns.
 
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use kernels::expr::{Expr, LiteralValue};
 use kernels::function::{DatePart, Function};
@@ -122,29 +124,29 @@ impl Generator {
             2 | 3 if *data_type == DataType::Boolean => {
                 let of = self.any_type();
                 let op = self.pick(&COMPARISONS);
-                Expr::Compare { op, left: Box::new(self.expr(&of, depth)), right: Box::new(self.expr(&of, depth)) }
+                Expr::Compare { op, left: Arc::new(self.expr(&of, depth)), right: Arc::new(self.expr(&of, depth)) }
             }
             4 if *data_type == DataType::Boolean => match self.random.random_range(0..4) {
-                0 => Expr::Not(Box::new(self.expr(data_type, depth))),
+                0 => Expr::Not(Arc::new(self.expr(data_type, depth))),
                 1 => {
                     let of = self.any_type();
-                    Expr::IsNull(Box::new(self.expr(&of, depth)))
+                    Expr::IsNull(Arc::new(self.expr(&of, depth)))
                 }
                 2 => {
                     let truth = self.pick(&[Some(true), Some(false), None]);
-                    Expr::IsTruth(Box::new(self.expr(data_type, depth)), truth)
+                    Expr::IsTruth(Arc::new(self.expr(data_type, depth)), truth)
                 }
                 _ => {
                     let of = self.any_type();
                     let list = (0..self.random.random_range(0..9)).map(|_| data::literal(&of, self.value(&of))).collect();
-                    Expr::InList { expr: Box::new(self.expr(&of, depth)), list, negated: self.random.random_bool(0.5) }
+                    Expr::InList { expr: Arc::new(self.expr(&of, depth)), list, negated: self.random.random_bool(0.5) }
                 }
             },
             5 => {
                 let branches = (0..self.random.random_range(1..3))
                     .map(|_| (self.expr(&DataType::Boolean, depth), self.expr(data_type, depth)))
                     .collect();
-                let otherwise = self.random.random_bool(0.7).then(|| Box::new(self.expr(data_type, depth)));
+                let otherwise = self.random.random_bool(0.7).then(|| Arc::new(self.expr(data_type, depth)));
                 Expr::Case { branches, otherwise, data_type: data_type.clone() }
             }
             6 => Expr::Coalesce((0..self.random.random_range(1..4)).map(|_| self.expr(data_type, depth)).collect()),
@@ -154,7 +156,7 @@ impl Generator {
                     return self.expr(data_type, depth);
                 }
                 Expr::Cast {
-                    expr: Box::new(self.expr(&from, depth)),
+                    expr: Arc::new(self.expr(&from, depth)),
                     to: data_type.clone(),
                     checked: self.random.random_bool(0.2),
                 }
@@ -168,8 +170,8 @@ impl Generator {
                     if arithmetic_type(op, &left, &right).as_ref() == Some(data_type) {
                         return Expr::Arithmetic {
                             op,
-                            left: Box::new(self.expr(&left, depth)),
-                            right: Box::new(self.expr(&right, depth)),
+                            left: Arc::new(self.expr(&left, depth)),
+                            right: Arc::new(self.expr(&right, depth)),
                             data_type: data_type.clone(),
                         };
                     }

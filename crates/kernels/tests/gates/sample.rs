@@ -303,7 +303,7 @@ impl Sampler {
                 vec![aggregate(AggregateFunction::Sum, Some(column), sum), max]
             })
             .collect();
-        let none = Expr::And(columns.iter().map(|column| Expr::IsNull(Box::new(column.clone()))).collect());
+        let none = Expr::And(columns.iter().map(|column| Expr::IsNull(Arc::new(column.clone()))).collect());
         for filter in [None, Some(none)] {
             let input = Input { schema: schema(&types), types: types.clone(), filter };
             for max_arg_bytes in [self.options.max_arg_bytes, 1024] {

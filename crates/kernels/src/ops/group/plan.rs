@@ -334,7 +334,7 @@ fn outputs(group: &GroupKernels, aggregates: &[(Aggregate, Field)]) -> Result<Ve
 /// and value. For a sketch, a group for each combination of keys and register, with the rank of the
 /// register. Rows with a NULL value are left out.
 fn inner_groups(input: &Input, keys: &[(Expr, Field)], of: &Aggregate, value: &Expr, options: &Options) -> Result<GroupBy> {
-    let known = Expr::Not(Box::new(Expr::IsNull(Box::new(value.clone()))));
+    let known = Expr::Not(Arc::new(Expr::IsNull(Arc::new(value.clone()))));
     let conditions = input.filter.iter().chain(&of.filter).cloned().chain([known]).collect();
     let inner = Input { filter: Some(Expr::And(conditions)), ..input.clone() };
     let of_hash = |function, data_type| Expr::Call { function, arguments: vec![value.clone()], data_type };

@@ -29,7 +29,7 @@ pub(super) fn other_occurrence(function: &str, frame: &Frame) -> Result<OrderFac
 /// Whether a row's value has no other occurrence. `fact`: the column of [`other_occurrence`].
 pub(super) fn has_no_other(fact: usize) -> Expr {
     let none = Literal { data_type: DataType::UInt32, value: LiteralValue::Int(0) };
-    Expr::Compare { op: CompareOp::Eq, left: Box::new(Expr::Column(fact)), right: Box::new(Expr::Literal(none)) }
+    Expr::Compare { op: CompareOp::Eq, left: Arc::new(Expr::Column(fact)), right: Arc::new(Expr::Literal(none)) }
 }
 
 /// The strings of a column at their first occurrence in the partition, NULL elsewhere. For frames

@@ -624,5 +624,5 @@ fn column(expr: &Expr) -> Result<usize> {
 
 /// Whether a column is not NULL.
 fn is_not_null(column: usize) -> Expr {
-    Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(column)))))
+    Expr::Not(Arc::new(Expr::IsNull(Arc::new(Expr::Column(column)))))
 }

@@ -11,6 +11,8 @@
 //! nearest row before with its value. A frame of few rows is read for each row instead, and a rank
 //! is found by bisection.
 
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType, Field};
 use columnar::{ColumnType, DeviceColumn};
 use device::{Arg, Buffer};
@@ -428,7 +430,7 @@ fn result_kernel(
     let (function, arguments) = match plan.quantile {
         Quantile::Median => (AggregateFunction::Median, vec![value]),
         Quantile::Percentile(fraction) => {
-            let number = Expr::Cast { expr: Box::new(Expr::Column(count)), to: DataType::Int64, checked: false };
+            let number = Expr::Cast { expr: Arc::new(Expr::Column(count)), to: DataType::Int64, checked: false };
             (AggregateFunction::PercentileCont, vec![value, number, literal(fraction)])
         }
     };
