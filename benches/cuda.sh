@@ -6,9 +6,10 @@
 #
 #     SCALE=10 RUNS=7 OUT=cuda-results benches/cuda.sh [PART …]
 #
-# - PART: devices, tests, sanitizer, tpch, sinks, micro, cold; all of them by default
+# - PART: devices, tests, sanitizer, tpch, batches, sinks, micro, cold; all of them by default
 # - OUT: folder of cuda.log, summary.txt and a JSON file per benchmark (.cuda/out)
 # - SCALE, QUERIES: of TPC-H, as in: SCALE=30 benches/cuda.sh tpch
+# - BATCH_ROWS: rows of device batches that `batches` compares (1048576,16777216)
 # - TESTS: regular expression for the names of the test binaries
 # - DEVICEFUSION_TEST_DEVICE: opencl tries the script on a machine without a GPU
 set -uo pipefail
@@ -19,6 +20,7 @@ SCALE=${SCALE:-10}
 RUNS=${RUNS:-7}
 ROWS=${ROWS:-10000000}
 QUERIES=${QUERIES:-$(seq -s, 1 22)}
+BATCH_ROWS=${BATCH_ROWS:-1048576,16777216}
 TESTS=${TESTS:-.}
 SECONDS_IN_ALL=${SECONDS_IN_ALL:-540}
 export DEVICEFUSION_TEST_DEVICE=${DEVICEFUSION_TEST_DEVICE:-cuda} RUST_BACKTRACE=1
@@ -27,7 +29,7 @@ export DATAFUSION_DEVICE_SELECTOR=$DEVICEFUSION_TEST_DEVICE
 # Cases of the differential test, few because each shape compiles its kernels.
 export DEVICEFUSION_CASES=${DEVICEFUSION_CASES:-1500}
 parts=("$@")
-((${#parts[@]})) || parts=(devices tests sanitizer tpch sinks micro cold)
+((${#parts[@]})) || parts=(devices tests sanitizer tpch batches sinks micro cold)
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 root=$PWD
@@ -111,17 +113,21 @@ devices() {
     if [[ -x $bin/devicefusion ]]; then part 30 devicefusion devices; fi
 }
 
-# Tests measure nothing, so all run at once.
+# Each test has a process of its own, since a faulty kernel ruins the context of its process. Tests
+# measure nothing, so as many run at once as there are cores.
 tests() {
     local name folder
+    mkdir -p "$bin/logs/tests"
+    export bin
     while IFS=$'\t' read -r name folder; do
         [[ $name =~ $TESTS ]] || continue
         if [[ -x $bin/$name ]]; then
-            beside "$name" in_folder "$folder" part 240 "$bin/$name" --test-threads=8
+            (cd "$folder" && "$bin/$name" --list --format terse 2>/dev/null) |
+                sed -n "s|^\(.*\): test$|$name $folder \1|p"
         else
-            echo "$name: not carried"
+            echo "$name: not carried" >&2
         fi
-    done <.cuda/tests.tsv
+    done <.cuda/tests.tsv >"$bin/logs/list"
     if [[ ! sql-tests =~ $TESTS ]]; then
         :
     elif [[ -x $bin/devicefusion-sqllogictest ]]; then
@@ -129,11 +135,22 @@ tests() {
     else
         echo "sql-tests: not carried"
     fi
+    named tests part 240 xargs -a "$bin/logs/list" -P "$(nproc)" -L1 bash -c "$(declare -f one_test); one_test \"\$@\"" -
     together
 }
 
-in_folder() {
-    cd "$1" && "${@:2}"
+# one_test BINARY FOLDER TEST: runs one test. A failed one prints the end of its output.
+one_test() {
+    local log=$bin/logs/tests/$1-${3//:/_} code=0
+    cd "$2" && timeout --kill-after=5 100 "$bin/$1" --exact "$3" --nocapture >"$log" 2>&1 </dev/null || code=$?
+    if ((code)); then
+        echo "test $1 $3 ... FAILED"
+        tail -n 25 "$log" | cut -c1-600 | sed 's/^/    /'
+    elif grep -q '^test result: .* 0 passed; 0 failed; [1-9][0-9]* ignored' "$log"; then
+        echo "test $1 $3 ... ignored"
+    else
+        echo "test $1 $3 ... ok"
+    fi
 }
 
 # Checks the small kernel tests for memory errors, races in shared memory and wrong barriers.
@@ -143,7 +160,7 @@ sanitizer() {
     [[ $tool ]] || { echo "no compute-sanitizer"; return; }
     while read -r check name filter; do
         [[ -x $bin/$name ]] || { echo "$name: not carried"; continue; }
-        beside "$check-$name" part 60 "$tool" --tool "$check" --error-exitcode 9 "$bin/$name" --test-threads=2 $filter
+        beside "$check-$name" part 60 "$tool" --tool "$check" $([[ $check != memcheck ]] || echo --report-api-errors no) --error-exitcode 9 "$bin/$name" --test-threads=2 $filter
     done <<'CHECKS'
 memcheck test-kernels-select
 memcheck test-kernels-reduce
@@ -161,6 +178,16 @@ tpch() {
         --devices "$DEVICEFUSION_TEST_DEVICE" --runs 3 --json "$OUT/tpch.json"
 }
 
+# Without plain DataFusion, so that the scale is the device's alone to hold.
+batches() {
+    local rows
+    for rows in ${BATCH_ROWS//,/ }; do
+        named "batches of $rows rows" part 240 devicefusion-bench tpch --scale "$SCALE" --data "$data" --queries "$QUERIES" \
+            --tables resident --devices "$DEVICEFUSION_TEST_DEVICE" --without-plain --runs "$RUNS" \
+            --set "device.batch_rows=$rows" --json "$OUT/tpch-batches-$rows.json"
+    done
+}
+
 sinks() {
     named sinks part 60 devicefusion-bench sinks --devices "$DEVICEFUSION_TEST_DEVICE" --runs "$RUNS" --json "$OUT/sinks.json"
 }
@@ -176,14 +203,14 @@ cold() {
 
 everything() {
     local name begin generator=
-    if [[ " ${parts[*]} " == *" tpch "* ]]; then
+    if [[ " ${parts[*]} " =~ \ (tpch|batches)\  ]]; then
         # In parallel with the tests, which measure nothing.
         part 300 devicefusion-bench generate --scale "$SCALE" --data "$data" &
         generator=$!
     fi
     for name in "${parts[@]}"; do
         # Benchmarks run alone.
-        if [[ $name =~ ^(tpch|sinks|micro|cold)$ && $generator ]]; then
+        if [[ $name =~ ^(tpch|batches|sinks|micro|cold)$ && $generator ]]; then
             wait "$generator"
             generator=
         fi
@@ -202,15 +229,16 @@ summary() {
         log=$bin/$name.log
         case $name in
             tests)
-                awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
-                     END { printf "tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored }' "$log"
+                awk '/^test .* ok$/ { passed++ } /^test .* FAILED$/ { failed++ } /^test .* ignored$/ { ignored++ }
+                     END { printf "tests: %d passed, %d failed, %d ignored, of %d\n", passed, failed, ignored, listed }' \
+                    listed="$(wc -l <"$bin/logs/list")" "$log"
                 tail -n 12 "$bin/logs/sql-tests" 2>/dev/null
                 ;;
             sanitizer) echo "sanitizer: $(grep -c 'SUMMARY: 0 \(errors\|hazards\)' "$log") clean runs" ;;
         esac
     done
     grep -h '^FAILED\|^stopped\|^test .* FAILED$\|not carried$' "$bin"/*.log | sort | uniq -c
-    for name in devices tpch sinks micro cold; do
+    for name in devices tpch batches sinks micro cold; do
         if [[ -e $bin/$name.log ]]; then cat "$bin/$name.log"; fi
     done
 }

@@ -58,10 +58,10 @@ import json, os, sys
 work = sys.argv[1]
 # Unlisted tests follow in alphabetical order, as far as they fit.
 WANTED = [
-    "devicefusion-bench",
-    "test-device-device", "test-kernels-select", "test-kernels-reduce", "test-kernels-group", "test-kernels-expressions",
-    "test-kernels-kernels", "test-columnar-columnar", "test-device-nvrtc", "test-device-cuda",
-    "test-datafusion-suite", "devicefusion-sqllogictest", "devicefusion", "test-cli-shell",
+    "devicefusion-bench", "devicefusion-sqllogictest",
+    "test-device-device", "test-device-nvrtc", "test-device-cuda", "test-kernels-select", "test-kernels-reduce",
+    "test-kernels-group", "test-kernels-join", "test-kernels-sort", "test-kernels-window", "test-kernels-expressions",
+    "test-kernels-kernels", "test-columnar-columnar", "test-datafusion-suite", "devicefusion", "test-cli-shell",
 ]
 # These use no device, or need tools and sources that the target machine lacks. cuda.sh itself runs
 # the records of test-sqllogictest-sql.

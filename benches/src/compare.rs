@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use serde_json::{Value, json};
 
 use crate::answers;
@@ -62,7 +62,8 @@ enum Measurement {
 }
 
 struct Comparison {
-    plain: Series,
+    /// Of plain DataFusion, unless it is left out.
+    plain: Option<Series>,
     fast: Series,
     target: Option<Target>,
     /// Bytes of scanned columns and answer, if known.
@@ -72,13 +73,14 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn ratio(&self) -> f64 {
-        self.fast.median() / self.plain.median()
+    /// Device time over plain DataFusion's.
+    fn ratio(&self) -> Option<f64> {
+        Some(self.fast.median() / self.plain.as_ref()?.median())
     }
 
     fn meets(&self, target: Target) -> bool {
         match target {
-            Target::Ratio(ratio) => self.ratio() <= ratio,
+            Target::Ratio(most) => self.ratio().is_some_and(|ratio| ratio <= most),
             Target::Seconds(seconds) => self.fast.median() <= seconds * 1000.0,
             Target::Bound(percent) => self.percent_of_bound.is_some_and(|reached| reached >= percent),
         }
@@ -88,9 +90,9 @@ impl Comparison {
     fn cells(&self) -> [String; 12] {
         let metrics = self.fast.first.device_metrics();
         [
-            milliseconds(self.plain.median()),
+            self.plain.as_ref().map_or("–".to_string(), |plain| milliseconds(plain.median())),
             milliseconds(self.fast.median()),
-            format!("{:.3}", self.ratio()),
+            self.ratio().map_or("–".to_string(), |ratio| format!("{ratio:.3}")),
             self.target.map_or("–".to_string(), |target| target_cell(self.meets(target), &target.describe())),
             milliseconds(self.fast.kernel_median()),
             self.percent_of_bound.map_or("–".to_string(), |percent| format!("{percent:.0} %")),
@@ -99,16 +101,20 @@ impl Comparison {
             milliseconds(self.fast.first.seconds),
             milliseconds(metrics.compile.as_secs_f64()),
             self.fast.first.place().to_string(),
-            if self.difference.is_none() { "equal".to_string() } else { red("differs") },
+            match (&self.plain, &self.difference) {
+                (None, _) => "–".to_string(),
+                (_, None) => "equal".to_string(),
+                (_, Some(_)) => red("differs"),
+            },
         ]
     }
 }
 
-/// Runs a query on plain DataFusion and on every device, interleaved.
+/// Runs a query on plain DataFusion, unless it is left out, and on every device, interleaved.
 ///
 /// Returns an outcome per device, or that of plain DataFusion if there is no device.
 pub async fn compare(
-    plain: &Engine,
+    plain: Option<&Engine>,
     devices: &[Device],
     (label, sql): (&str, &str),
     source: Source,
@@ -116,21 +122,22 @@ pub async fn compare(
     target: impl Fn(&Device) -> Option<Target>,
     tick: impl Fn(),
 ) -> Vec<QueryOutcome> {
-    let engines = std::iter::once(plain).chain(devices.iter().map(|device| &device.engine));
+    let engines = plain.into_iter().chain(devices.iter().map(|device| &device.engine));
     let contenders = engines.map(|engine| Contender { engine, source }).collect::<Vec<_>>();
     let mut series = interleave(&contenders, sql, runs, tick).await.into_iter();
-    let plain = series.next().unwrap_or_else(|| Err(DataFusionError::Internal("nothing ran".to_string())));
+    let plain = plain.and_then(|_| series.next()).transpose();
     let plain = plain.map_err(|error| format!("plain DataFusion: {}", error.strip_backtrace()));
     let outcome = |device: &str, result| QueryOutcome { label: label.to_string(), source, device: device.to_string(), result };
     if devices.is_empty() {
+        let plain = plain.and_then(|plain| plain.ok_or_else(|| "nothing ran".to_string()));
         return vec![outcome("none", plain.map(|plain| Measurement::Plain(plain.without_answer())))];
     }
     let mut outcomes = Vec::new();
     for (device, fast) in devices.iter().zip(series) {
         let result = match (&plain, fast) {
-            (Ok(plain), Ok(fast)) => {
-                compare_series(plain, fast, device, sql, source, target(device)).await.map_err(|error| error.strip_backtrace())
-            }
+            (Ok(plain), Ok(fast)) => compare_series(plain.as_ref(), fast, device, sql, source, target(device))
+                .await
+                .map_err(|error| error.strip_backtrace()),
             (Err(error), _) => Err(error.clone()),
             (_, Err(error)) => Err(error.strip_backtrace()),
         };
@@ -140,14 +147,14 @@ pub async fn compare(
 }
 
 async fn compare_series(
-    plain: &Series,
+    plain: Option<&Series>,
     mut fast: Series,
     device: &Device,
     sql: &str,
     source: Source,
     target: Option<Target>,
 ) -> Result<Comparison> {
-    let difference = answers::difference(&plain.first.batches, &fast.first.batches)?;
+    let difference = plain.map(|plain| answers::difference(&plain.first.batches, &fast.first.batches)).transpose()?.flatten();
     let written = fast.first.batches.iter().map(fixed_width_bytes).sum::<usize>();
     let read = if source == Source::Resident { device.engine.scanned_bytes(source, sql).await? } else { None };
     let bytes = read.map(|read| read + written);
@@ -155,7 +162,15 @@ async fn compare_series(
     let percent_of_bound =
         bytes.filter(|_| seconds > 0.0).map(|bytes| 100.0 * bytes as f64 / seconds / device.copy_bytes_per_second);
     fast.first.batches.clear();
-    Ok(Comparison { plain: plain.without_answer(), fast, target, bytes, percent_of_bound, difference })
+    Ok(Comparison { plain: plain.map(Series::without_answer), fast, target, bytes, percent_of_bound, difference })
+}
+
+/// The kernels of the last run, those that took longest first.
+fn kernels(series: &Series) -> Vec<Value> {
+    let mut kernels: Vec<_> = series.kernels.iter().collect();
+    kernels.sort_by_key(|(_, (_, nanos))| std::cmp::Reverse(*nanos));
+    let entry = |(name, (launches, nanos)): (&String, &(u64, u64))| json!({ "name": name, "launches": launches, "milliseconds": *nanos as f64 / 1e6 });
+    kernels.into_iter().map(entry).collect()
 }
 
 /// Bytes of a batch's columns of fixed width, as a kernel wrote them.
@@ -184,8 +199,8 @@ impl QueryOutcome {
             Ok(Measurement::Compared(measured)) => {
                 let (fast, metrics) = (&measured.fast, measured.fast.first.device_metrics());
                 json!({
-                    "plain_seconds": measured.plain.median(),
-                    "plain_runs_seconds": measured.plain.seconds,
+                    "plain_seconds": measured.plain.as_ref().map(Series::median),
+                    "plain_runs_seconds": measured.plain.as_ref().map(|plain| &plain.seconds),
                     "device_seconds": fast.median(),
                     "device_runs_seconds": fast.seconds,
                     "ratio": measured.ratio(),
@@ -200,6 +215,7 @@ impl QueryOutcome {
                     "first_first_launches": fast.first_cold.kernels,
                     "later_programs_compiled": fast.later_cold.programs,
                     "later_first_launches": fast.later_cold.kernels,
+                    "kernels": kernels(fast),
                     "launches": metrics.launches,
                     "waits": metrics.waits,
                     "bytes_up": metrics.bytes_up,
@@ -209,7 +225,7 @@ impl QueryOutcome {
                     "placement": fast.first.place(),
                     "host_operators": fast.first.placement().host_operators.iter()
                         .map(|host| json!({ "operator": host.operator, "reason": host.reason })).collect::<Vec<_>>(),
-                    "answer": measured.difference.as_deref().unwrap_or("equal"),
+                    "answer": measured.plain.as_ref().map(|_| measured.difference.as_deref().unwrap_or("equal")),
                 })
             }
         };
@@ -239,7 +255,7 @@ impl QueryOutcome {
 pub struct Total {
     source: Source,
     device: String,
-    plain: f64,
+    plain: Option<f64>,
     fast: f64,
     kernel: f64,
     launches: usize,
@@ -250,11 +266,11 @@ pub struct Total {
 /// Sums the outcomes; `None` if one of them failed.
 pub fn total(outcomes: &[QueryOutcome], source: Source, device: &Device, target: Option<Target>) -> Option<Total> {
     let device = device.engine.name.clone();
-    let mut total = Total { source, device, plain: 0.0, fast: 0.0, kernel: 0.0, launches: 0, waits: 0, target };
+    let mut total = Total { source, device, plain: Some(0.0), fast: 0.0, kernel: 0.0, launches: 0, waits: 0, target };
     for outcome in outcomes.iter().filter(|outcome| outcome.source == source && outcome.device == total.device) {
         let Ok(Measurement::Compared(measured)) = &outcome.result else { return None };
         let metrics = measured.fast.first.device_metrics();
-        total.plain += measured.plain.median();
+        total.plain = total.plain.zip(measured.plain.as_ref()).map(|(sum, plain)| sum + plain.median());
         total.fast += measured.fast.median();
         total.kernel += measured.fast.kernel_median();
         total.launches += metrics.launches;
@@ -265,16 +281,16 @@ pub fn total(outcomes: &[QueryOutcome], source: Source, device: &Device, target:
 
 impl Total {
     fn cells(&self) -> [String; 15] {
-        let ratio = self.fast / self.plain;
+        let ratio = self.plain.map(|plain| self.fast / plain);
         let target = self.target.map_or("–".to_string(), |target| match target {
-            Target::Ratio(limit) => target_cell(ratio <= limit, &target.describe()),
+            Target::Ratio(limit) => target_cell(ratio.is_some_and(|ratio| ratio <= limit), &target.describe()),
             Target::Seconds(limit) => target_cell(self.fast <= limit * 1000.0, &target.describe()),
             Target::Bound(_) => target.describe(),
         });
         let mut values = ["–"; 12].map(str::to_string);
-        values[0] = milliseconds(self.plain);
+        values[0] = self.plain.map_or("–".to_string(), milliseconds);
         values[1] = milliseconds(self.fast);
-        values[2] = format!("{ratio:.3}");
+        values[2] = ratio.map_or("–".to_string(), |ratio| format!("{ratio:.3}"));
         values[3] = target;
         values[4] = milliseconds(self.kernel);
         values[6] = self.launches.to_string();
@@ -359,14 +375,15 @@ mod tests {
     use datafusion::physical_plan::empty::EmptyExec;
 
     use super::*;
-    use crate::engine::{ColdWork, Execution};
+    use crate::engine::{ColdWork, Execution, KernelTotals};
 
     fn outcome(later_cold: ColdWork) -> QueryOutcome {
         let plan = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
         let first = Execution { seconds: 1.0, rows: 0, batches: Vec::new(), plan };
         let first_cold = ColdWork { programs: 1, kernels: 2 };
-        let fast = Series { first, first_cold, seconds: vec![0.5], kernel_seconds: vec![0.1], later_cold };
-        let plain = fast.without_answer();
+        let fast =
+            Series { first, first_cold, seconds: vec![0.5], kernel_seconds: vec![0.1], later_cold, kernels: KernelTotals::new() };
+        let plain = Some(fast.without_answer());
         let measured = Comparison { plain, fast, target: None, bytes: None, percent_of_bound: None, difference: None };
         QueryOutcome {
             label: "Q6".to_string(),

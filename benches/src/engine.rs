@@ -3,6 +3,7 @@
 //!
 //! Each has the same tables, resident and from Parquet.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext, col};
 use devicefusion::{DeviceOptions, DeviceRuntime, DeviceTable, Placement, PlacementKind, placement};
 use futures::TryStreamExt;
+use serde_json::Value;
 
 /// Storage of a query's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +91,9 @@ impl ColdWork {
     }
 }
 
+/// Launches and nanoseconds of each kernel, by name.
+pub type KernelTotals = BTreeMap<String, (u64, u64)>;
+
 /// Sums of the metrics of a plan's device nodes.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct DeviceMetrics {
@@ -147,6 +152,17 @@ impl Engine {
     pub fn cold_work(&self) -> ColdWork {
         let counters = self.context.as_ref().map(device::Context::counters).unwrap_or_default();
         ColdWork { programs: counters.programs_compiled, kernels: counters.first_launches }
+    }
+
+    /// Launches and nanoseconds of each kernel so far, by name.
+    pub fn kernel_totals(&self) -> KernelTotals {
+        let report = self.context.as_ref().map(device::Context::report).unwrap_or_default();
+        let kernels = report["kernels"].as_array().into_iter().flatten();
+        let number = |value: &Value| value.as_u64().unwrap_or_default();
+        let entry = |kernel: &Value| {
+            Some((kernel["name"].as_str()?.to_string(), (number(&kernel["launches"]), number(&kernel["nanos"]))))
+        };
+        kernels.filter_map(entry).collect()
     }
 
     /// Registers a Parquet file.

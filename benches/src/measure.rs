@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::error::Result;
 
-use crate::engine::{ColdWork, Engine, Execution, Source};
+use crate::engine::{ColdWork, Engine, Execution, KernelTotals, Source};
 
 /// One engine on one kind of table.
 #[derive(Clone, Copy)]
@@ -28,13 +28,21 @@ pub struct Series {
     pub kernel_seconds: Vec<f64>,
     /// Compilations and first launches of the later runs; any is a fault.
     pub later_cold: ColdWork,
+    /// The kernels of the last run.
+    pub kernels: KernelTotals,
 }
 
 impl Series {
     /// A copy without the answer.
     pub fn without_answer(&self) -> Self {
         let first = Execution { batches: Vec::new(), plan: Arc::clone(&self.first.plan), ..self.first };
-        Self { first, seconds: self.seconds.clone(), kernel_seconds: self.kernel_seconds.clone(), ..*self }
+        Self {
+            first,
+            seconds: self.seconds.clone(),
+            kernel_seconds: self.kernel_seconds.clone(),
+            kernels: self.kernels.clone(),
+            ..*self
+        }
     }
 
     /// Message about compilations or first launches after the first run.
@@ -84,13 +92,21 @@ async fn run_first(contender: &Contender<'_>, sql: &str) -> Result<Series> {
     let before = contender.engine.cold_work();
     let first = contender.engine.execute(contender.source, sql, true).await?;
     let first_cold = contender.engine.cold_work().since(before);
-    Ok(Series { first, first_cold, seconds: Vec::new(), kernel_seconds: Vec::new(), later_cold: ColdWork::default() })
+    let later_cold = ColdWork::default();
+    Ok(Series { first, first_cold, seconds: vec![], kernel_seconds: vec![], later_cold, kernels: KernelTotals::new() })
 }
 
 async fn run_again(contender: &Contender<'_>, sql: &str, series: &mut Series) -> Result<()> {
-    let before = contender.engine.cold_work();
+    let (before, kernels_before) = (contender.engine.cold_work(), contender.engine.kernel_totals());
     let execution = contender.engine.execute(contender.source, sql, false).await?;
     let cold = contender.engine.cold_work().since(before);
+    series.kernels = contender.engine.kernel_totals();
+    for (name, (launches, nanos)) in kernels_before {
+        if let Some(after) = series.kernels.get_mut(&name) {
+            *after = (after.0 - launches, after.1 - nanos);
+        }
+    }
+    series.kernels.retain(|_, (launches, _)| *launches > 0);
     series.seconds.push(execution.seconds);
     series.kernel_seconds.push(execution.device_metrics().kernel.as_secs_f64());
     series.later_cold.programs += cold.programs;

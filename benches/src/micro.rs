@@ -71,7 +71,9 @@ pub async fn run(arguments: MicroArguments) -> Result<bool> {
     for (label, sql, ratio) in &queries {
         progress.set_message(label.clone());
         let target = |device: &Device| device.is_cpu().then_some(Target::Ratio(*ratio));
-        outcomes.extend(compare(&plain, &devices, (label, sql), Source::Resident, common.runs, target, || progress.tick()).await);
+        outcomes.extend(
+            compare(Some(&plain), &devices, (label, sql), Source::Resident, common.runs, target, || progress.tick()).await,
+        );
     }
     progress.finish_and_clear();
 

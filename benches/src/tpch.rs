@@ -25,6 +25,10 @@ pub struct TpchArguments {
     /// Storage of the tables: resident, parquet.
     #[arg(long, value_delimiter = ',', default_value = "resident,parquet")]
     tables: Vec<Source>,
+    /// Leaves plain DataFusion out, whose tables may not fit the host's memory: answers are not
+    /// compared.
+    #[arg(long)]
+    without_plain: bool,
 }
 
 /// Arguments of all comparisons.
@@ -145,17 +149,20 @@ fn total_target(source: Source, device: &Device, scale: f64) -> Option<Target> {
 
 /// Returns whether every query is [good](compare::QueryOutcome::is_good).
 pub async fn run(arguments: TpchArguments) -> Result<bool> {
-    let TpchArguments { data: data_arguments, queries, common, tables } = arguments;
+    let TpchArguments { data: data_arguments, queries, common, tables, without_plain } = arguments;
     let statements =
         queries.iter().map(|&number| Ok((number, query(number, data_arguments.scale)?))).collect::<Result<Vec<_>>>()?;
     let devices = common.open_devices().await?;
     let folder = data::run(&data_arguments)?;
-    let plain = Engine::plain(common.partitions()).await?;
+    let plain = match without_plain {
+        true => None,
+        false => Some(Engine::plain(common.partitions()).await?),
+    };
 
     let progress = ProgressBar::new_spinner();
     let all_sql = statements.iter().map(|(_, sql)| sql.as_str()).collect::<Vec<_>>().join("\n");
     for table in data::TABLES.into_iter().filter(|table| mentions(&all_sql, table)) {
-        for engine in std::iter::once(&plain).chain(devices.iter().map(|device| &device.engine)) {
+        for engine in plain.iter().chain(devices.iter().map(|device| &device.engine)) {
             progress.set_message(format!("loading {table} for {}", engine.name));
             progress.tick();
             engine.register(table, &folder.join(format!("{table}.parquet"))).await?;
@@ -165,20 +172,27 @@ pub async fn run(arguments: TpchArguments) -> Result<bool> {
         }
     }
 
+    let surroundings = report::surroundings(common.partitions());
+    let device_reports =
+        devices.iter().map(|device| report::device(&device.engine, Some(device.copy_bytes_per_second))).collect::<Vec<_>>();
     let mut outcomes = Vec::new();
     for (number, sql) in &statements {
         let label = format!("Q{number}");
         for &source in &tables {
             progress.set_message(format!("{label} {}", source.name()));
             let target = |device: &Device| target(*number, source, device);
-            outcomes.extend(compare(&plain, &devices, (&label, sql), source, common.runs, target, || progress.tick()).await);
+            outcomes
+                .extend(compare(plain.as_ref(), &devices, (&label, sql), source, common.runs, target, || progress.tick()).await);
+        }
+        // After each query, so that an interrupted run leaves what it has.
+        if let Some(path) = &common.json {
+            let results = outcomes.iter().map(compare::QueryOutcome::json).collect::<Vec<_>>();
+            let report = json!({ "suite": "tpch", "scale": data_arguments.scale, "runs": common.runs, "surroundings": surroundings, "devices": device_reports, "results": results });
+            report::write_json(path, &report)?;
         }
     }
     progress.finish_and_clear();
 
-    let surroundings = report::surroundings(common.partitions());
-    let device_reports =
-        devices.iter().map(|device| report::device(&device.engine, Some(device.copy_bytes_per_second))).collect::<Vec<_>>();
     report::print_surroundings(&surroundings, &device_reports);
     println!("  TPC-H       scale {}; medians of {} interleaved runs after a first one", data_arguments.scale, common.runs);
     let all = devices.iter().flat_map(|device| tables.iter().map(move |source| (*source, device)));
@@ -187,11 +201,6 @@ pub async fn run(arguments: TpchArguments) -> Result<bool> {
         compare::total(&outcomes, source, device, total_target(source, device, data_arguments.scale))
     });
     compare::print(&outcomes, &totals.collect::<Vec<_>>());
-    if let Some(path) = &common.json {
-        let results = outcomes.iter().map(compare::QueryOutcome::json).collect::<Vec<_>>();
-        let report = json!({ "suite": "tpch", "scale": data_arguments.scale, "runs": common.runs, "surroundings": surroundings, "devices": device_reports, "results": results });
-        report::write_json(path, &report)?;
-    }
     Ok(outcomes.iter().all(compare::QueryOutcome::is_good))
 }
 

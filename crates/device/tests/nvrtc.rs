@@ -120,7 +120,8 @@ fn file_and_folder_open_alike() {
     let Some(path) = installed().filter(|path| path.is_dir()) else { return };
     let by_folder = Nvrtc::open(Some(&path)).unwrap();
     let by_file = Nvrtc::open(Some(by_folder.path())).unwrap();
-    assert_eq!(by_file.path(), by_folder.path());
+    // A folder may name one library by several links.
+    assert_eq!(by_file.path().canonicalize().unwrap(), by_folder.path().canonicalize().unwrap());
     assert!(by_file.path().is_absolute());
 }
 

@@ -14,7 +14,7 @@ use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use futures::executor::block_on;
 use kernels::Error;
 use kernels::codegen::Profile;
-use kernels::expr::{AggregateFunction, ArithmeticOp, CompareOp};
+use kernels::expr::{AggregateFunction, ArithmeticOp, CompareOp, Expr};
 use kernels::ops::{
     Concat, Frame, Join, JoinBuild, JoinKind, JoinRole, Options, Select, Sort, SortKey, Window, WindowCall, WindowFunction,
 };
@@ -137,18 +137,24 @@ fn arguments_beyond_the_limit_are_read_from_memory() {
     }
 }
 
-/// The stack grows with the expression, also where it is checked, cloned and dropped.
+/// The stack grows with an expression that is checked and written.
 #[test]
 fn deep_expressions_need_no_deep_stack() {
     let schema = batch(vec![("n", Arc::new(Int64Array::from(vec![1, 2, 3])), true)]).schema();
+    let add = |sum, term| arithmetic(ArithmeticOp::Add, sum, int(term, DataType::Int64), DataType::Int64);
+    let is = |term| compare(CompareOp::Eq, col(0), int(term, DataType::Int64));
+    let branches = (0..190).map(|branch| (is(branch), int(branch + 1, DataType::Int64))).collect();
+    let long_case = Expr::Case { branches, otherwise: None, data_type: DataType::Int64 };
     let generate = move || {
-        let add = |sum, term| arithmetic(ArithmeticOp::Add, sum, int(term, DataType::Int64), DataType::Int64);
-        let deep = (0..400).fold(col(0), add);
-        kernels::support::supports(&deep, &schema).unwrap();
-        assert_eq!(deep.data_type(&schema).unwrap(), DataType::Int64);
-        let field = Field::new("sum", DataType::Int64, true);
-        let select = Select::try_new(input(&schema, None), vec![(deep, field)], Options::new(Profile::Gpu)).unwrap();
-        assert!(select.programs().concat().contains("l399"));
+        // The branches begin at any distance from the end of the stack.
+        for (base, terms) in [(col(0), 400), (long_case.clone(), 0), (long_case.clone(), 130), (long_case, 300)] {
+            let deep = (0..terms).fold(base, add);
+            kernels::support::supports(&deep, &schema).unwrap();
+            assert_eq!(deep.data_type(&schema).unwrap(), DataType::Int64);
+            let field = Field::new("sum", DataType::Int64, true);
+            let select = Select::try_new(input(&schema, None), vec![(deep, field)], Options::new(Profile::Gpu)).unwrap();
+            assert!(select.programs().concat().contains("select_write0"));
+        }
     };
     std::thread::Builder::new().stack_size(512 << 10).spawn(generate).unwrap().join().unwrap();
 }

@@ -12,12 +12,13 @@ use arrow::array::{
     Int64Array, RecordBatch, StringArray, StringViewArray, UInt8Array,
 };
 use arrow::compute::{cast, filter_record_batch};
-use arrow::datatypes::{DataType, Field, Int8Type};
+use arrow::datatypes::{DataType, Field, Int8Type, Int64Type};
 use futures::executor::block_on;
 use kernels::Error;
+use kernels::codegen::Profile;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr};
 use kernels::function::Function;
-use kernels::ops::Select;
+use kernels::ops::{Options, Select};
 use support::*;
 
 /// A batch of `n` rows: plain, nullable, strings in three layouts, a dictionary, bits.
@@ -179,24 +180,50 @@ fn the_lowest_failing_row_is_reported() {
     }
 }
 
+/// Columns of two types, with NULLs and without, and strings: from 64 outputs on, those that are
+/// alike share a kernel.
 #[test]
 fn many_outputs_are_split_over_kernels() {
     let n = 3000;
-    let columns: Vec<(String, ArrayRef)> = (0..60)
-        .map(|c| {
-            (
-                format!("c{c}"),
-                Arc::new((0..n).map(|i| (!random(i, c).is_multiple_of(4)).then(|| random(i, c) as i64)).collect::<Int64Array>())
-                    as ArrayRef,
-            )
-        })
-        .collect();
-    let batch = batch(columns.iter().map(|(name, array)| (name.as_str(), array.clone(), true)).collect());
-    let first = batch.column(0).clone();
-    let first = first.as_any().downcast_ref::<Int64Array>().unwrap().clone();
-    check_filter(&batch, compare(CompareOp::Gt, col(0), int(0, DataType::Int64)), |row| {
-        first.is_valid(row) && first.value(row) > 0
-    });
+    for width in [60, 64, 65, 130] {
+        let column = |c: usize| -> ArrayRef {
+            let present = |i: usize| c.is_multiple_of(3) || !random(i, c as u64).is_multiple_of(4);
+            let value = |i: usize| present(i).then(|| random(i, c as u64) as i64);
+            match c % 13 {
+                12 => Arc::new((0..n).map(|i| value(i).map(|value| value.to_string())).collect::<StringArray>()),
+                5 => Arc::new((0..n).map(|i| value(i).map(|value| value as i32)).collect::<Int32Array>()),
+                _ => Arc::new((0..n).map(value).collect::<Int64Array>()),
+            }
+        };
+        let columns: Vec<(String, ArrayRef)> = (0..width).map(|c| (format!("c{c}"), column(c))).collect();
+        let batch = batch(columns.iter().map(|(name, array)| (name.as_str(), array.clone(), true)).collect());
+        let first = batch.column(0).as_primitive::<Int64Type>().clone();
+        check_filter(&batch, compare(CompareOp::Gt, col(0), int(0, DataType::Int64)), |row| first.value(row) > 0);
+
+        let filter = compare(CompareOp::Gt, col(0), int(0, DataType::Int64));
+        let select =
+            Select::try_new(input(&batch.schema(), Some(filter)), everything(&batch), Options::new(Profile::Gpu)).unwrap();
+        let writes = select.kernel_source().iter().filter(|(name, _)| name.contains("_write")).count();
+        // One for each of Int64, Int32 and Utf8, with a bitmap of validity.
+        assert!(width <= 64 || writes == 3, "{width}: {writes}");
+    }
+}
+
+/// Each column keeps its own constants where kernels are shared.
+#[test]
+fn outputs_that_share_a_kernel_have_their_own_constants() {
+    let batch = batch(vec![("n", Arc::new(Int64Array::from_iter_values(0..1000)), false)]);
+    let plus = |index: usize| arithmetic(ArithmeticOp::Add, col(0), int(index as i128, DataType::Int64), DataType::Int64);
+    let outputs: Vec<_> = (0..100).map(|index| (plus(index), Field::new(format!("c{index}"), DataType::Int64, false))).collect();
+    for options in profiles() {
+        for filter in [None, Some(compare(CompareOp::Lt, col(0), int(700, DataType::Int64)))] {
+            let actual = select(&batch, filter, &outputs, &options);
+            for (index, column) in actual.columns().iter().enumerate() {
+                let column = column.as_primitive::<Int64Type>();
+                assert!((0..column.len()).all(|row| column.value(row) == (row + index) as i64), "{index}");
+            }
+        }
+    }
 }
 
 /// Composed strings are measured, then written, for survivors and for all rows.

@@ -59,7 +59,10 @@ impl DeviceTable {
     /// # Errors
     /// If a column's type is not supported on the device, or device memory runs out.
     pub async fn try_new(context: &Context, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Self> {
-        let mut builder = SnapshotBuilder::new(context, &schema)?;
+        Self::of_rows(SnapshotBuilder::new(context, &schema)?, batches).await
+    }
+
+    async fn of_rows(mut builder: SnapshotBuilder, batches: Vec<RecordBatch>) -> Result<Self> {
         for batch in batches {
             builder.push(batch)?;
         }
@@ -72,7 +75,8 @@ impl DeviceTable {
     /// As [`try_new`](Self::try_new), or if the session has no device.
     pub async fn try_from_batches(ctx: &SessionContext, schema: SchemaRef, batches: Vec<RecordBatch>) -> Result<Arc<Self>> {
         let (runtime, context) = device_of(ctx)?;
-        Ok(Arc::new(Self::try_new(&context, schema, batches).await?.watched_by(&runtime)))
+        let builder = SnapshotBuilder::new(&context, &schema)?.with_options(&options_of(ctx));
+        Ok(Arc::new(Self::of_rows(builder, batches).await?.watched_by(&runtime)))
     }
 
     /// A table of a stream's rows, on the session's device. One batch at a time is on the host.
@@ -81,7 +85,7 @@ impl DeviceTable {
     /// As [`try_from_batches`](Self::try_from_batches), or the stream's.
     pub async fn try_from_stream(ctx: &SessionContext, mut rows: SendableRecordBatchStream) -> Result<Arc<Self>> {
         let (runtime, context) = device_of(ctx)?;
-        let mut builder = SnapshotBuilder::new(&context, &rows.schema())?;
+        let mut builder = SnapshotBuilder::new(&context, &rows.schema())?.with_options(&options_of(ctx));
         while let Some(batch) = rows.next().await {
             builder.push(batch?)?;
         }
@@ -128,7 +132,7 @@ impl DeviceTable {
         let (runtime, context) = device_of(ctx)?;
         let failed = |error| device_error(OPERATOR, error);
         let queue = context.queue().map_err(failed)?;
-        let options = kernel_options(&DeviceOptions::of(ctx.state().config().options()), &context)?;
+        let options = kernel_options(&options_of(ctx), &context)?;
         let decode = Decode::try_new(Arc::clone(&schema), options).map_err(|error| op_error(OPERATOR, error))?;
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
         let mut batches = Vec::new();
@@ -193,6 +197,10 @@ fn device_of(ctx: &SessionContext) -> Result<(Arc<DeviceRuntime>, Context)> {
     })?;
     let context = needed(runtime.try_context(&DeviceOptions::of(state.config().options())))?;
     Ok((runtime, context))
+}
+
+fn options_of(ctx: &SessionContext) -> DeviceOptions {
+    DeviceOptions::of(ctx.state_ref().read().config().options())
 }
 
 /// The device of a resident table.

@@ -12,6 +12,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::StreamExt;
 
+use crate::session::DeviceOptions;
 use crate::table::snapshot::{SnapshotBuilder, TableState};
 
 /// Streams rows to the device, then publishes a new snapshot. Running scans keep the old one.
@@ -45,14 +46,15 @@ impl DataSink for TableSink {
         &self.schema
     }
 
-    async fn write_all(&self, mut rows: SendableRecordBatchStream, _task: &Arc<TaskContext>) -> Result<u64> {
+    async fn write_all(&self, mut rows: SendableRecordBatchStream, task: &Arc<TaskContext>) -> Result<u64> {
         // One insert at a time: each extends the rows of the one before.
         let _publishing = self.state.publishing.lock().await;
         let current = self.state.current()?;
-        let mut builder = match self.overwrite {
+        let builder = match self.overwrite {
             true => SnapshotBuilder::new(current.context(), &self.schema)?,
             false => SnapshotBuilder::extending(&current)?,
         };
+        let mut builder = builder.with_options(&DeviceOptions::of(task.session_config().options()));
         let mut written = 0;
         while let Some(batch) = rows.next().await {
             let batch = batch?;

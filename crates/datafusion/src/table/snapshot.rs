@@ -13,7 +13,7 @@ use device::Context;
 use parking_lot::RwLock;
 
 use crate::error::{LOST, columnar_error, device_error};
-use crate::session::ReleaseLost;
+use crate::session::{DeviceOptions, ReleaseLost};
 
 /// State that scans and inserts of a table share.
 pub(crate) struct TableState {
@@ -148,6 +148,13 @@ impl SnapshotBuilder {
         Ok(SnapshotBuilder { context: snapshot.context.clone(), builder })
     }
 
+    /// Full batches have `device.batch_rows` rows where that is more than the default.
+    #[must_use]
+    pub fn with_options(mut self, options: &DeviceOptions) -> Self {
+        self.builder = self.builder.with_batch_rows(Resident::BATCH_ROWS.max(options.batch_rows));
+        self
+    }
+
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         self.builder.push(batch).map_err(|error| columnar_error(OPERATOR, error))
     }
@@ -197,7 +204,6 @@ mod tests {
 
     use super::*;
     use crate::DeviceRuntime;
-    use crate::session::DeviceOptions;
 
     async fn snapshot(context: &Context) -> Snapshot {
         let column = Arc::new(Int64Array::from_iter_values(0..10)) as _;
@@ -205,6 +211,24 @@ mod tests {
         let mut builder = SnapshotBuilder::new(context, rows.schema_ref()).unwrap();
         builder.push(rows).unwrap();
         builder.finish().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn full_batches_have_the_rows_of_the_setting_where_it_is_more() {
+        let context = Context::new(config().unwrap()).unwrap();
+        let rows = Resident::BATCH_ROWS + 2;
+        let column = Arc::new(Int64Array::from_iter_values(0..rows as i64)) as _;
+        let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
+        for (batch_rows, lengths) in
+            [(0, vec![Resident::BATCH_ROWS, 2]), (77, vec![Resident::BATCH_ROWS, 2]), (rows.num_rows(), vec![rows.num_rows()])]
+        {
+            let mut options = DeviceOptions::default();
+            options.batch_rows = batch_rows;
+            let mut builder = SnapshotBuilder::new(&context, rows.schema_ref()).unwrap().with_options(&options);
+            builder.push(rows.clone()).unwrap();
+            let snapshot = builder.finish().await.unwrap();
+            assert_eq!(snapshot.table.batches.iter().map(DeviceBatch::num_rows).collect::<Vec<_>>(), lengths, "{batch_rows}");
+        }
     }
 
     /// Loses the device, and makes the context notice it.

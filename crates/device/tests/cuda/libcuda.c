@@ -373,7 +373,7 @@ Status cuEventRecord(void *at, void *on) {
     return SUCCESS;
 }
 static int is_done(Event *event) { return !event->stream || event->stream->done >= event->number; }
-Status cuEventQuery(void *event) { ENTER; return !is(event, EVENT) ? INVALID_HANDLE : is_done(event) ? SUCCESS : NOT_READY; }
+Status cuEventQuery(void *event) { ENTER; return !is(event, EVENT) ? INVALID_HANDLE : is_done(event) ? lost : NOT_READY; }
 Status cuEventSynchronize(void *at) {
     ENTER;
     Event *event = at;

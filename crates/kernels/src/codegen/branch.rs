@@ -11,6 +11,7 @@ use crate::prelude::Section;
 use crate::{Error, Result};
 
 impl RowWriter<'_> {
+    #[recursive::recursive]
     pub(super) fn case(&mut self, branches: &[(Expr, Expr)], otherwise: Option<&Expr>, data_type: &DataType) -> Result<Value> {
         let data_type = value_type(data_type);
         let Some(((condition, value), rest)) = branches.split_first() else {
@@ -37,6 +38,7 @@ impl RowWriter<'_> {
         if composes(expr) { self.eval_output(expr) } else { self.eval(expr) }
     }
 
+    #[recursive::recursive]
     pub(super) fn coalesce(&mut self, operands: &[Expr]) -> Result<Value> {
         let Some((first, rest)) = operands.split_first() else {
             return Err(Error::Internal("COALESCE of nothing".into()));

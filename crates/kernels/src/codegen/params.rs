@@ -249,6 +249,11 @@ impl Params {
         table.into_iter().chain(passed).collect::<Vec<_>>().join(", ")
     }
 
+    /// The names of the parameters, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.params.iter().map(|(param, _)| name(param))
+    }
+
     /// A kernel's body with the reads of the table's arguments.
     ///
     /// They are locals in the cpu profile. In the gpu profile they are macros, read again for each

@@ -37,10 +37,10 @@ pub enum Expr {
     Arithmetic {
         /// The operation.
         op: ArithmeticOp,
+        /// Right operand. It is compared first, for chains of operations grow to the left.
+        right: Arc<Expr>,
         /// Left operand.
         left: Arc<Expr>,
-        /// Right operand.
-        right: Arc<Expr>,
         /// Type of the result as DataFusion derives it, significant for decimals and temporal
         /// types.
         data_type: DataType,

@@ -184,6 +184,10 @@ impl Rows for Gather {
         self.source.writer(self.options.profile, params).with_names(&format!("{indices}[row]"), "x")
     }
 
+    fn is_simple(&self, _output: usize) -> bool {
+        true
+    }
+
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         let column = self.columns.get(output).ok_or_else(|| Error::Internal(format!("no column {output}")))?;
         writer.eval_output(&column.expr)

@@ -124,6 +124,10 @@ impl Rows for Select {
         self.source.writer(self.options.profile, params)
     }
 
+    fn is_simple(&self, output: usize) -> bool {
+        self.columns[output].is_simple()
+    }
+
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         self.columns[output].value(writer)
     }

@@ -10,6 +10,7 @@ use std::ffi::{CString, c_int, c_uint, c_void};
 use std::fmt;
 use std::ops::Range;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUevent, CUevent_flags, CUfunction, CUjit_option, CUmodule, CUpointer_attribute, CUstream,
@@ -33,6 +34,10 @@ use crate::{Error, Result};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context of the process.
 const PORTABLE: c_uint = 1;
+
+/// How long a thread asks for an event before it sleeps: most kernels take less, and to be woken
+/// takes longer than many of them.
+const SPIN: Duration = Duration::from_millis(1);
 
 /// Event flag: the host sleeps while it waits, instead of spinning.
 const BLOCKING: c_uint = CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint;
@@ -467,6 +472,14 @@ impl Driver for CudaDriver {
 
     unsafe fn wait(&self, event: RawEvent) -> Result<()> {
         self.make_current()?;
+        let begin = Instant::now();
+        while begin.elapsed() < SPIN {
+            // SAFETY: the caller's event is live.
+            match unsafe { (self.api.cuEventQuery)(event.0 as CUevent) } {
+                NOT_READY => std::hint::spin_loop(),
+                status => return self.check("cuEventQuery", status),
+            }
+        }
         // SAFETY: the caller's event is live.
         self.check("cuEventSynchronize", unsafe { (self.api.cuEventSynchronize)(event.0 as CUevent) })
     }

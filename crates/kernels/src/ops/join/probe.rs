@@ -558,6 +558,10 @@ impl Rows for Probe {
         writer.push(&last.declare_match(&format!("{builds}[row]")));
     }
 
+    fn is_simple(&self, output: usize) -> bool {
+        self.columns[output].is_simple()
+    }
+
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value> {
         self.columns[output].value(writer)
     }

@@ -44,6 +44,17 @@ pub(in crate::ops) enum SharedValues {
 }
 
 impl OutputColumn {
+    /// As [`Rows::is_simple`](super::projection::Rows::is_simple).
+    pub fn is_simple(&self) -> bool {
+        let is_leaf = |expr: &Expr| matches!(expr, Expr::Column(_) | Expr::Literal(_));
+        match self {
+            OutputColumn::Pass(_) => true,
+            OutputColumn::Written { expr: Expr::Arithmetic { left, right, .. }, .. } => is_leaf(left) && is_leaf(right),
+            OutputColumn::Written { expr: Expr::Cast { expr, .. }, .. } => is_leaf(expr),
+            OutputColumn::Written { expr, .. } => is_leaf(expr),
+        }
+    }
+
     /// Decides how `outputs` are made. Returns also their schema.
     pub fn plan_all(
         source: &mut Source,

@@ -15,7 +15,7 @@ use device::{Arg, Buffer, Grid};
 
 use super::program::{check_failed_row, read_u64, work_group_size};
 use super::{Launch, NamedArgs};
-use crate::codegen::{Params, Profile};
+use crate::codegen::{NEXT_ROW, Params, Profile};
 use crate::ops::Options;
 use crate::{Error, Result};
 
@@ -75,7 +75,7 @@ pub(in crate::ops) fn mask_tile(
 {cleared}  if (l == 0) total[0] = 0;
   SYNC();
   for (u32 i = l; i < {tile}; i += {group}) {{
-    u64 row = base + i;
+{NEXT_ROW}    u64 row = base + i;
     i32 keep = 0;
     if (row < {n}) {{
 {statements}      keep = {condition};
@@ -189,7 +189,7 @@ pub(in crate::ops) fn write_body(params: &mut Params, options: &Options, stateme
   }}
   u32 total = ranks[{words}];
   for (u32 k = l; k < total; k += {group}) {{
-    u32 low = 0, high = {words};
+{NEXT_ROW}    u32 low = 0, high = {words};
     while (high - low > 1) {{
       u32 middle = (low + high) / 2;
       if (ranks[middle] <= k) low = middle;

@@ -2,6 +2,7 @@
 //! Kernel sources of an operator: generated, compiled and launched. Loops over rows, and grids for
 //! them.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -34,8 +35,35 @@ impl Kernel {
     }
 
     fn source(&self, profile: Profile) -> String {
-        let Kernel { name, params, body } = self;
-        format!("KERNEL void {name}({}) {{\n{}}}\n", params.declaration(), params.with_table(body, profile))
+        format!("KERNEL void {}{}", self.name, self.definition(profile))
+    }
+
+    /// C of the kernel behind its name.
+    fn definition(&self, profile: Profile) -> String {
+        format!("({}) {{\n{}}}\n", self.params.declaration(), self.params.with_table(&self.body, profile))
+    }
+
+    /// The definition with parameters named by their positions. Kernels of one shape differ in the
+    /// names of parameters only.
+    fn shape(&self, profile: Profile) -> String {
+        let positions: HashMap<String, usize> = self.params.names().enumerate().map(|(index, name)| (name, index)).collect();
+        let definition = self.definition(profile);
+        let mut shape = String::with_capacity(definition.len());
+        let mut rest = definition.as_str();
+        while !rest.is_empty() {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+            let (word, behind) = rest.split_at(end);
+            match positions.get(word) {
+                Some(position) => shape.push_str(&format!("${position}")),
+                None => shape.push_str(word),
+            }
+            let end = behind.find(is_word).unwrap_or(behind.len());
+            let (between, behind) = behind.split_at(end);
+            shape.push_str(between);
+            rest = behind;
+        }
+        shape
     }
 }
 
@@ -47,7 +75,16 @@ pub(in crate::ops) struct Program {
     kernels: Vec<Kernel>,
     predicates: DictionaryPredicates,
     /// Made on first use: planning asks for many programs that never run.
-    source: OnceLock<Arc<str>>,
+    written: OnceLock<Written>,
+}
+
+/// The source of a program.
+#[derive(Debug, Clone)]
+struct Written {
+    source: Arc<str>,
+    /// For each kernel the one that is compiled for it: the first that differs in the names of
+    /// parameters only. Columns of one type share a kernel.
+    compiled: Vec<usize>,
 }
 
 impl Program {
@@ -56,10 +93,18 @@ impl Program {
         for kernel in &mut kernels {
             kernel.params.limit_bytes(options.max_arg_bytes);
         }
-        Program { operator: operator.into(), options: options.clone(), kernels, predicates, source: OnceLock::new() }
+        Program { operator: operator.into(), options: options.clone(), kernels, predicates, written: OnceLock::new() }
     }
 
-    fn write_source(&self) -> String {
+    fn write(&self) -> Written {
+        let mut known = HashMap::new();
+        let shapes = self.kernels.iter().map(|kernel| kernel.shape(self.options.profile)).enumerate();
+        let compiled: Vec<usize> = shapes.map(|(index, shape)| *known.entry(shape).or_insert(index)).collect();
+        Written { source: self.write_source(&compiled).into(), compiled }
+    }
+
+    /// The C of the program, with those kernels that are `compiled`.
+    fn write_source(&self, compiled: &[usize]) -> String {
         let kernels = &self.kernels;
         let mut sections = Sections::default();
         for kernel in kernels {
@@ -90,23 +135,28 @@ impl Program {
             }
         }
         source.extend(functions.into_iter().map(String::as_str));
-        source.extend(kernels.iter().map(|kernel| kernel.source(self.options.profile)));
+        source.extend(self.own(compiled).map(|kernel| kernel.source(self.options.profile)));
         source
     }
 
-    /// Names and sources of the kernels, for EXPLAIN VERBOSE and reports.
+    /// The kernels that are compiled for themselves.
+    fn own<'a>(&'a self, compiled: &'a [usize]) -> impl Iterator<Item = &'a Kernel> {
+        self.kernels.iter().enumerate().filter(|(index, _)| compiled[*index] == *index).map(|(_, kernel)| kernel)
+    }
+
+    /// Names and sources of the kernels that are compiled, for EXPLAIN VERBOSE and reports.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
         let source = |kernel: &Kernel| kernel.params.functions().concat() + &kernel.source(self.options.profile);
-        self.kernels.iter().map(|kernel| (kernel.name.clone(), source(kernel))).collect()
+        self.own(&self.written().compiled).map(|kernel| (kernel.name.clone(), source(kernel))).collect()
     }
 
     /// The source as it is compiled.
     pub fn source(&self) -> &str {
-        self.shared_source()
+        &self.written().source
     }
 
-    fn shared_source(&self) -> &Arc<str> {
-        self.source.get_or_init(|| self.write_source().into())
+    fn written(&self) -> &Written {
+        self.written.get_or_init(|| self.write())
     }
 
     /// Whether a kernel records failing rows.
@@ -116,8 +166,8 @@ impl Program {
 
     /// Compiles the kernels, or finds those that were compiled before.
     pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
-        let source = self.shared_source();
-        let source = ProgramSource { source: Arc::clone(source), operator: self.operator.clone(), options: vec![] };
+        let source = Arc::clone(&self.written().source);
+        let source = ProgramSource { source, operator: self.operator.clone(), options: vec![] };
         let program = queue.compile(source).await?;
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
@@ -181,7 +231,8 @@ impl Loaded<'_> {
         let predicates = self.program.predicates.for_kernel(self, queue, kernel, batch.as_ref())?;
         let bindings = Bindings { constants: Some(&self.constants[kernel]), error, dictionary_predicates: &predicates, named };
         let (table, args) = source.params.split_table(source.params.bind(batch.as_ref(), bindings)?);
-        queue.launch_with_table(&self.compiled.kernel(&source.name)?, grid, &table, &args)?;
+        let compiled = &self.program.kernels[self.program.written().compiled[kernel]];
+        queue.launch_with_table(&self.compiled.kernel(&compiled.name)?, grid, &table, &args)?;
         Ok(())
     }
 }

@@ -2,8 +2,9 @@
 //! Kernels that write columns: a value of each column for every row, or for every surviving row.
 //!
 //! Many columns, and those that need more arguments than a kernel may have, are split over several
-//! kernels. Strings write lengths, which a prefix sum makes offsets. Once the host knows the number
-//! of bytes, a kernel for each string column copies them.
+//! kernels. Strings write lengths, which a prefix sum
+//! makes offsets. Once the host knows the number of bytes, a kernel for each string column copies
+//! them.
 
 use std::sync::OnceLock;
 
@@ -20,7 +21,7 @@ use crate::ops::Options;
 use crate::{Error, Result};
 
 /// Most outputs of a kernel: compilers take more than linear time, and registers are few.
-const OUTPUTS: usize = 64;
+const MOST_OUTPUTS: usize = 64;
 
 /// The rows that columns are computed from.
 pub(in crate::ops) trait Rows {
@@ -31,6 +32,11 @@ pub(in crate::ops) trait Rows {
     /// Appends statements that several values share.
     fn prepare(&self, _writer: &mut RowWriter<'_>) -> Result<()> {
         Ok(())
+    }
+    /// Whether an output reads little more than one column. A kernel of its own then costs no more
+    /// than a share of one.
+    fn is_simple(&self, _output: usize) -> bool {
+        false
     }
     /// Appends the statements of an output. Returns its value.
     fn value(&self, writer: &mut RowWriter<'_>, output: usize) -> Result<Value>;
@@ -109,8 +115,11 @@ impl Projection {
         let written: Vec<usize> = (0..projection.outputs.len())
             .filter(|index| projection.written(*index).is_some_and(|output| !output.is_null()))
             .collect();
-        // The first chunk comes first.
-        let mut pending: Vec<&[usize]> = written.chunks(OUTPUTS).rev().collect();
+        // Where outputs are many, simple ones tend to be alike. Each has a kernel, and a program
+        // compiles those that are alike once.
+        let is_alone = |index: &usize| written.len() > MOST_OUTPUTS && rows.is_simple(*index);
+        let (alone, together): (Vec<usize>, Vec<usize>) = written.iter().partition(|index| is_alone(index));
+        let mut pending: Vec<&[usize]> = alone.chunks(1).chain(together.chunks(MOST_OUTPUTS)).rev().collect();
         while let Some(outputs) = pending.pop() {
             let name = format!("{prefix}_write{}", projection.writes.len());
             let kernel = projection.write_kernel(name, rows, outputs, options)?;
