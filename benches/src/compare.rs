@@ -100,7 +100,7 @@ impl Comparison {
             metrics.waits.to_string(),
             milliseconds(self.fast.first.seconds),
             milliseconds(metrics.compile.as_secs_f64()),
-            self.fast.first.place().to_string(),
+            self.fast.first.placement_kind().to_string(),
             match (&self.plain, &self.difference) {
                 (None, _) => "–".to_string(),
                 (_, None) => "equal".to_string(),
@@ -222,7 +222,7 @@ impl QueryOutcome {
                     "bytes_down": metrics.bytes_down,
                     "peak_device_bytes": metrics.peak_bytes,
                     "rows": fast.first.rows,
-                    "placement": fast.first.place(),
+                    "placement": fast.first.placement_kind(),
                     "host_operators": fast.first.placement().host_operators.iter()
                         .map(|host| json!({ "operator": host.operator, "reason": host.reason })).collect::<Vec<_>>(),
                     "answer": measured.plain.as_ref().map(|_| measured.difference.as_deref().unwrap_or("equal")),

@@ -91,8 +91,8 @@ pub async fn run(arguments: DemoArguments) -> Result<bool> {
     let all_sql = queries.iter().map(|(_, sql)| sql.as_str()).collect::<Vec<_>>().join("\n");
     let progress = spinner();
     for table in data::TABLES.into_iter().filter(|table| mentions(&all_sql, table)) {
-        for (engine, place) in [(&plain, "memory"), (&fast, "device memory")] {
-            progress.set_message(format!("loading {table} into {place}"));
+        for (engine, storage) in [(&plain, "memory"), (&fast, "device memory")] {
+            progress.set_message(format!("loading {table} into {storage}"));
             engine.register(table, &folder.join(format!("{table}.parquet"))).await?;
             engine.load(table, |column| mentions(&all_sql, column)).await?;
         }
@@ -137,15 +137,15 @@ async fn show(plain: &Engine, fast: &Engine, sql: &str, runs: usize) -> Result<b
         let text = pretty_format_batches(&series.first.batches)?.to_string();
         text.lines().for_each(|line| println!("  {line}"));
     }
-    for (place, plain, fast) in [("resident", plain_resident, fast_resident), ("Parquet", plain_parquet, fast_parquet)] {
+    for (storage, plain, fast) in [("resident", plain_resident, fast_resident), ("Parquet", plain_parquet, fast_parquet)] {
         match (plain, fast) {
-            (Ok(plain), Ok(fast)) => good &= print_times(place, plain, fast)?,
+            (Ok(plain), Ok(fast)) => good &= print_times(storage, plain, fast)?,
             (Err(error), _) => {
-                println!("  {place:<9} {}", red(&format!("plain DataFusion: {}", error.strip_backtrace())));
+                println!("  {storage:<9} {}", red(&format!("plain DataFusion: {}", error.strip_backtrace())));
                 good = false;
             }
             (_, Err(error)) => {
-                println!("  {place:<9} {}", red(&error.strip_backtrace()));
+                println!("  {storage:<9} {}", red(&error.strip_backtrace()));
                 good = false;
             }
         }
@@ -153,10 +153,10 @@ async fn show(plain: &Engine, fast: &Engine, sql: &str, runs: usize) -> Result<b
     Ok(good)
 }
 
-fn print_times(place: &str, plain: &Series, fast: &Series) -> Result<bool> {
+fn print_times(storage: &str, plain: &Series, fast: &Series) -> Result<bool> {
     let times = plain.median() / fast.median();
     println!(
-        "  {place:<9} {:>6} ms   plain DataFusion {:>6} ms   {}   {}",
+        "  {storage:<9} {:>6} ms   plain DataFusion {:>6} ms   {}   {}",
         milliseconds(fast.median()),
         milliseconds(plain.median()),
         bold(&format!("{times:.1} × as fast")),

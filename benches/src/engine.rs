@@ -258,7 +258,7 @@ impl Execution {
     }
 
     /// `whole`, `partly`, `host` or `scan only`.
-    pub fn place(&self) -> &'static str {
+    pub fn placement_kind(&self) -> &'static str {
         match self.placement().kind() {
             PlacementKind::Whole => "whole",
             PlacementKind::Partly => "partly",

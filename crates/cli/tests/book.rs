@@ -189,9 +189,9 @@ fn normal(line: &str, measured: bool) -> String {
 /// Whether a shown line, in which `…` stands for anything, is a part of a line.
 fn is_part(shown: &str, line: &str) -> bool {
     let mut rest = line;
-    for piece in shown.split('…') {
-        match rest.find(piece) {
-            Some(at) => rest = &rest[at + piece.len()..],
+    for part in shown.split('…') {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
             None => return false,
         }
     }

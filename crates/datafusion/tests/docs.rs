@@ -310,7 +310,7 @@ async fn operators() -> String {
     );
     for (name, sql) in QUERIES {
         let outcome = runs(ctx.sql(sql).await).await;
-        let place = match &outcome {
+        let runs_on = match &outcome {
             Outcome::Device => "●".to_owned(),
             Outcome::Host(operators) => {
                 let mut reasons = Vec::new();
@@ -324,7 +324,7 @@ async fn operators() -> String {
             }
             other => panic!("{sql} computes nothing: {other:?}"),
         };
-        writeln!(text, "| {name} | `{}` | {place} |", cell(sql)).unwrap();
+        writeln!(text, "| {name} | `{}` | {runs_on} |", cell(sql)).unwrap();
     }
     text
 }
@@ -658,7 +658,7 @@ async fn functions() -> String {
          and `b`, a float `x`, a string `s`, a date `d` and a list `l`:\n\n| call | where it runs |\n|---|---|\n",
     );
     for call in CALLS {
-        let place = match runs(ctx.sql(&format!("SELECT {call} FROM t WHERE flag")).await).await {
+        let runs_on = match runs(ctx.sql(&format!("SELECT {call} FROM t WHERE flag")).await).await {
             Outcome::Device => "●".to_owned(),
             Outcome::Host(operators) => {
                 let computing = operators.iter().map(|(_, reason)| cell(reason)).collect::<BTreeSet<_>>();
@@ -666,7 +666,7 @@ async fn functions() -> String {
             }
             other => panic!("{call}: {other:?}"),
         };
-        writeln!(text, "| `{}` | {place} |", cell(call)).unwrap();
+        writeln!(text, "| `{}` | {runs_on} |", cell(call)).unwrap();
     }
     text
 }

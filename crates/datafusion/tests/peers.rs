@@ -214,7 +214,7 @@ fn code_on_the_pages_is_part_of_the_examples() {
         }
         if line.starts_with("```") {
             let code: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-            let file = file.expect("a piece of code without the name of its file");
+            let file = file.expect("code without the name of its file");
             let text = std::fs::read_to_string(folder().join(file)).unwrap();
             let whole = format!("\n{}\n", code.join("\n"));
             assert!(text.contains(&whole), "docs/peers*.md: this is not in examples/peers/{file}:\n{whole}");

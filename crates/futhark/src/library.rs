@@ -170,8 +170,11 @@ impl Library {
     /// Whether a context can share a device of this driver
     /// ([`Context::on_device`](crate::Context::on_device)).
     pub fn can_share(&self, driver: DriverKind) -> bool {
-        // For CUDA an array must reveal the library's own driver context.
-        let reveals_context = driver != DriverKind::Cuda || self.shared_element().is_some();
+        let reveals_context = match driver {
+            DriverKind::OpenCl => true,
+            // An array must reveal the library's own driver context.
+            DriverKind::Cuda => self.shared_element().is_some(),
+        };
         self.manifest().backend.driver() == Some(driver) && reveals_context
     }
 

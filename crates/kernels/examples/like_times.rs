@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Times of LIKE and ILIKE on the device, and of arrow's on the host, for patterns that are hard to
-//! search. These are long ones with one mismatch, and random ones of periodic pieces. The device is
+//! search. These are long ones with one mismatch, and random ones of periodic parts. The device is
 //! `DEVICEFUSION_TEST_DEVICE`. `ONLY=long` takes the strings of 400 KB, `PATTERNS` is the number of
 //! random patterns.
 //!
@@ -103,14 +103,14 @@ fn data(queue: &Queue) -> Vec<Data> {
     all
 }
 
-/// Segments of repeated pieces, of which some letters are `_`, each with a last letter.
+/// Segments of repeated parts, of which some letters are `_`, each with a last letter.
 fn pattern(rng: &mut StdRng) -> String {
     let mut pattern = "%".to_string();
     for _ in 0..rng.random_range(1..4) {
-        let piece = ["a", "ab", "aab", "a_", "_a", "aa_", "é"][rng.random_range(0..7)];
+        let part = ["a", "ab", "aab", "a_", "_a", "aa_", "é"][rng.random_range(0..7)];
         let times = [3, 20, 100, 400][rng.random_range(0..4)];
         for _ in 0..times {
-            pattern.push_str(piece);
+            pattern.push_str(part);
             if rng.random_range(0..200) == 0 {
                 pattern.push('_');
             }

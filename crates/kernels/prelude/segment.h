@@ -3,7 +3,7 @@
 /* A character of a text: in part `s`, at byte `at`. At the end, `s` is `end`. */
 typedef struct { const str *s, *end; u32 at; } cursor;
 FN i32 cursor_ends(cursor c) { return c.s == c.end; }
-/* The same place, never at the end of a part. */
+/* The same position, never at the end of a part. */
 FN cursor cursor_at(cursor c, u32 at) {
   c.at = at;
   while (c.s != c.end && c.at == c.s->len) { ++c.s; c.at = 0; }
@@ -330,7 +330,7 @@ FN i32 like_find(cursor *c, str p, u32 j, u32 end, const G u32 *cases, i32 is_on
   return 1;
 }
 /* Whether a text matches a pattern of at least `least` characters. Each segment takes the first
-   place behind the one before; the first segment is at the start, the last at the end. */
+   position behind the one before; the first segment is at the start, the last at the end. */
 FN i32 like_matches(const str *s, u32 n, str p, u32 least, const G u32 *cases) {
   u64 len = 0;
   for (u32 i = 0; i < n; ++i) len += s[i].len;

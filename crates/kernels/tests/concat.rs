@@ -21,7 +21,7 @@ fn check(whole: &RecordBatch, sizes: &[usize], options: &Options) {
     let queue = queue();
     let types = natural_types(&whole.schema()).unwrap();
     let concat = Concat::try_new(whole.schema(), types.clone(), options.clone()).unwrap();
-    let batches = pieces(&queue, whole, sizes, &types);
+    let batches = slices(&queue, whole, sizes, &types);
     let total: usize = sizes.iter().sum();
     let result = block_on(concat.run(&queue, batches)).unwrap();
     let Some(result) = result else {
@@ -74,7 +74,7 @@ fn slices_of_one_batch_share_its_views() {
         assert!(result.columns()[view].buffers()[1].same(&batch.columns()[view].buffers()[1]));
         let numbers = whole.schema().index_of("numbers").unwrap();
         let elements = |batch: &DeviceBatch| batch.columns()[numbers].elements().unwrap().buffers()[0].clone();
-        assert!(elements(&result).same(&elements(&batch)), "elements that all pieces share are not copied");
+        assert!(elements(&result).same(&elements(&batch)), "elements that all slices share are not copied");
         assert_eq!(rows(&down(&queue, &result)), rows(&whole));
     }
 }

@@ -74,11 +74,11 @@ fn keys(data_type: &DataType, n: usize, known: usize, nulls: Option<u64>, salt: 
 
 /// An imported column of these codes and values.
 fn raw(queue: &Queue, keys: &ArrayRef, values: &ArrayRef, nullable: bool) -> (SchemaRef, DeviceBatch) {
-    let place = |array: &ArrayRef, nullable: bool| {
+    let uploaded = |array: &ArrayRef, nullable: bool| {
         let host = batch(vec![("x", Arc::clone(array), nullable)]);
         up(queue, &host, &columnar::natural_types(&host.schema()).unwrap()).columns()[0].clone()
     };
-    let (codes, dictionary) = (place(keys, nullable), place(values, values.null_count() > 0));
+    let (codes, dictionary) = (uploaded(keys, nullable), uploaded(values, values.null_count() > 0));
     let data_type = DataType::Dictionary(Box::new(keys.data_type().clone()), Box::new(values.data_type().clone()));
     let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("x", data_type.clone(), nullable)]));
     let validity = codes.validity().map(|(bits, first)| (bits.clone(), first));

@@ -188,8 +188,8 @@ fn check(batches: &[RecordBatch], keys: &[usize], filter: Option<i128>, mode: &s
         return;
     }
     let result = group_with(input(&schema, filter), batches, &key_fields, &aggregates, options).unwrap();
-    let places: Vec<usize> = (0..keys.len()).collect();
-    let texts = key_text(&result, &places);
+    let positions: Vec<usize> = (0..keys.len()).collect();
+    let texts = key_text(&result, &positions);
     let values = rows(&result);
     assert_eq!(texts.len(), expected.len(), "{what}");
     let text = |value: Option<String>| value.unwrap_or("NULL".into());

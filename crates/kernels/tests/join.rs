@@ -120,10 +120,10 @@ async fn table_in_caches(
     let probe_types = natural_types(&probe.schema()).unwrap();
     // The build side arrives in batches.
     let whole = up(queue, build, &join.types);
-    let pieces: Vec<DeviceBatch> = whole.chunks((build.num_rows() / 2).max(1)).collect();
+    let slices: Vec<DeviceBatch> = whole.chunks((build.num_rows() / 2).max(1)).collect();
     let concat = Concat::try_new(join.schema.clone(), join.types.clone(), options.clone()).unwrap();
     let join = Join { types: concat.output_types().to_vec(), ..join.clone() };
-    let batch = concat.run(queue, pieces).await.unwrap();
+    let batch = concat.run(queue, slices).await.unwrap();
     let builder = JoinBuild::try_new(&probe_types, &[], &join, options.clone()).unwrap().with_cache(cached);
     let mut table = builder.build(queue, batch).await.unwrap();
     builder.add_bloom_filter(queue, &mut table, BloomFilterUse { dynamic_filters: false, search: true }).await.unwrap();
@@ -155,13 +155,13 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
         let probe_types = natural_types(&probe.schema()).unwrap();
         let input = Input { schema: probe.schema(), types: probe_types.clone(), filter: None };
         let whole = up(&queue, probe, &probe_types);
-        let pieces: Vec<DeviceBatch> = whole.chunks((probe.num_rows() / 3).max(1)).collect();
+        let slices: Vec<DeviceBatch> = whole.chunks((probe.num_rows() / 3).max(1)).collect();
         let mut results = Vec::new();
         if case.kind.gives_build_rows() {
             let mark = VisitedBitmap::try_new(input, &join, Some(table), options.clone()).unwrap();
             let mut state = mark.start();
-            for piece in &pieces {
-                mark.push(&queue, &mut state, piece).await.unwrap();
+            for slice in &slices {
+                mark.push(&queue, &mut state, slice).await.unwrap();
             }
             results = mark.finish(&queue, state).await.unwrap();
             for (batch, ty) in results.iter().flat_map(|batch| batch.columns().iter().zip(mark.output_types())) {
@@ -180,13 +180,17 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
             }
             let field = |index: usize| fields.iter().chain(&more).nth(index).unwrap().as_ref().clone().with_nullable(true);
             let outputs = all.iter().map(|index| (col(*index), field(*index).with_name(format!("o{index}")))).collect();
-            let has_bits = table.filter_bytes() > 0;
+            let has_bloom = table.filter_bytes() > 0;
             let chain = Arc::new(JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap());
-            let asks = chain.kernel_source().iter().any(|(_, text)| text.contains("t0_bloom"));
-            assert_eq!(asks, has_bits && case.kind.drops_unmatched_probe_rows(), "bits are asked first where there are any");
+            let probes_bloom = chain.kernel_source().iter().any(|(_, text)| text.contains("t0_bloom"));
+            assert_eq!(
+                probes_bloom,
+                has_bloom && case.kind.drops_unmatched_probe_rows(),
+                "the Bloom filter is probed first where there is one"
+            );
             let mut state = chain.start();
             // No batch waits for the results of another.
-            let begun = pieces.iter().flat_map(|piece| chain.slices(&queue, piece)).map(chain.first_step(&queue, &state));
+            let begun = slices.iter().flat_map(|slice| chain.slices(&queue, slice)).map(chain.first_step(&queue, &state));
             for begun in try_join_all(begun).await.unwrap() {
                 chain.resume(&mut state, begun);
                 results.extend(given(&chain, &queue, &mut state).await);
@@ -275,14 +279,14 @@ fn expected(case: &Case, build: &RecordBatch, probe: &RecordBatch) -> Vec<String
 fn check(case: &Case, build: &RecordBatch, probe: &RecordBatch) {
     let expected = expected(case, build, probe);
     // A table that fits the caches, and one with a Bloom filter.
-    let asks_first = case.kind.drops_unmatched_probe_rows() && !case.keys.is_empty();
-    let caches = [Some(usize::MAX), asks_first.then_some(0)];
+    let probes_bloom_first = case.kind.drops_unmatched_probe_rows() && !case.keys.is_empty();
+    let caches = [Some(usize::MAX), probes_bloom_first.then_some(0)];
     for (options, cached) in
         profiles().flat_map(|options| caches.into_iter().flatten().map(move |cached| (options.clone(), cached)))
     {
         let actual = joined(case, build, probe, &options, cached);
         let what = format!(
-            "{:?} on {:?} (nulls equal: {}, residual: {}) of {} and {} rows, {:?}, bits first: {}",
+            "{:?} on {:?} (nulls equal: {}, residual: {}) of {} and {} rows, {:?}, Bloom filter first: {}",
             case.kind,
             case.keys,
             case.null_equals_null,
@@ -418,8 +422,8 @@ fn chains_of_joins() {
             let chain = JoinChain::try_new(input, &joins, Some(&tables), outputs, options.clone()).unwrap();
             let mut state = chain.start();
             let mut found = Vec::new();
-            for piece in up(&queue, &probe, &types).chunks(64) {
-                for batch in pushed(&chain, &queue, &mut state, &piece).await {
+            for slice in up(&queue, &probe, &types).chunks(64) {
+                for batch in pushed(&chain, &queue, &mut state, &slice).await {
                     found.extend(rows(&columnar::download(&queue, &batch).await.unwrap()));
                 }
             }
@@ -530,8 +534,8 @@ fn dynamic_filters() {
                     let chain = JoinChain::try_new(input, &joins, Some(&tables), outputs, options.clone()).unwrap();
                     let mut state = chain.start();
                     let mut count = 0;
-                    for piece in up(&queue, &probe, &types).chunks(70) {
-                        let batches = pushed(&chain, &queue, &mut state, &piece).await;
+                    for slice in up(&queue, &probe, &types).chunks(70) {
+                        let batches = pushed(&chain, &queue, &mut state, &slice).await;
                         count += batches.iter().map(DeviceBatch::num_rows).sum::<usize>();
                     }
                     (count, chain.removed(&queue, &state).await.unwrap())

@@ -65,7 +65,7 @@ fn lists_follow_the_sort_order() {
         let mut order: Vec<u32> = (0..n as u32).collect();
         order.sort_by_key(|row| keys.is_valid(*row as usize).then(|| keys.value(*row as usize)));
         let types = natural_types(&whole.schema()).unwrap();
-        let batches = pieces(&queue, &whole, &sizes, &types);
+        let batches = slices(&queue, &whole, &sizes, &types);
         for (options, fetch) in profiles().flat_map(|options| [(options.clone(), None), (options, Some(20))]) {
             let order: UInt32Array = order.iter().copied().take(fetch.unwrap_or(n)).collect();
             let expected = rows(&take_record_batch(&whole, &order).unwrap());
@@ -97,7 +97,7 @@ fn lists_pass_windows() {
         let window = Window::try_new(input, vec![], vec![], everything(&whole), functions, options.clone()).unwrap();
         let numbered = block_on(async {
             let mut state = window.start();
-            for batch in pieces(&queue, &whole, &[31, 257, 312], &types) {
+            for batch in slices(&queue, &whole, &[31, 257, 312], &types) {
                 window.push(&queue, &mut state, &batch).await.unwrap();
             }
             window.finish(&queue, state).await.unwrap()

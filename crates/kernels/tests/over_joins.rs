@@ -107,8 +107,8 @@ impl Query {
     /// The batches that reach the sink.
     async fn batches(&self, queue: &Queue, chain: &JoinChain, rows: &DeviceBatch) -> Vec<DeviceBatch> {
         let (mut state, mut batches) = (chain.start(), Vec::new());
-        for piece in rows.chunks((rows.num_rows() / 3).max(1)) {
-            chain.push(&mut state, &piece);
+        for slice in rows.chunks((rows.num_rows() / 3).max(1)) {
+            chain.push(&mut state, &slice);
             while let Some(batch) = chain.next(queue, &mut state).await.unwrap() {
                 batches.push(batch);
             }
@@ -177,8 +177,8 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> FusedJoinCounts {
         for batch in &written {
             expected.push(&queue, &mut left, batch).await.unwrap();
         }
-        for piece in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
-            actual.push(&queue, &mut right, &piece).await.unwrap();
+        for slice in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
+            actual.push(&queue, &mut right, &slice).await.unwrap();
         }
         let counted = actual.joined_rows(&queue, &right).await.unwrap();
         assert_eq!(counted.kept, written.iter().map(DeviceBatch::num_rows).sum::<usize>() as u64, "{what}");
@@ -189,16 +189,16 @@ fn check(query: &Query, probe: &RecordBatch, what: &str) -> FusedJoinCounts {
             let fields = keys.iter().map(|key| (col(*key), query.outputs[*key].1.clone())).collect::<Vec<_>>();
             let expected = GroupBy::try_new(input.clone(), fields.clone(), aggregates(), options.clone()).unwrap();
             let actual = GroupBy::over_joins(&joined, &fields, &aggregates(), options.clone()).unwrap().unwrap();
-            let form = |op: &GroupBy| -> Vec<_> {
+            let layout = |op: &GroupBy| -> Vec<_> {
                 op.output_types().iter().map(|ty| (ty.layout.clone(), ty.nullable, ty.data_type.clone())).collect()
             };
-            assert_eq!(form(&actual), form(&expected), "{what}, by {keys:?}");
+            assert_eq!(layout(&actual), layout(&expected), "{what}, by {keys:?}");
             let (mut left, mut right) = (expected.start(), actual.start());
             for batch in &written {
                 expected.push(&queue, &mut left, batch).await.unwrap();
             }
-            for piece in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
-                actual.push(&queue, &mut right, &piece).await.unwrap();
+            for slice in read.iter().flat_map(|batch| joined.slices(&queue, batch)) {
+                actual.push(&queue, &mut right, &slice).await.unwrap();
             }
             assert_eq!(actual.joined_rows(&queue, &right).await.unwrap(), counted, "{what}, by {keys:?}");
             let (left, right) = (expected.finish(&queue, left).await.unwrap(), actual.finish(&queue, right).await.unwrap());
@@ -358,12 +358,12 @@ fn many_candidate_pairs_take_several_launches() {
             let op = Reduce::over_joins(&joined, &aggregates(), options.clone()).unwrap().unwrap();
             futures::executor::block_on(async {
                 let rows = up(&queue, &probe, &query.input.types);
-                let pieces: Vec<_> = joined.slices(&queue, &rows).collect();
-                assert_eq!(pieces.len(), expected, "lists of {length}, {:?}", options.profile);
-                let (mut cut, mut whole, mut pace) = (op.start(), op.start(), Throttle::default());
-                for piece in &pieces {
-                    joined.throttle(&queue, &mut pace, piece).await.unwrap();
-                    op.push(&queue, &mut cut, piece).await.unwrap();
+                let slices: Vec<_> = joined.slices(&queue, &rows).collect();
+                assert_eq!(slices.len(), expected, "lists of {length}, {:?}", options.profile);
+                let (mut cut, mut whole, mut throttle) = (op.start(), op.start(), Throttle::default());
+                for slice in &slices {
+                    joined.throttle(&queue, &mut throttle, slice).await.unwrap();
+                    op.push(&queue, &mut cut, slice).await.unwrap();
                 }
                 op.push(&queue, &mut whole, &rows).await.unwrap();
                 let kept = op.joined_rows(&queue, &cut).await.unwrap();

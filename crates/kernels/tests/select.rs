@@ -255,11 +255,11 @@ fn new_strings_of_any_length() {
             let actual = select(&batch, filter.clone(), &outputs(), &options);
             assert_eq!(actual.num_rows(), kept.len());
             let column = |index: usize| actual.column(index).as_string::<i32>();
-            for (place, row) in kept.iter().enumerate() {
-                let upper = column(0).is_valid(place).then(|| column(0).value(place).to_owned());
+            for (position, row) in kept.iter().enumerate() {
+                let upper = column(0).is_valid(position).then(|| column(0).value(position).to_owned());
                 assert_eq!(upper, text(*row).map(str::to_uppercase), "{:?} {row}", options.profile);
-                assert_eq!(column(1).value(place), text(*row).unwrap_or_default().repeat(2));
-                let reversed = column(2).is_valid(place).then(|| column(2).value(place).to_owned());
+                assert_eq!(column(1).value(position), text(*row).unwrap_or_default().repeat(2));
+                let reversed = column(2).is_valid(position).then(|| column(2).value(position).to_owned());
                 assert_eq!(reversed, colour(*row).map(|colour| colour.chars().rev().collect()));
             }
         }

@@ -31,7 +31,7 @@ fn hash(value: impl std::hash::Hash) -> u64 {
     FixedState::with_seed(0).hash_one(value)
 }
 
-fn place(hash: u64) -> (u16, u8) {
+fn register_and_rank(hash: u64) -> (u16, u8) {
     ((hash % REGISTERS as u64) as u16, ((hash >> 14) | 1 << 50).trailing_zeros() as u8 + 1)
 }
 
@@ -156,7 +156,7 @@ fn estimate(ranks: &[u32; 52]) -> u64 {
 
 fn sketched(hashes: impl Iterator<Item = u64>) -> u64 {
     let mut registers = vec![0u8; REGISTERS];
-    for (register, rank) in hashes.map(place) {
+    for (register, rank) in hashes.map(register_and_rank) {
         registers[register as usize] = registers[register as usize].max(rank);
     }
     let mut ranks = [0; 52];
@@ -179,7 +179,7 @@ fn hashes_agree_with_the_host() {
                 (result.column(0).as_primitive::<UInt16Type>(), result.column(1).as_primitive::<UInt8Type>());
             for (row, (hash, actual)) in hashes.iter().zip(registers.iter().zip(ranks)).enumerate() {
                 let name = batch.schema_ref().field(index).name();
-                assert_eq!(actual.0.zip(actual.1), hash.map(place), "{name}, row {row}, {:?}", options.profile);
+                assert_eq!(actual.0.zip(actual.1), hash.map(register_and_rank), "{name}, row {row}, {:?}", options.profile);
             }
         }
     }

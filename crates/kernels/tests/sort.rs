@@ -93,7 +93,7 @@ fn check_with(
 #[track_caller]
 fn check(whole: &RecordBatch, sizes: &[usize], by: &[By], fetch: Option<usize>, options: &Options) {
     let types = natural_types(&whole.schema()).unwrap();
-    let batches = pieces(&queue(), whole, sizes, &types);
+    let batches = slices(&queue(), whole, sizes, &types);
     let total = sizes.iter().sum();
     check_with(&whole.slice(0, total), &types, &batches, by, fetch, options);
 }
@@ -303,7 +303,7 @@ fn filter_projection_and_computed_keys() {
             let types = input.types.clone();
             let keys = vec![SortKey { expr: expr.clone(), descending: true, nulls_first: false }];
             let sort = Sort::try_new(input, keys, outputs.to_vec(), None, options.clone()).unwrap();
-            let actual = run(&sort, &pieces(&queue(), &whole, &[700, 1300], &types)).unwrap();
+            let actual = run(&sort, &slices(&queue(), &whole, &[700, 1300], &types)).unwrap();
             let values = whole.column(n).to_data();
             let values = values.buffers()[0].typed_data::<u16>();
             let mut wanted: Vec<usize> = (0..2000).filter(|row| values[*row] < 30_000).collect();
@@ -325,7 +325,7 @@ fn bounds_narrow_the_packed_keys() {
     let mut types = natural_types(&whole.schema()).unwrap();
     types[..2].iter_mut().for_each(|ty| ty.bounds = Some((-8, 7)));
     for options in profiles() {
-        let batches = pieces(&queue(), &whole, &[2000, 3000], &types);
+        let batches = slices(&queue(), &whole, &[2000, 3000], &types);
         for fetch in [None, Some(10)] {
             check_with(&whole, &types, &batches, &[(0, true, true), (1, false, false), (2, true, false)], fetch, &options);
         }
@@ -378,8 +378,8 @@ fn speed() {
                 let start = std::time::Instant::now();
                 block_on(async {
                     let mut state = sort.start();
-                    for piece in device.slice(0, n).chunks(8 << 20) {
-                        sort.push(&queue, &mut state, &piece).await.unwrap();
+                    for slice in device.slice(0, n).chunks(8 << 20) {
+                        sort.push(&queue, &mut state, &slice).await.unwrap();
                     }
                     sort.finish(&queue, state).await.unwrap();
                     queue.finish().await.unwrap();

@@ -57,7 +57,7 @@ fn expected(batch: &RecordBatch, unnested: &[&str], keeps: KeepEmpty) -> Vec<Str
         if !unnested.contains(&field.name().as_str()) {
             return (field.name().as_str(), take(column, &rows_of, None).unwrap(), true);
         }
-        let places: UInt32Array = lengths
+        let positions: UInt32Array = lengths
             .iter()
             .enumerate()
             .flat_map(|(row, n)| {
@@ -65,7 +65,7 @@ fn expected(batch: &RecordBatch, unnested: &[&str], keeps: KeepEmpty) -> Vec<Str
                 (0..*n).map(move |at| (at < length).then(|| (start + at) as u32))
             })
             .collect();
-        (field.name().as_str(), take(&elements(column), &places, None).unwrap(), true)
+        (field.name().as_str(), take(&elements(column), &positions, None).unwrap(), true)
     });
     rows(&support::batch(columns.collect()))
 }
@@ -88,7 +88,7 @@ fn check(whole: &RecordBatch, sizes: &[usize], unnested: &[&str], keeps: KeepEmp
     let queue = queue();
     let unnest = unnest_of(whole, unnested, keeps, options);
     let types = natural_types(&whole.schema()).unwrap();
-    let mut pending = pieces(&queue, whole, sizes, &types);
+    let mut pending = slices(&queue, whole, sizes, &types);
     pending.reverse();
     let mut found = vec![];
     while let Some(batch) = block_on(unnest.next(&queue, &mut pending)).unwrap() {

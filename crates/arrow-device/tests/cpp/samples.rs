@@ -194,7 +194,7 @@ fn nested() -> Vec<Sample> {
     ];
     let dense: Vec<ArrayRef> =
         vec![Arc::new(Int32Array::from(vec![1, -4])), Arc::new(StringArray::from(vec![Some("x"), None, Some("ü")]))];
-    let places = ScalarBuffer::from(vec![0, 0, 1, 1, 2]);
+    let union_offsets = ScalarBuffer::from(vec![0, 0, 1, 1, 2]);
 
     vec![
         new(
@@ -221,7 +221,7 @@ fn nested() -> Vec<Sample> {
         new(map, map_json),
         new(deep.finish(), deep_json),
         new(UnionArray::try_new(members.clone(), ids.clone(), None, sparse).unwrap(), union_json),
-        new(UnionArray::try_new(members, ids, Some(places), dense).unwrap(), union_json),
+        new(UnionArray::try_new(members, ids, Some(union_offsets), dense).unwrap(), union_json),
         new(rows, rows_json),
     ]
 }

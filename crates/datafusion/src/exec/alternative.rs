@@ -42,7 +42,7 @@ pub(crate) type Downloads =
 #[derive(Debug, Default)]
 struct AlternativeRun {
     started: Mutex<HashSet<usize>>,
-    choice: Mutex<Choice>,
+    choice: Mutex<ChosenSide>,
     /// The operators of this run, once a partition needs them.
     host: Mutex<Option<Arc<dyn ExecutionPlan>>>,
 }
@@ -50,7 +50,7 @@ struct AlternativeRun {
 /// Where the rows of a run come from. The partitions of both plans have different rows, so all
 /// partitions have one source.
 #[derive(Debug, Default, Clone)]
-enum Choice {
+enum ChosenSide {
     #[default]
     Open,
     /// A partition has given rows of the device.
@@ -102,8 +102,8 @@ impl HostAlternative {
     /// Why the latest run is the host's; `None` if it is the device's.
     pub fn reason(&self) -> Option<String> {
         match &*self.run.lock().choice.lock() {
-            Choice::Host(reason) => Some(reason.clone()),
-            Choice::Open | Choice::Device => None,
+            ChosenSide::Host(reason) => Some(reason.clone()),
+            ChosenSide::Open | ChosenSide::Device => None,
         }
     }
 
@@ -166,23 +166,23 @@ impl AlternativeRun {
         if by_key {
             return match refused {
                 Some(reason) => {
-                    *choice = Choice::Host(noted(reason));
+                    *choice = ChosenSide::Host(noted(reason));
                     RowSource::Host
                 }
                 None => RowSource::Device,
             };
         }
         match (&*choice, first, refused) {
-            (Choice::Open, _, Some(reason)) => {
-                *choice = Choice::Host(noted(reason));
+            (ChosenSide::Open, _, Some(reason)) => {
+                *choice = ChosenSide::Host(noted(reason));
                 RowSource::Host
             }
-            (Choice::Open, Some(Ok(_)), None) => {
-                *choice = Choice::Device;
+            (ChosenSide::Open, Some(Ok(_)), None) => {
+                *choice = ChosenSide::Device;
                 RowSource::Device
             }
-            (Choice::Host(_), Some(Err(_)), None) | (Choice::Open | Choice::Device, ..) => RowSource::Device,
-            (Choice::Host(_), ..) => RowSource::Elsewhere,
+            (ChosenSide::Host(_), Some(Err(_)), None) | (ChosenSide::Open | ChosenSide::Device, ..) => RowSource::Device,
+            (ChosenSide::Host(_), ..) => RowSource::Elsewhere,
         }
     }
 

@@ -178,8 +178,8 @@ async fn rows_of_aggregates_count_as_memory() {
 
 #[tokio::test]
 async fn tables_have_the_columns_of_records() {
-    for form in [OutputStyle::Outputs, OutputStyle::Output] {
-        let (ctx, fixture) = (session(), Fixture::new(form));
+    for style in [OutputStyle::Outputs, OutputStyle::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(style));
         create(&ctx, &fixture, &["listing", "count_to", "matrix", "cube", "divmod", "span", "ragged"]).await;
         check(&ctx, "SELECT * FROM listing(3)", &["true,0.0,0", "false,0.5,1", "true,1.0,2"]).await;
         check(&ctx, "SELECT sum(key) FROM listing(100) WHERE even", &["2450"]).await;
@@ -552,8 +552,8 @@ async fn libraries_of_multicore_work_in_host_memory() {
 
 #[tokio::test]
 async fn masks_say_where_there_are_values() {
-    for form in [OutputStyle::Outputs, OutputStyle::Output] {
-        let (ctx, fixture) = (session(), Fixture::new(form));
+    for style in [OutputStyle::Outputs, OutputStyle::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(style));
         for name in ["fill", "halves"] {
             let create =
                 format!("CREATE FUNCTION {name}() LANGUAGE futhark AS '{}#{name}?nulls=mask'", fixture.manifest().display());
@@ -584,8 +584,8 @@ async fn masks_say_where_there_are_values() {
 
 #[tokio::test]
 async fn records_are_structs() {
-    for form in [OutputStyle::Outputs, OutputStyle::Output] {
-        let (ctx, fixture) = (session(), Fixture::new(form));
+    for style in [OutputStyle::Outputs, OutputStyle::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(style));
         create(&ctx, &fixture, &["area", "weigh"]).await;
         for (name, from) in [("parts", "divmod"), ("corner", "corner")] {
             let path = fixture.manifest();
@@ -637,8 +637,8 @@ async fn create_as(ctx: &SessionContext, fixture: &Fixture, name: &str, from: &s
 
 #[tokio::test]
 async fn sums_are_structs_that_name_the_variant() {
-    for form in [OutputStyle::Outputs, OutputStyle::Output] {
-        let (ctx, fixture) = (session(), Fixture::new(form));
+    for style in [OutputStyle::Outputs, OutputStyle::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(style));
         create(&ctx, &fixture, &["classify", "describe", "grow", "bundle", "items"]).await;
         run(&ctx, NUMBERS).await.unwrap();
         let sql = "SELECT i, classify(i - 2) FROM numbers WHERE i < 5 OR k = 'c' ORDER BY i";
@@ -684,7 +684,7 @@ async fn sums_are_structs_that_name_the_variant() {
         ] {
             check_fails(&ctx, sql, problem).await;
         }
-        let mut manifest = fixture::manifest(form);
+        let mut manifest = fixture::manifest(style);
         manifest["types"]["answer"]["sum"]["variants"][1]["payload"] = serde_json::json!(["state", "[]i64"]);
         manifest["types"]["state"]["ops"].as_object_mut().unwrap().remove("store");
         fixture.write_manifest(&manifest);
@@ -753,8 +753,8 @@ async fn duplicate_field_names_are_refused() {
 
 #[tokio::test]
 async fn records_and_sums_hold_one_another() {
-    for form in [OutputStyle::Outputs, OutputStyle::Output] {
-        let (ctx, fixture) = (session(), Fixture::new(form));
+    for style in [OutputStyle::Outputs, OutputStyle::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(style));
         create(&ctx, &fixture, &["between", "settle", "extent"]).await;
         for name in ["framed", "stretch", "moved"] {
             create_as(&ctx, &fixture, name, &format!("{name}?returns=struct")).await;
@@ -808,8 +808,8 @@ async fn records_and_sums_hold_one_another() {
 
 #[tokio::test]
 async fn arrays_of_records_are_columns_of_structs() {
-    for form in [OutputStyle::Outputs, OutputStyle::Output] {
-        let (ctx, fixture) = (session(), Fixture::new(form));
+    for style in [OutputStyle::Outputs, OutputStyle::Output] {
+        let (ctx, fixture) = (session(), Fixture::new(style));
         create(&ctx, &fixture, &["score", "marked", "balance"]).await;
         create_as(&ctx, &fixture, "marks", "marked?returns=struct").await;
         create_as(&ctx, &fixture, "filed", "filed?returns=struct").await;
@@ -837,7 +837,7 @@ async fn arrays_of_records_are_columns_of_structs() {
         check_fails(&ctx, "SELECT balance({number: 2, marks: [{value: NULL, key: 1}]})", problem).await;
         check_fails(&ctx, "SELECT balance({number: 2, marks: 3})", "its field marks: Int64 is not accepted for List(").await;
         // Compilers that export no functions for them leave these types opaque.
-        let mut manifest = fixture::manifest(form);
+        let mut manifest = fixture::manifest(style);
         manifest["types"]["[]mark"].as_object_mut().unwrap().remove("record_array");
         fixture.write_manifest(&manifest);
         create_as(&ctx, &fixture, "sealed", "marked").await;

@@ -51,8 +51,8 @@ impl PhysicalOptimizerRule for Reduce {
 fn reducing(ctx: &SessionContext) -> SessionContext {
     let state = ctx.state();
     let mut rules = state.physical_optimizers().to_vec();
-    let place = rules.iter().position(|rule| rule.name().starts_with("Device")).unwrap_or(rules.len());
-    rules.insert(place, Arc::new(Reduce));
+    let position = rules.iter().position(|rule| rule.name().starts_with("Device")).unwrap_or(rules.len());
+    rules.insert(position, Arc::new(Reduce));
     SessionContext::new_with_state(SessionStateBuilder::new_from_existing(state).with_physical_optimizer_rules(rules).build())
 }
 

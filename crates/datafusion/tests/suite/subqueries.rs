@@ -13,8 +13,8 @@ use crate::harness::{answer_of, block_on, plain, strict, text};
 fn scans_receive_the_value_of_each_run() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
-        let place = |file: &str| folder.path().join(file).display().to_string();
-        let (rows, bound) = (place("rows.parquet"), place("bound.csv"));
+        let path = |file: &str| folder.path().join(file).display().to_string();
+        let (rows, bound) = (path("rows.parquet"), path("bound.csv"));
         let copy = format!(
             "COPY (SELECT value AS i FROM generate_series(1, 20000)) TO '{rows}' STORED AS PARQUET \
              OPTIONS ('format.max_row_group_size' '1000')"

@@ -5,7 +5,7 @@ use super::*;
 use crate::{Error, Scalar};
 
 #[test]
-fn sizes_around_groups_and_pieces_come_back() -> Result<()> {
+fn sizes_around_groups_and_chunks_come_back() -> Result<()> {
     let context = context();
     let queue = context.queue()?;
     for n in [0u64, 1, 255, 256, 257, 131_073, 600_000] {
@@ -121,7 +121,7 @@ fn read_of_shared_memory_is_not_copied() -> Result<()> {
 }
 
 #[test]
-fn copied_memory_overlaps_in_pieces_and_comes_back() -> Result<()> {
+fn copied_memory_overlaps_in_chunks_and_comes_back() -> Result<()> {
     let plan = FaultPlan::masking(|info| info.unified_memory = false);
     let context = under(&plan);
     let queue = context.queue()?;

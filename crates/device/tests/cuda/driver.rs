@@ -311,8 +311,8 @@ fn pointers_are_adopted_to_the_end_of_their_allocation() {
     let memory = driver.alloc(1000).unwrap();
     // SAFETY: the memory is live; the driver refuses 8, which is no CUDA address.
     let [all, rest, none] = unsafe { [memory.handle, memory.handle + 600, 8].map(|handle| driver.adopt(handle)) };
-    let place = |handle, bytes| ForeignMemory::InPlace(Memory { handle, bytes, host: 0 });
-    assert_eq!((all.unwrap(), rest.unwrap()), (place(memory.handle, 1000), place(memory.handle + 600, 400)));
+    let adopted = |handle, bytes| ForeignMemory::InPlace(Memory { handle, bytes, host: 0 });
+    assert_eq!((all.unwrap(), rest.unwrap()), (adopted(memory.handle, 1000), adopted(memory.handle + 600, 400)));
     assert!(none.unwrap_err().to_string().starts_with("cuPointerGetAttribute on cuda:0"));
     // SAFETY: created above, and no queue has used it.
     unsafe { driver.free(memory) };

@@ -25,16 +25,16 @@ fn the_object_lies_beside_the_manifest() {
 
 #[test]
 fn a_missing_function_is_refused() {
-    for place in
+    for pointer in
         ["/entry_points/sum/cfun", "/types/[]i64/ops/new", "/types/table/record/fields/0/project", "/types/answer/ops/free"]
     {
         let fixture = Fixture::new(OutputStyle::Outputs);
         let mut json = manifest(OutputStyle::Outputs);
-        *json.pointer_mut(place).unwrap() = json!("futhark_nowhere");
+        *json.pointer_mut(pointer).unwrap() = json!("futhark_nowhere");
         fixture.write_manifest(&json);
         let error = open(&fixture).unwrap_err();
-        assert!(matches!(error, Error::Mismatch { .. }), "{place}: {error}");
-        assert!(error.to_string().ends_with("program.so: it has no function futhark_nowhere"), "{place}: {error}");
+        assert!(matches!(error, Error::Mismatch { .. }), "{pointer}: {error}");
+        assert!(error.to_string().ends_with("program.so: it has no function futhark_nowhere"), "{pointer}: {error}");
     }
 }
 

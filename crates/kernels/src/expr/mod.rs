@@ -16,6 +16,30 @@ use crate::{Error, Result};
 
 pub use aggregate::{Aggregate, AggregateFamily, AggregateFunction, AggregateRow, BitOperator, DistinctRule, SqlAggregate};
 
+/// The direct operands of an expression, as shared or as mutable references. `$iter` borrows the
+/// elements of a list, `$option` the content of an option, and `$arc` that of an `Arc`.
+macro_rules! operands {
+    ($expr:expr, $iter:ident, $option:ident, $arc:expr) => {
+        match $expr {
+            Expr::Column(_) | Expr::Literal(_) => Vec::new(),
+            Expr::Not(operand)
+            | Expr::IsNull(operand)
+            | Expr::IsTruth(operand, _)
+            | Expr::Negate(operand)
+            | Expr::TotalOrder(operand) => vec![$arc(operand)],
+            Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![$arc(expr)],
+            Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.$iter().collect(),
+            Expr::Call { arguments, .. } => arguments.$iter().collect(),
+            Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![$arc(left), $arc(right)],
+            Expr::Like { expr, pattern, .. } => vec![$arc(expr), $arc(pattern)],
+            Expr::Case { branches, otherwise, .. } => {
+                let values = branches.$iter().flat_map(|(condition, value)| [condition, value]);
+                values.chain(otherwise.$option().map($arc)).collect()
+            }
+        }
+    };
+}
+
 /// An expression over a row. Operands are shared, so that a clone is cheap at any depth.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
@@ -279,47 +303,14 @@ impl Expr {
         self.operands_mut().into_iter().try_for_each(|operand| operand.replace_columns(to))
     }
 
-    fn operands_mut(&mut self) -> Vec<&mut Expr> {
-        match self {
-            Expr::Column(_) | Expr::Literal(_) => Vec::new(),
-            Expr::Not(operand)
-            | Expr::IsNull(operand)
-            | Expr::IsTruth(operand, _)
-            | Expr::Negate(operand)
-            | Expr::TotalOrder(operand) => vec![Arc::make_mut(operand)],
-            Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![Arc::make_mut(expr)],
-            Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter_mut().collect(),
-            Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => {
-                vec![Arc::make_mut(left), Arc::make_mut(right)]
-            }
-            Expr::Like { expr, pattern, .. } => vec![Arc::make_mut(expr), Arc::make_mut(pattern)],
-            Expr::Call { arguments, .. } => arguments.iter_mut().collect(),
-            Expr::Case { branches, otherwise, .. } => {
-                let values = branches.iter_mut().flat_map(|(condition, value)| [condition, value]);
-                values.chain(otherwise.as_mut().map(Arc::make_mut)).collect()
-            }
-        }
-    }
-
     /// The direct operands.
     pub fn operands(&self) -> Vec<&Expr> {
-        match self {
-            Expr::Column(_) | Expr::Literal(_) => Vec::new(),
-            Expr::Not(operand)
-            | Expr::IsNull(operand)
-            | Expr::IsTruth(operand, _)
-            | Expr::Negate(operand)
-            | Expr::TotalOrder(operand) => vec![operand],
-            Expr::Cast { expr, .. } | Expr::InList { expr, .. } => vec![expr],
-            Expr::And(operands) | Expr::Or(operands) | Expr::Coalesce(operands) => operands.iter().collect(),
-            Expr::Call { arguments, .. } => arguments.iter().collect(),
-            Expr::Arithmetic { left, right, .. } | Expr::Compare { left, right, .. } => vec![left, right],
-            Expr::Like { expr, pattern, .. } => vec![expr, pattern],
-            Expr::Case { branches, otherwise, .. } => {
-                let values = branches.iter().flat_map(|(condition, value)| [condition, value]);
-                values.chain(otherwise.as_deref()).collect()
-            }
-        }
+        operands!(self, iter, as_ref, Arc::as_ref)
+    }
+
+    /// The direct operands, each with a copy of its own if it is shared.
+    fn operands_mut(&mut self) -> Vec<&mut Expr> {
+        operands!(self, iter_mut, as_mut, Arc::make_mut)
     }
 }
 

@@ -54,7 +54,8 @@ enum StrategyState {
 
 #[derive(Debug, Default)]
 struct RegisterState {
-    words: Option<Buffer>,
+    /// The state slots; none before the first row.
+    slots: Option<Buffer>,
     /// Counters of the source's joins.
     tallies: Option<Buffer>,
 }
@@ -206,7 +207,7 @@ impl Reduce {
     /// The result: one row.
     pub async fn finish(&self, queue: &Queue, state: ReduceState) -> Result<DeviceBatch> {
         match (&self.strategy, state.state) {
-            (ReduceStrategy::Registers(registers), StrategyState::Registers(state)) => registers.finish(queue, state.words).await,
+            (ReduceStrategy::Registers(registers), StrategyState::Registers(state)) => registers.finish(queue, state.slots).await,
             (ReduceStrategy::Table(table), StrategyState::Table(state)) => {
                 let mut batches = table.finish(queue, *state).await?;
                 batches.pop().ok_or_else(|| Error::Internal("an aggregation without keys gave no row".into()))
@@ -287,17 +288,17 @@ impl RegisterReduce {
         2 * self.parts.len()
     }
 
-    fn words(&self) -> usize {
+    fn slot_count(&self) -> usize {
         self.accumulators.slots.max(1)
     }
 
     /// The states before the first row.
     fn initial_states(&self, queue: &Queue) -> Result<Buffer> {
-        let mut init: Vec<u8> = self.accumulators.init().iter().flat_map(|word| word.to_le_bytes()).collect();
-        init.resize(self.words() * 8, 0);
-        let words = queue.alloc(init.len())?;
-        queue.write(&words, 0, &init)?;
-        Ok(words)
+        let mut init: Vec<u8> = self.accumulators.init().iter().flat_map(|slot| slot.to_le_bytes()).collect();
+        init.resize(self.slot_count() * 8, 0);
+        let slots = queue.alloc(init.len())?;
+        queue.write(&slots, 0, &init)?;
+        Ok(slots)
     }
 
     async fn push(&self, queue: &Queue, state: &mut RegisterState, batch: &DeviceBatch) -> Result<()> {
@@ -307,15 +308,15 @@ impl RegisterReduce {
         }
         let bound = self.source.bind(batch)?;
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
-        let words = match state.words.take() {
-            Some(words) => words,
+        let slots = match state.slots.take() {
+            Some(slots) => slots,
             None => self.initial_states(queue)?,
         };
         if self.source.tallies() > 0 && state.tallies.is_none() {
             state.tallies = Some(queue.zeroed(self.source.tallies() * 8)?);
         }
         let grid = launch.grid_for_candidates(n, self.source.max_candidates());
-        let partials = queue.alloc(grid.work_groups as usize * self.words() * 8)?;
+        let partials = queue.alloc(grid.work_groups as usize * self.slot_count() * 8)?;
         let error = launch.error_buffer(0..self.parts.len())?;
         for part in 0..self.parts.len() {
             let mut named: NamedArgs<'_> = vec![("n", Arg::U64(n as u64)), ("partials", Arg::Buffer(&partials))];
@@ -325,13 +326,13 @@ impl RegisterReduce {
         let one = Grid { work_groups: 1, work_group_size: work_group_size(&self.options) };
         for part in 0..self.parts.len() {
             let named = vec![
-                ("state", Arg::Buffer(&words)),
+                ("state", Arg::Buffer(&slots)),
                 ("partials", Arg::Buffer(&partials)),
                 ("n", Arg::U64(u64::from(grid.work_groups))),
             ];
             launch.run(self.parts.len() + part, one, named)?;
         }
-        state.words = Some(words);
+        state.slots = Some(slots);
         if let Some(error) = &error {
             check_failed_row(read_u64(&queue.read(error, 0..8).await?, 0)?)?;
         }
@@ -340,13 +341,13 @@ impl RegisterReduce {
 
     async fn finish(&self, queue: &Queue, state: Option<Buffer>) -> Result<DeviceBatch> {
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
-        let words = match state {
-            Some(words) => words,
+        let slots = match state {
+            Some(slots) => slots,
             None => self.initial_states(queue)?,
         };
         let buffers = self.outputs.iter().map(|output| output.alloc(queue, 1)).collect::<Result<Vec<_>>>()?;
         let error = queue.filled(8, 0xff)?;
-        let mut named: NamedArgs<'_> = vec![("state", Arg::Buffer(&words))];
+        let mut named: NamedArgs<'_> = vec![("state", Arg::Buffer(&slots))];
         for (output, buffers) in self.outputs.iter().zip(&buffers) {
             named.extend(output.args(buffers));
         }
@@ -382,7 +383,7 @@ fn reduce_kernel(
     let mut body = String::new();
     for index in part {
         let state = &own.states[*index];
-        for (local, init) in state.slot_names(|word| format!("s{word}")).iter().zip(state.kind.init()) {
+        for (local, init) in state.slot_names(|slot| format!("s{slot}")).iter().zip(state.kind.init()) {
             body.push_str(&format!("  u64 {local} = (u64){init:#x}UL;\n"));
         }
     }
@@ -399,8 +400,8 @@ fn reduce_kernel(
         }
     }
     for index in part {
-        for word in own.states[*index].first_slot..own.states[*index].first_slot + own.states[*index].kind.slots() {
-            body.push_str(&format!("    {partials}[(u64)GRP() * {} + {word}] = s{word};\n", accumulators.slots.max(1)));
+        for slot in own.states[*index].first_slot..own.states[*index].first_slot + own.states[*index].kind.slots() {
+            body.push_str(&format!("    {partials}[(u64)GRP() * {} + {slot}] = s{slot};\n", accumulators.slots.max(1)));
         }
     }
     body.push_str("  }\n");
@@ -470,7 +471,7 @@ impl<'a> RowUpdates<'a> {
         for (index, narrow) in &self.narrow_sums {
             let state = &own.states[*index];
             let first = state.first_slot;
-            let locals = state.slot_names(|word| format!("s{word}"));
+            let locals = state.slot_names(|slot| format!("s{slot}"));
             open.push_str(&format!("    i64 low{first} = 0;\n"));
             let low = [format!("(u64)low{first}"), format!("(u64)(low{first} >> 63)")];
             close.push_str(&format!("    {}\n", state.kind.merge(&locals, &low)));
@@ -525,7 +526,7 @@ fn write_updates(
                 ));
                 narrow_sums.push((index, NarrowSum::Halves));
             }
-            _ => writer.push(&state.kind.update(&state.slot_names(|word| format!("s{word}")), values)),
+            _ => writer.push(&state.kind.update(&state.slot_names(|slot| format!("s{slot}")), values)),
         }
         Ok(())
     })
@@ -610,27 +611,27 @@ fn work_group_tree(accumulators: &Accumulators, part: &[usize], options: &Option
     let room = (options.shared_bytes / 8 / half as usize).max(4);
     let mut chunks: Vec<(Vec<usize>, usize)> = Vec::new();
     for index in part {
-        let words = accumulators.states[*index].kind.slots();
+        let slot_count = accumulators.states[*index].kind.slots();
         match chunks.last_mut() {
-            Some((chunk, used)) if *used + words <= room => {
+            Some((chunk, used)) if *used + slot_count <= room => {
                 chunk.push(*index);
-                *used += words;
+                *used += slot_count;
             }
-            _ => chunks.push((vec![*index], words)),
+            _ => chunks.push((vec![*index], slot_count)),
         }
     }
-    let widest = chunks.iter().map(|(_, words)| *words).max().unwrap_or(1).max(1);
+    let widest = chunks.iter().map(|(_, slots)| *slots).max().unwrap_or(1).max(1);
     let mut tree = format!("  u32 l = LID();\n  SHARED(u64, tree, {});\n", half as usize * widest);
-    for (chunk, words) in &chunks {
+    for (chunk, slot_count) in &chunks {
         let (mut store, mut merge, mut first) = (String::new(), String::new(), 0);
         for state in chunk.iter().map(|index| &accumulators.states[*index]) {
-            let places = state.slot_names(|word| format!("s{word}"));
-            for (word, place) in places.iter().enumerate() {
-                store.push_str(&format!("tree[(l - d) * {words} + {}] = {place}; ", first + word));
+            let slots = state.slot_names(|slot| format!("s{slot}"));
+            for (index, slot) in slots.iter().enumerate() {
+                store.push_str(&format!("tree[(l - d) * {slot_count} + {}] = {slot}; ", first + index));
             }
-            let from: Vec<String> = (0..places.len()).map(|word| format!("tree[l * {words} + {}]", first + word)).collect();
-            merge.push_str(&format!("      {}\n", state.kind.merge(&places, &from)));
-            first += places.len();
+            let from: Vec<String> = (0..slots.len()).map(|index| format!("tree[l * {slot_count} + {}]", first + index)).collect();
+            merge.push_str(&format!("      {}\n", state.kind.merge(&slots, &from)));
+            first += slots.len();
         }
         tree.push_str(&format!(
             "  for (u32 d = {half}; d > 0; d >>= 1) {{
@@ -653,17 +654,17 @@ fn fold_kernel(number: &str, accumulators: &Accumulators, part: &[usize], option
     let state = params.named("state", "G u64 *RESTRICT");
     let partials = params.named("partials", "const G u64 *RESTRICT");
     let n = params.named("n", "u64");
-    let words = accumulators.slots.max(1);
+    let slot_count = accumulators.slots.max(1);
     let states = || part.iter().map(|index| &accumulators.states[*index]);
     let mut body = String::new();
     let mut merges = String::new();
     for accumulator in states() {
-        let places = accumulator.slot_names(|word| format!("s{word}"));
-        for (place, init) in places.iter().zip(accumulator.kind.init()) {
-            body.push_str(&format!("  u64 {place} = (u64){init:#x}UL;\n"));
+        let slots = accumulator.slot_names(|slot| format!("s{slot}"));
+        for (slot, init) in slots.iter().zip(accumulator.kind.init()) {
+            body.push_str(&format!("  u64 {slot} = (u64){init:#x}UL;\n"));
         }
-        let from = accumulator.slot_names(|word| format!("{partials}[i * {words} + {word}]"));
-        merges.push_str(&format!("    {}\n", accumulator.kind.merge(&places, &from)));
+        let from = accumulator.slot_names(|slot| format!("{partials}[i * {slot_count} + {slot}]"));
+        merges.push_str(&format!("    {}\n", accumulator.kind.merge(&slots, &from)));
     }
     body.push_str(&format!("  for (u64 i = LID(); i < {n}; i += LSZ()) {{\n{merges}  }}\n"));
     if options.profile == Profile::Gpu {
@@ -673,8 +674,8 @@ fn fold_kernel(number: &str, accumulators: &Accumulators, part: &[usize], option
         body.push_str("  {\n");
     }
     for accumulator in states() {
-        let to = accumulator.slot_names(|word| format!("{state}[{word}]"));
-        body.push_str(&format!("    {}\n", accumulator.kind.merge(&to, &accumulator.slot_names(|word| format!("s{word}")))));
+        let to = accumulator.slot_names(|slot| format!("{state}[{slot}]"));
+        body.push_str(&format!("    {}\n", accumulator.kind.merge(&to, &accumulator.slot_names(|slot| format!("s{slot}")))));
     }
     body.push_str("  }\n");
     Kernel::new(format!("reduce_fold{number}"), params, body)
@@ -688,7 +689,7 @@ fn finish_kernel(accumulators: &Accumulators, fields: &[Field]) -> Result<(Kerne
     writer.push("u64 row = 0;");
     let mut outputs = Vec::with_capacity(fields.len());
     for (index, (evaluator, field)) in accumulators.evaluators.iter().zip(fields).enumerate() {
-        let value = accumulators.evaluate(&mut writer, evaluator, &|word| format!("{state}[{word}]"))?;
+        let value = accumulators.evaluate(&mut writer, evaluator, &|slot| format!("{state}[{slot}]"))?;
         let output = Output::of(&value, field.data_type(), &index.to_string())?;
         output.write(&mut writer, &value, "row");
         outputs.push(output);

@@ -422,14 +422,14 @@ fn mutated_strings_parse() {
         for _ in 0..random.random_range(1..3) {
             // No letters: two of them might be a zone's name, which the host parses.
             let alphabet = b"0123456789-+:. \t/";
-            let place = random.random_range(0..=bytes.len());
+            let position = random.random_range(0..=bytes.len());
             let other = alphabet[random.random_range(0..alphabet.len())];
             match random.random_range(0..3) {
-                0 if place < bytes.len() => bytes[place] = other,
-                1 if place < bytes.len() => {
-                    bytes.remove(place);
+                0 if position < bytes.len() => bytes[position] = other,
+                1 if position < bytes.len() => {
+                    bytes.remove(position);
                 }
-                _ => bytes.insert(place, other),
+                _ => bytes.insert(position, other),
             }
         }
         if String::from_utf8(bytes.clone()).is_ok() {

@@ -40,7 +40,7 @@ const FORMATS: [&[&str]; 5] = [
     ],
 ];
 
-const MOMENTS: [&str; 14] = [
+const TIMESTAMPS: [&str; 14] = [
     "2024-02-29T23:59:59.987654321+02:00",
     "1969-07-20T20:17:40-05:30",
     "1970-01-01T00:00:00+00:00",
@@ -73,20 +73,20 @@ fn check_each(texts: &[String], exprs: &[Expr]) {
     }
 }
 
-fn moments() -> Vec<DateTime<FixedOffset>> {
-    MOMENTS.iter().map(|moment| moment.parse().unwrap_or_else(|error| panic!("{moment}: {error}"))).collect()
+fn timestamps() -> Vec<DateTime<FixedOffset>> {
+    TIMESTAMPS.iter().map(|timestamp| timestamp.parse().unwrap_or_else(|error| panic!("{timestamp}: {error}"))).collect()
 }
 
 /// chrono parses `%#z` but does not format it.
-fn written(moment: DateTime<FixedOffset>, format: &str) -> String {
-    moment.format(&format.replace("%#z", "%z")).to_string()
+fn written(timestamp: DateTime<FixedOffset>, format: &str) -> String {
+    timestamp.format(&format.replace("%#z", "%z")).to_string()
 }
 
 #[test]
 fn formatted_strings_parse() {
     for formats in FORMATS {
         let texts: Vec<String> =
-            formats.iter().flat_map(|format| moments().into_iter().map(move |moment| written(moment, format))).collect();
+            formats.iter().flat_map(|format| timestamps().into_iter().map(move |timestamp| written(timestamp, format))).collect();
         check_each(&texts, &formats.iter().map(|format| read(Function::ToTimestamp, &[format])).collect::<Vec<_>>());
         check_each(&texts, &formats.iter().map(|format| read(Function::ToDate, &[format])).collect::<Vec<_>>());
     }
@@ -102,9 +102,9 @@ fn mutated_strings_parse_as_in_chrono() {
         let mut texts = Vec::new();
         for format in formats {
             for _ in 0..20 {
-                let moments = moments();
-                let moment = moments[random.random_range(0..moments.len())];
-                let mut text: Vec<char> = written(moment, format).chars().collect();
+                let timestamps = timestamps();
+                let timestamp = timestamps[random.random_range(0..timestamps.len())];
+                let mut text: Vec<char> = written(timestamp, format).chars().collect();
                 for _ in 0..random.random_range(1..4) {
                     let at = random.random_range(0..text.len() + 1);
                     let letter = letters[random.random_range(0..letters.len())];

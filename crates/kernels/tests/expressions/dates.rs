@@ -41,7 +41,7 @@ fn part(part: DatePart) -> Expr {
     Expr::Call { function: Function::DatePart(part), arguments: vec![Expr::Column(0)], data_type }
 }
 
-fn moments() -> Vec<DataType> {
+fn date_time_types() -> Vec<DataType> {
     use DataType::*;
     let mut types = vec![
         Date32,
@@ -66,7 +66,7 @@ fn parts_of(data_type: &DataType) -> Vec<Expr> {
 
 #[test]
 fn parts_of_special_values() {
-    for data_type in moments() {
+    for data_type in date_time_types() {
         let mut values = data::special(&data_type);
         values.push(LiteralValue::Null);
         let rows = batch(vec![array(&data_type, &values)]);
@@ -83,7 +83,7 @@ fn parts_of_random_timestamps() {
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    for data_type in moments() {
+    for data_type in date_time_types() {
         let per_second: i64 = match &data_type {
             DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => {
                 [1, 1_000, 1_000_000, 1_000_000_000][UNITS.iter().position(|known| known == unit).unwrap()]
@@ -154,7 +154,7 @@ fn call(function: Function, data_type: &DataType, numbers: &[i64]) -> Expr {
 }
 
 /// Timestamps within 64 bits of nanoseconds, and some at the ends; failing ones are last.
-fn some_moments(data_type: &DataType, random: &mut StdRng) -> Vec<LiteralValue> {
+fn some_timestamps(data_type: &DataType, random: &mut StdRng) -> Vec<LiteralValue> {
     let seconds: Vec<i64> = match data_type {
         DataType::Time32(_) | DataType::Time64(_) => (0..300).map(|_| random.random_range(0..86_400)).collect(),
         _ => (0..400).map(|_| random.random_range(-5_364_662_400..5_364_662_400)).collect(),
@@ -165,7 +165,7 @@ fn some_moments(data_type: &DataType, random: &mut StdRng) -> Vec<LiteralValue> 
         DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => {
             [1, 1_000, 1_000_000, 1_000_000_000][UNITS.iter().position(|known| known == unit).unwrap()]
         }
-        other => panic!("{other} is no moment"),
+        other => panic!("{other} is no date or time"),
     };
     seconds.into_iter().map(|second| LiteralValue::Int((second * per + random.random_range(0..per)).into())).collect()
 }
@@ -179,8 +179,8 @@ fn seeded() -> StdRng {
 #[test]
 fn date_trunc_of_timestamps() {
     let mut random = seeded();
-    for data_type in moments().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
-        let rows = batch(vec![array(&data_type, &[some_moments(&data_type, &mut random), vec![LiteralValue::Null]].concat())]);
+    for data_type in date_time_types().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
+        let rows = batch(vec![array(&data_type, &[some_timestamps(&data_type, &mut random), vec![LiteralValue::Null]].concat())]);
         let all = GRANULARITIES.map(|granularity| call(Function::DateTrunc(granularity), &data_type, &[]));
         let exprs: Vec<Expr> = all.into_iter().filter(|expr| supports(expr, &rows.schema()).is_ok()).collect();
         assert_eq!(exprs.len(), if matches!(data_type, DataType::Timestamp(..)) { 10 } else { 5 });
@@ -233,8 +233,8 @@ fn date_trunc_and_intervals_around_offset_changes() {
 fn date_bin_of_timestamps() {
     let mut random = seeded();
     const HOUR: i64 = 3_600_000_000_000;
-    for data_type in moments().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
-        let values = [some_moments(&data_type, &mut random), data::special(&data_type), vec![LiteralValue::Null]].concat();
+    for data_type in date_time_types().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
+        let values = [some_timestamps(&data_type, &mut random), data::special(&data_type), vec![LiteralValue::Null]].concat();
         let rows = batch(vec![array(&data_type, &values)]);
         let strides = [
             (HOUR, 0),
@@ -281,8 +281,8 @@ fn intervals_are_added() {
         [0, 0, -3 * DAY / 2],
         [5, -3, DAY - 1],
     ];
-    for data_type in moments() {
-        let values = some_moments(&data_type, &mut random);
+    for data_type in date_time_types() {
+        let values = some_timestamps(&data_type, &mut random);
         // Rows with a skipped local time fail, hence few rows at a time.
         let named = matches!(&data_type, DataType::Timestamp(_, Some(zone)) if zone.contains('/'));
         let exprs = intervals.map(|interval| call(Function::AddInterval { checked: true }, &data_type, &interval));

@@ -168,8 +168,8 @@ fn random_decimals_parse() {
         let digits = random.random_range(1..30);
         let point = random.random_range(0..digits + 3);
         let mut text = String::from(*["", "-", "+"].choose(&mut random).unwrap());
-        for place in 0..digits {
-            if place == point {
+        for position in 0..digits {
+            if position == point {
                 text.push('.');
             }
             text.push(char::from(random.random_range(b'0'..=b'9')));

@@ -52,7 +52,7 @@ pub struct Text {
     pub text: String,
     pub params: Params,
     types: Vec<CType>,
-    places: Vec<usize>,
+    offsets: Vec<usize>,
     bytes: usize,
 }
 
@@ -63,7 +63,7 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
     let mut params = Params::new();
     params.named("n", "u64");
     let out = params.named("out", "G u8 *");
-    let (mut body, mut results, mut places, mut at) = (String::new(), Vec::new(), Vec::new(), 0);
+    let (mut body, mut results, mut offsets, mut at) = (String::new(), Vec::new(), Vec::new(), 0);
     for (index, expr) in exprs.iter().enumerate() {
         let mut writer = RowWriter::new(types, profile, &mut params).with_names("row", &format!("e{index}_")).per_row();
         let value = writer.eval_output(expr).unwrap_or_else(|error| panic!("{expr:?}: {error}"));
@@ -88,7 +88,7 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
             ctype => (format!("    ((G {} *)({out} + {values}))[row] = {};\n", ctype.name(), value.code), ctype.width()),
         };
         body.push_str(&c);
-        places.push(at);
+        offsets.push(at);
         at = (values + rows * width).next_multiple_of(16);
         results.push(value.ctype);
     }
@@ -103,7 +103,7 @@ pub fn write(types: &[ColumnType], exprs: &[Expr], rows: usize, slot: usize, pro
         params.sections().source(),
         params.declaration()
     );
-    Text { text, params, types: results, places, bytes: at.max(16) }
+    Text { text, params, types: results, offsets, bytes: at.max(16) }
 }
 
 /// Evaluates expressions over a batch. On a GPU the profile `gpu` replaces `cpu`.
@@ -134,7 +134,7 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
     let errors = block_on(queue.read(&error, 0..8 * exprs.len())).unwrap();
     let mut computed = Vec::new();
     for (index, ctype) in text.types.iter().enumerate() {
-        let valid = text.places[index];
+        let valid = text.offsets[index];
         let first = (valid + rows).next_multiple_of(16);
         let value = |row: usize| {
             if bytes[valid + row] == 0 {

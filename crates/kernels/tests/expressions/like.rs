@@ -196,31 +196,31 @@ fn periodic_patterns_agree_with_arrow() {
     let mut rng = seeded();
     let letters = ["a", "b", "A", "é", "K", "\u{212a}", "日", "😀"];
     let periodic = |rng: &mut StdRng, most: usize, exceptions: &[&str]| {
-        let piece = loop {
+        let part = loop {
             let few = &letters[..rng.random_range(1..=letters.len())];
-            let piece = word(rng, few, 3);
-            if !piece.is_empty() {
-                break piece;
+            let part = word(rng, few, 3);
+            if !part.is_empty() {
+                break part;
             }
         };
         let mut text = String::new();
         for at in 0..rng.random_range(0..most) {
-            text.push_str(&if at % 40 == 39 { word(rng, exceptions, 1) } else { piece.clone() });
+            text.push_str(&if at % 40 == 39 { word(rng, exceptions, 1) } else { part.clone() });
         }
-        (piece, text)
+        (part, text)
     };
     let rows: Vec<(String, String)> = (0..400)
         .map(|_| {
-            let (piece, string) = periodic(&mut rng, 900, &["", "a", "b"]);
+            let (part, string) = periodic(&mut rng, 900, &["", "a", "b"]);
             let mut pattern = String::new();
             for _ in 0..rng.random_range(1..4) {
                 pattern.push_str(["", "%", "%", "%_"][rng.random_range(0..4)]);
                 let wild = rng.random_range(0..3);
                 for _ in 0..[4, 30, 150][rng.random_range(0..3)] {
                     match rng.random_range(0..20) {
-                        0..5 if wild > 0 => pattern.push_str(&"_".repeat(piece.chars().count())),
-                        5 if wild == 2 => pattern.push_str(&format!(r"\{piece}")),
-                        _ => pattern.push_str(&piece),
+                        0..5 if wild > 0 => pattern.push_str(&"_".repeat(part.chars().count())),
+                        5 if wild == 2 => pattern.push_str(&format!(r"\{part}")),
+                        _ => pattern.push_str(&part),
                     }
                 }
                 pattern.push_str(["", "", "a", "_", "b"][rng.random_range(0..5)]);
@@ -232,7 +232,7 @@ fn periodic_patterns_agree_with_arrow() {
     check_likes(&mut rng, &rows);
     let long = |pattern: &str, string: &str| (string.to_string(), pattern.to_string());
     let (a, ab, cycle) = ("a".repeat(20_000), "ab".repeat(10_000), "abcdefghijklmnopqrstuvwxyzéü".repeat(500));
-    let spaced = |piece: &str, times: usize, end: &str| format!("%{}{end}%", piece.repeat(times));
+    let spaced = |part: &str, times: usize, end: &str| format!("%{}{end}%", part.repeat(times));
     let rows = [
         long(&spaced("a_", 500, "c"), &a),
         long(&spaced("a_", 500, "c"), &format!("{a}c")),

@@ -13,8 +13,8 @@ use crate::data::{self, array, pairs};
 use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
 use crate::strings::call;
 
-fn places(places: i64) -> Expr {
-    lit(&DataType::Int64, LiteralValue::Int(places.into()))
+fn decimal_places(decimal_places: i64) -> Expr {
+    lit(&DataType::Int64, LiteralValue::Int(decimal_places.into()))
 }
 
 fn unary(function: Function, data_type: &DataType) -> Expr {
@@ -22,7 +22,7 @@ fn unary(function: Function, data_type: &DataType) -> Expr {
 }
 
 fn with(function: Function, to: i64, data_type: &DataType) -> Expr {
-    call(function, vec![Expr::Column(0), places(to)], data_type)
+    call(function, vec![Expr::Column(0), decimal_places(to)], data_type)
 }
 
 /// Special values one by one, because a failing row hides those behind it; then others together.
@@ -131,8 +131,9 @@ fn widened(data_type: &DataType) -> DataType {
 
 #[test]
 fn digits_by_row() {
-    let places = [-400, -40, -20, -19, -18, -10, -9, -3, -2, -1, 0, 1, 2, 5, 9, 20, 40, 400];
-    let places: Vec<LiteralValue> = places.into_iter().map(LiteralValue::Int).chain([LiteralValue::Null]).collect();
+    let decimal_places = [-400, -40, -20, -19, -18, -10, -9, -3, -2, -1, 0, 1, 2, 5, 9, 20, 40, 400];
+    let decimal_places: Vec<LiteralValue> =
+        decimal_places.into_iter().map(LiteralValue::Int).chain([LiteralValue::Null]).collect();
     for data_type in [data::floats(), data::integers(), data::decimals()].concat() {
         let by_row = |function, data_type: &DataType| call(function, vec![Expr::Column(0), Expr::Column(1)], data_type);
         let mut exprs = vec![by_row(Function::Round, &widened(&data_type))];
@@ -157,7 +158,7 @@ fn digits_by_row() {
         }
         let null = LiteralValue::Null;
         let (all, to): (Vec<_>, Vec<_>) =
-            values.iter().chain([&null]).flat_map(|value| places.iter().map(|to| (value.clone(), to.clone()))).unzip();
+            values.iter().chain([&null]).flat_map(|value| decimal_places.iter().map(|to| (value.clone(), to.clone()))).unzip();
         // A failing row hides those behind it.
         let (rows, profiles) = if data_type.is_floating() { (all.len(), &PROFILES[..]) } else { (1, &PROFILES[..1]) };
         for (all, to) in all.chunks(rows).zip(to.chunks(rows)) {

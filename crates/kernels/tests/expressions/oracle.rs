@@ -62,8 +62,8 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             Some(array(bin.map_or(LiteralValue::Null, |ticks| LiteralValue::Int(ticks.into()))))
         }
         (Function::ToDate | Function::ToTimestamp, n) => {
-            let moment = (1..n).find_map(|format| by_format(function, &texts(0), &texts(format)))?;
-            Some(array(LiteralValue::Int(moment.into())))
+            let timestamp = (1..n).find_map(|format| by_format(function, &texts(0), &texts(format)))?;
+            Some(array(LiteralValue::Int(timestamp.into())))
         }
         (Function::AddInterval { checked: true }, _) => {
             shift(&arguments[0], number(1) as i32, number(2) as i32, number(3) as i64)
@@ -75,7 +75,7 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
                 return None;
             }
             let numbered = (1i128..).zip(characters(0));
-            text(numbered.filter(|(place, _)| (start..start + count).contains(place)).map(|(_, c)| c).collect())
+            text(numbered.filter(|(position, _)| (start..start + count).contains(position)).map(|(_, c)| c).collect())
         }
         (Function::Left | Function::Right, _) => {
             let (all, n) = (characters(0), number(1));
@@ -101,11 +101,11 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
         }
         (Function::SplitPart, _) => {
             let (whole, delimiter, n) = (texts(0), texts(1), number(2));
-            let place = n.unsigned_abs().checked_sub(1)? as usize;
+            let position = n.unsigned_abs().checked_sub(1)? as usize;
             let part = match (delimiter.is_empty(), n < 0) {
-                (true, _) => (place == 0).then_some(&whole[..]),
-                (false, false) => whole.split(&delimiter[..]).nth(place),
-                (false, true) => whole.rsplit(&delimiter[..]).nth(place),
+                (true, _) => (position == 0).then_some(&whole[..]),
+                (false, false) => whole.split(&delimiter[..]).nth(position),
+                (false, true) => whole.rsplit(&delimiter[..]).nth(position),
             };
             text(part.unwrap_or_default().into())
         }
@@ -153,14 +153,14 @@ pub fn call(function: Function, arguments: &[ArrayRef], data_type: &DataType) ->
             if start < 1 {
                 return None;
             }
-            let place = |place: i128| place.clamp(0, own.len() as i128) as usize;
-            let rest = &own[place(start - 1 + count)..];
-            text(own[..place(start - 1)].iter().chain(&other).chain(rest).collect())
+            let position = |position: i128| position.clamp(0, own.len() as i128) as usize;
+            let rest = &own[position(start - 1 + count)..];
+            text(own[..position(start - 1)].iter().chain(&other).chain(rest).collect())
         }
         (Function::Translate, _) => {
             let (from, to) = (characters(1), characters(2));
             let other = |c: char| match from.iter().position(|known| *known == c) {
-                Some(place) => to.get(place).copied(),
+                Some(position) => to.get(position).copied(),
                 None => Some(c),
             };
             text(characters(0).into_iter().filter_map(other).collect())
@@ -193,16 +193,16 @@ fn per_second(data_type: &DataType) -> i64 {
     }
 }
 
-fn ticks(moment: &ArrayRef) -> i64 {
-    match values(moment).remove(0) {
+fn ticks(timestamp: &ArrayRef) -> i64 {
+    match values(timestamp).remove(0) {
         LiteralValue::Int(ticks) => ticks as i64,
-        other => panic!("{other:?} is no moment"),
+        other => panic!("{other:?} is no date or time"),
     }
 }
 
 /// Ticks of the truncated timestamp, by chrono for zones with offset changes.
-fn date_trunc(granularity: Granularity, moment: &ArrayRef) -> Option<i64> {
-    let (ticks, per) = (ticks(moment), per_second(moment.data_type()));
+fn date_trunc(granularity: Granularity, timestamp: &ArrayRef) -> Option<i64> {
+    let (ticks, per) = (ticks(timestamp), per_second(timestamp.data_type()));
     let seconds = match granularity {
         Granularity::Microsecond | Granularity::Millisecond => 0,
         Granularity::Second => 1,
@@ -215,7 +215,7 @@ fn date_trunc(granularity: Granularity, moment: &ArrayRef) -> Option<i64> {
         Granularity::Millisecond => per / 1_000,
         _ => seconds * per,
     };
-    let zone = match moment.data_type() {
+    let zone = match timestamp.data_type() {
         DataType::Timestamp(_, zone) => zone.clone(),
         _ => return Some(if unit > 1 { ticks - ticks % unit } else { ticks }),
     };
@@ -245,42 +245,42 @@ fn date_trunc(granularity: Granularity, moment: &ArrayRef) -> Option<i64> {
 }
 
 /// Ticks of the start of the bin.
-fn date_bin(months: bool, moment: &ArrayRef, stride: i64, origin: i64) -> Option<i64> {
-    let scale = 1_000_000_000 / per_second(moment.data_type());
-    let nanos = ticks(moment).checked_mul(scale)?;
+fn date_bin(months: bool, timestamp: &ArrayRef, stride: i64, origin: i64) -> Option<i64> {
+    let scale = 1_000_000_000 / per_second(timestamp.data_type());
+    let nanos = ticks(timestamp).checked_mul(scale)?;
     let distance = |difference: i64| {
         let floor = difference.checked_sub(difference.checked_rem(stride)?)?;
         if difference < 0 && stride > 1 && floor != difference { floor.checked_sub(stride) } else { Some(floor) }
     };
     let bin = if months {
-        let (moment, origin) = (DateTime::from_timestamp_nanos(nanos), DateTime::from_timestamp_nanos(origin));
+        let (timestamp, origin) = (DateTime::from_timestamp_nanos(nanos), DateTime::from_timestamp_nanos(origin));
         let number = |date: &DateTime<Utc>| i64::from(date.year()) * 12 + i64::from(date.month());
         let shifted = |months: i64| match months < 0 {
             true => origin.checked_sub_months(Months::new(months.unsigned_abs() as u32)),
             false => origin.checked_add_months(Months::new(months as u32)),
         };
-        let months = distance(number(&moment) - number(&origin))?;
+        let months = distance(number(&timestamp) - number(&origin))?;
         let bin = shifted(months)?;
-        if bin > moment { shifted(months - stride)? } else { bin }.timestamp_nanos_opt()?
+        if bin > timestamp { shifted(months - stride)? } else { bin }.timestamp_nanos_opt()?
     } else {
         origin.checked_add(distance(nanos.checked_sub(origin)?)?)?
     };
-    match moment.data_type() {
+    match timestamp.data_type() {
         DataType::Timestamp(_, _) => Some(bin / scale),
         _ => Some(bin % 86_400_000_000_000 / scale),
     }
 }
 
 /// A timestamp plus an interval by arrow-rs, and a time by hand.
-fn shift(moment: &ArrayRef, months: i32, days: i32, nanos: i64) -> Option<ArrayRef> {
-    if let DataType::Time32(_) | DataType::Time64(_) = moment.data_type() {
-        let per = per_second(moment.data_type());
+fn shift(timestamp: &ArrayRef, months: i32, days: i32, nanos: i64) -> Option<ArrayRef> {
+    if let DataType::Time32(_) | DataType::Time64(_) = timestamp.data_type() {
+        let per = per_second(timestamp.data_type());
         let delta = (nanos % 86_400_000_000_000).div_euclid(1_000_000_000 / per);
-        let ticks = (ticks(moment) + delta).rem_euclid(86_400 * per);
-        return Some(data::array(moment.data_type(), &[LiteralValue::Int(ticks.into())]));
+        let ticks = (ticks(timestamp) + delta).rem_euclid(86_400 * per);
+        return Some(data::array(timestamp.data_type(), &[LiteralValue::Int(ticks.into())]));
     }
     let interval = IntervalMonthDayNanoArray::from(vec![IntervalMonthDayNanoType::make_value(months, days, nanos)]);
-    numeric::add(moment, &interval).ok()
+    numeric::add(timestamp, &interval).ok()
 }
 
 /// [`call`] with a NULL argument.
@@ -309,13 +309,13 @@ fn by_format(function: Function, text: &str, format: &str) -> Option<i64> {
     let mut parsed = Parsed::new();
     parse(&mut parsed, text, StrftimeItems::new(format)).ok()?;
     let midnight = |date: NaiveDate| date.and_time(NaiveTime::MIN);
-    let moment = match parsed.to_datetime() {
+    let timestamp = match parsed.to_datetime() {
         Ok(instant) => instant.to_utc(),
         Err(_) => parsed.to_naive_datetime_with_offset(0).or_else(|_| parsed.to_naive_date().map(midnight)).ok()?.and_utc(),
     };
     match function {
-        Function::ToDate => Some(moment.timestamp_millis().div_euclid(86_400_000)),
-        _ => moment.timestamp_nanos_opt(),
+        Function::ToDate => Some(timestamp.timestamp_millis().div_euclid(86_400_000)),
+        _ => timestamp.timestamp_nanos_opt(),
     }
 }
 
@@ -334,15 +334,15 @@ fn extreme(function: Function, arguments: &[ArrayRef]) -> ArrayRef {
 /// Functions of numbers; integers of any width compute in 128 bits.
 fn number_function(function: Function, arguments: &[ArrayRef], data_type: &DataType) -> Option<LiteralValue> {
     let row: Vec<LiteralValue> = arguments.iter().map(|argument| values(argument).remove(0)).collect();
-    let places = match row.get(1) {
-        Some(LiteralValue::Int(places)) => Some(*places as i64),
+    let decimal_places = match row.get(1) {
+        Some(LiteralValue::Int(decimal_places)) => Some(*decimal_places as i64),
         _ => None,
     };
-    let to = places.unwrap_or(0);
+    let to = decimal_places.unwrap_or(0);
     match (&row[0], arguments[0].data_type()) {
         (LiteralValue::Float(value), DataType::Float32) => {
             let value = *value as f32;
-            let result = match (function, places) {
+            let result = match (function, decimal_places) {
                 (Function::Abs, _) => value.abs(),
                 (Function::Floor, _) => value.floor(),
                 (Function::Ceil, _) => value.ceil(),
@@ -375,7 +375,7 @@ fn number_function(function: Function, arguments: &[ArrayRef], data_type: &DataT
         }
         (LiteralValue::Float(value), _) => {
             let value = *value;
-            let result = match (function, places) {
+            let result = match (function, decimal_places) {
                 (Function::Abs, _) => value.abs(),
                 (Function::Floor, _) => value.floor(),
                 (Function::Ceil, _) => value.ceil(),
@@ -496,10 +496,10 @@ fn integer_function(
 }
 
 /// `date_part` by arrow-rs, combined as in DataFusion.
-fn date_part(part: DatePart, moment: &ArrayRef) -> ArrayRef {
+fn date_part(part: DatePart, timestamp: &ArrayRef) -> ArrayRef {
     use compute::DatePart as Part;
-    let dates = matches!(moment.data_type(), DataType::Date32 | DataType::Date64);
-    let of = |part| compute::date_part(moment, part).unwrap();
+    let dates = matches!(timestamp.data_type(), DataType::Date32 | DataType::Date64);
+    let of = |part| compute::date_part(timestamp, part).unwrap();
     let seconds_with = |per_second: i64| -> ArrayRef {
         let data_type = if per_second == 1_000_000_000 { DataType::Int64 } else { DataType::Int32 };
         if dates {
@@ -531,11 +531,11 @@ fn date_part(part: DatePart, moment: &ArrayRef) -> ArrayRef {
         DatePart::Microsecond => seconds_with(1_000_000),
         DatePart::Nanosecond => seconds_with(1_000_000_000),
         DatePart::Epoch => {
-            let ticks = match values(moment).remove(0) {
+            let ticks = match values(timestamp).remove(0) {
                 LiteralValue::Int(ticks) => ticks as i64 as f64,
-                other => panic!("{other:?} is no moment"),
+                other => panic!("{other:?} is no date or time"),
             };
-            let value = match moment.data_type() {
+            let value = match timestamp.data_type() {
                 DataType::Date32 => ticks * 86_400.0,
                 DataType::Date64 => ticks / 1_000.0,
                 DataType::Timestamp(unit, _) | DataType::Time32(unit) | DataType::Time64(unit) => match unit {
@@ -544,7 +544,7 @@ fn date_part(part: DatePart, moment: &ArrayRef) -> ArrayRef {
                     TimeUnit::Microsecond => ticks / 1e6,
                     TimeUnit::Nanosecond => ticks / 1e9,
                 },
-                other => panic!("{other} is no moment"),
+                other => panic!("{other} is no date or time"),
             };
             data::array(&DataType::Float64, &[LiteralValue::Float(value)])
         }

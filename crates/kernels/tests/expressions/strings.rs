@@ -219,12 +219,12 @@ fn pairs_of_strings_of_two_columns() {
 fn periodic_substrings() {
     let data_type = DataType::Utf8View;
     let words = ["a".repeat(3000), format!("{}b", "a".repeat(3000)), "ab".repeat(1500), "aab".repeat(900), "aé".repeat(900)];
-    let pieces = ["b", "a", "aab", "aba", "bab", "é", "éb"];
-    let found: Vec<LiteralValue> = pieces
+    let parts = ["b", "a", "aab", "aba", "bab", "é", "éb"];
+    let found: Vec<LiteralValue> = parts
         .iter()
-        .flat_map(|piece| [1, 700].map(|times| piece.repeat(times)))
+        .flat_map(|part| [1, 700].map(|times| part.repeat(times)))
         .chain([format!("{}b", "a".repeat(700)), format!("b{}", "a".repeat(700)), format!("{}a", "ab".repeat(700))])
-        .map(|piece| text(&piece))
+        .map(|part| text(&part))
         .collect();
     let (left, right) = pairs_of(&data_type, &words.map(|word| text(&word)), &data_type, &found);
     let (a, b) = (|| Expr::Column(0), || Expr::Column(1));

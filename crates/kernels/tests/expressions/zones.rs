@@ -48,8 +48,8 @@ fn random() -> StdRng {
 }
 
 fn offset(zone: &Tz, second: i64) -> i64 {
-    let moment = DateTime::from_timestamp(second, 0).unwrap().naive_utc();
-    zone.offset_from_utc_datetime(&moment).fix().local_minus_utc().into()
+    let timestamp = DateTime::from_timestamp(second, 0).unwrap().naive_utc();
+    zone.offset_from_utc_datetime(&timestamp).fix().local_minus_utc().into()
 }
 
 /// Offset changes, with the offsets before and after.
@@ -201,8 +201,12 @@ fn strings_cast_to_instants() {
             .map(|second| {
                 let local = DateTime::from_timestamp(second, 0).unwrap();
                 let end = ends[random.random_range(0..ends.len())];
-                let form = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H%M%S"][random.random_range(0..3)];
-                if random.random_bool(0.1) { local.format("%Y-%m-%d").to_string() } else { local.format(form).to_string() + end }
+                let format = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H%M%S"][random.random_range(0..3)];
+                if random.random_bool(0.1) {
+                    local.format("%Y-%m-%d").to_string()
+                } else {
+                    local.format(format).to_string() + end
+                }
             })
             .collect();
         texts[0] = "2016-12-31T23:59:60".into();

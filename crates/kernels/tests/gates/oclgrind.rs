@@ -100,9 +100,10 @@ fn is_meant(complaint: &str) -> bool {
         .map(str::trim)
         .filter(|line| line.contains(" volatile ") || (line.contains("@_Z") && line.contains("atom")))
         .collect();
-    let places: Vec<&str> = complaint.lines().map(str::trim).filter(|line| line.starts_with("At line")).collect();
+    let locations: Vec<&str> = complaint.lines().map(str::trim).filter(|line| line.starts_with("At line")).collect();
     let [first, second] = accesses[..] else { return false };
-    let [Some(one), Some(other)] = [places.first(), places.get(1)].map(|place| place.and_then(|place| place.split(' ').nth(2)))
+    let [Some(one), Some(other)] =
+        [locations.first(), locations.get(1)].map(|location| location.and_then(|location| location.split(' ').nth(2)))
     else {
         return false;
     };
@@ -294,11 +295,11 @@ fn null_stripping() {
         for options in profiles() {
             let Input { schema, types, .. } = source(None);
             let argument = vec![named(Expr::Column(RATIO), &schema)];
-            let strict = NullStripping::try_new(schema, types, argument, options.clone()).unwrap();
-            let arguments = block_on(strict.arguments(queue, &uploaded(queue, 0))).unwrap();
+            let stripping = NullStripping::try_new(schema, types, argument, options.clone()).unwrap();
+            let arguments = block_on(stripping.arguments(queue, &uploaded(queue, 0))).unwrap();
             let ty = std::sync::Arc::new(columnar::ColumnType::of(&arrow::datatypes::DataType::Int64, true).unwrap());
             let values = queue.zeroed(arguments.count * 8).unwrap();
-            let column = block_on(strict.column(queue, &arguments, Some((values, None)), ty)).unwrap();
+            let column = block_on(stripping.column(queue, &arguments, Some((values, None)), ty)).unwrap();
             assert_eq!(column.len(), ROWS);
             block_on(queue.finish()).unwrap();
         }
@@ -512,15 +513,15 @@ fn group_distinct() {
 
 /// Slices in Arrow's layouts, from every layout of the types.
 #[test]
-fn arrow_form() {
-    clean("arrow_form", |queue| {
+fn arrow_layout() {
+    clean("arrow_layout", |queue| {
         // Two batches: views over two heaps.
-        let pieces = [batch(0), batch(ROWS)];
-        for (index, field) in pieces[0].schema().fields().iter().enumerate() {
+        let halves = [batch(0), batch(ROWS)];
+        for (index, field) in halves[0].schema().fields().iter().enumerate() {
             let (mut types, mut columns) = (vec![], vec![]);
             for layout in layouts(field.data_type()) {
                 let ty = ColumnType { data_type: field.data_type().clone(), nullable: true, layout, bounds: None };
-                let hosts = pieces.clone().map(|piece| piece.project(&[index]).unwrap());
+                let hosts = halves.clone().map(|half| half.project(&[index]).unwrap());
                 // Uploads do not support every layout.
                 let Ok(uploaded) = upload(queue, &hosts[0].schema(), std::slice::from_ref(&ty), &hosts) else { continue };
                 columns.extend_from_slice(uploaded.columns());
@@ -531,9 +532,9 @@ fn arrow_form() {
             for options in profiles() {
                 // With a small limit, heaps are compacted.
                 for (limit, offset, len) in [(1 << 20, 0, 2 * ROWS), (1 << 20, 1, 77), (1000, 33, 30)] {
-                    let form = ArrowLayout::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
+                    let converter = ArrowLayout::with_heap_bytes(schema.clone(), types.clone(), options.clone(), limit).unwrap();
                     let slice = batch.slice(offset, len);
-                    let result = block_on(form.run(queue, &slice)).unwrap();
+                    let result = block_on(converter.run(queue, &slice)).unwrap();
                     assert!(result.columns().iter().all(has_arrow_layout));
                     assert_eq!(rows(queue, &result), rows(queue, &slice));
                 }

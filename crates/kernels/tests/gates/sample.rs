@@ -45,10 +45,10 @@ pub fn programs(profile: Profile) -> Vec<Sample> {
         sampler.casts(&data_type);
         sampler.aggregates(&data_type);
         sampler.keys(&data_type);
-        sampler.form(&data_type);
+        sampler.arrow_layout(&data_type);
         sampler.decode(&data_type);
         sampler.rows(&data_type);
-        sampler.strict(&data_type);
+        sampler.null_stripping(&data_type);
         sampler.sort(&data_type);
         sampler.window(&data_type);
     }
@@ -411,14 +411,14 @@ impl Sampler {
     }
 
     /// Conversion to Arrow's layout of a type, from every layout.
-    fn form(&mut self, data_type: &DataType) {
+    fn arrow_layout(&mut self, data_type: &DataType) {
         let layouts = layouts(data_type).into_iter().flat_map(|layout| [true, false].map(|nullable| (layout.clone(), nullable)));
         let types: Vec<ColumnType> = layouts
             .map(|(layout, nullable)| ColumnType { data_type: data_type.clone(), nullable, layout, bounds: None })
             .collect();
-        let form = ArrowLayout::try_new(schema(&types), types, self.options.clone());
-        let name = format!("form of {data_type}");
-        self.add(&name, form.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+        let converter = ArrowLayout::try_new(schema(&types), types, self.options.clone());
+        let name = format!("Arrow layout of {data_type}");
+        self.add(&name, converter.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
 
     /// Dictionaries of a type as plain values.
@@ -455,22 +455,22 @@ impl Sampler {
         let keys = (0..of_lists.len()).map(key).chain(lists).collect();
         let input = Input { schema: schema(&of_lists), types: of_lists, filter: None };
         self.select(&format!("keys of lists of {data_type}"), &input, keys);
-        for take in [Gather::try_new, Gather::with_copied_views] {
-            let take = take(schema(&types), types.clone(), self.options.clone());
-            self.add(&format!("take {data_type}"), take.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
+        for gather in [Gather::try_new, Gather::with_copied_views] {
+            let gather = gather(schema(&types), types.clone(), self.options.clone());
+            self.add(&format!("gather {data_type}"), gather.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
         }
     }
 
     /// Arguments and results of external functions of the type, from every layout.
-    fn strict(&mut self, data_type: &DataType) {
+    fn null_stripping(&mut self, data_type: &DataType) {
         let layouts = layouts(data_type).into_iter();
         let types: Vec<ColumnType> =
             layouts.map(|layout| ColumnType { data_type: data_type.clone(), nullable: true, layout, bounds: None }).collect();
         let argument = |column| (Expr::Column(column), Field::new("argument", data_type.clone(), true));
         let arguments = (0..types.len()).map(argument).collect();
         // External functions take values of fixed width only.
-        if let Ok(strict) = NullStripping::try_new(schema(&types), types, arguments, self.options.clone()) {
-            self.add(&format!("strict {data_type}"), strict.programs());
+        if let Ok(stripping) = NullStripping::try_new(schema(&types), types, arguments, self.options.clone()) {
+            self.add(&format!("null stripping of {data_type}"), stripping.programs());
         }
     }
 

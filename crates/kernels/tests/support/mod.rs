@@ -289,9 +289,9 @@ pub fn table_with_lists(first: usize, n: usize) -> RecordBatch {
 
 /// The rows of `whole` in batches of `sizes`, uploaded one by one. Every second one is a slice of a
 /// longer batch.
-pub fn pieces(queue: &Queue, whole: &RecordBatch, sizes: &[usize], types: &[ColumnType]) -> Vec<DeviceBatch> {
+pub fn slices(queue: &Queue, whole: &RecordBatch, sizes: &[usize], types: &[ColumnType]) -> Vec<DeviceBatch> {
     let mut at = 0;
-    let piece = |(index, size): (usize, &usize)| {
+    let slice = |(index, size): (usize, &usize)| {
         let first = at;
         at += size;
         if index % 2 == 0 {
@@ -300,5 +300,5 @@ pub fn pieces(queue: &Queue, whole: &RecordBatch, sizes: &[usize], types: &[Colu
         let (before, after) = (first.min(13), (whole.num_rows() - first - size).min(7));
         up(queue, &whole.slice(first - before, before + size + after), types).slice(before, *size)
     };
-    sizes.iter().enumerate().map(piece).collect()
+    sizes.iter().enumerate().map(slice).collect()
 }

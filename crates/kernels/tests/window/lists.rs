@@ -60,7 +60,7 @@ fn lists_hold_counted_values_only() {
             let call = call(values(TEXT, known, distinct), Frame::PARTITION);
             let functions = vec![(call.clone(), field(&call, &batch))];
             let window = Window::try_new(input, vec![], vec![], vec![], functions, options).unwrap();
-            let result = run(&window, &queue, &pieces(&queue, &batch, &[600], &types)).unwrap();
+            let result = run(&window, &queue, &slices(&queue, &batch, &[600], &types)).unwrap();
             assert_eq!(result[0].columns()[0].elements().unwrap().len(), expected);
         }
     }

@@ -111,7 +111,7 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
     let functions = calls.iter().map(|call| (call.clone(), field(call, batch))).collect();
     let outputs = vec![(col(TEXT), batch.schema().field(TEXT).clone())];
     let window = Window::try_new(input, exprs(partition), exprs(order), outputs, functions, options.clone()).unwrap();
-    let results = run(&window, &queue, &pieces(&queue, batch, sizes, &types)).unwrap();
+    let results = run(&window, &queue, &slices(&queue, batch, sizes, &types)).unwrap();
     for result in &results {
         assert_eq!(window.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>());
     }

@@ -31,7 +31,7 @@ pub fn groups(batch: &RecordBatch, columns: &[usize]) -> Vec<std::ops::Range<usi
 }
 
 /// A row's partition, its groups of peers, and the position of the row's group.
-struct Place {
+struct Position {
     partition: std::ops::Range<usize>,
     peers: Rc<[std::ops::Range<usize>]>,
     own: usize,
@@ -42,10 +42,10 @@ struct Place {
     is_single: bool,
 }
 
-fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Place> {
+fn positions(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Position> {
     let all: Vec<usize> = partition.iter().chain(order).copied().collect();
     let peers = groups(batch, &all);
-    let mut places = vec![];
+    let mut positions = vec![];
     let keys: Rc<[_]> = match order.first().map(|column| batch.column(*column)) {
         Some(column) if let Some(keys) = column.as_primitive_opt::<Int64Type>() => {
             keys.iter().map(|key| key.map(i128::from)).collect()
@@ -64,10 +64,10 @@ fn places(batch: &RecordBatch, partition: &[usize], order: &[usize]) -> Vec<Plac
         for row in partition.clone() {
             let own = inside.partition_point(|peers| peers.end <= row);
             let (partition, peers) = (partition.clone(), inside.clone());
-            places.push(Place { partition, peers, own, keys: keys.clone(), floats: floats.clone(), is_single });
+            positions.push(Position { partition, peers, own, keys: keys.clone(), floats: floats.clone(), is_single });
         }
     }
-    places
+    positions
 }
 
 /// The first row of each distinct value; the last one, for frames that do not begin with the
@@ -90,13 +90,14 @@ fn once<T: PartialEq>(rows: impl DoubleEndedIterator<Item = usize>, frame: &Fram
     rows
 }
 
-fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> {
-    let (first, behind) = (place.partition.start as i64, place.partition.end as i64);
+fn frame_of(position: &Position, row: usize, frame: &Frame) -> std::ops::Range<usize> {
+    let (first, behind) = (position.partition.start as i64, position.partition.end as i64);
     let bound = |bound: FrameBound, is_end: bool| -> i64 {
         if let (FrameUnits::FloatRange { descending: falls }, FrameBound::Preceding(by) | FrameBound::Following(by)) =
             (frame.units, bound)
         {
-            return by_float(place, row, (by as u64, matches!(bound, FrameBound::Preceding(_)) != falls), falls, is_end) as i64;
+            return by_float(position, row, (by as u64, matches!(bound, FrameBound::Preceding(_)) != falls), falls, is_end)
+                as i64;
         }
         let offset = match bound {
             FrameBound::UnboundedPreceding => return first,
@@ -108,15 +109,15 @@ fn frame_of(place: &Place, row: usize, frame: &Frame) -> std::ops::Range<usize> 
         if let Some((limits, falls)) = limits_of(frame.units)
             && offset != 0
         {
-            return by_key(place, row, (offset, falls), limits, is_end);
+            return by_key(position, row, (offset, falls), limits, is_end);
         }
         // Offsets are clamped to more rows than any partition has.
         let offset = offset.clamp(-(1 << 40), 1 << 40) as i64;
         if frame.units == FrameUnits::Rows {
             return (row as i64 + offset + i64::from(is_end)).clamp(first, behind);
         }
-        let group = (place.own as i64).saturating_add(offset);
-        match place.peers.get(group as usize) {
+        let group = (position.own as i64).saturating_add(offset);
+        match position.peers.get(group as usize) {
             _ if group < 0 => first,
             None => behind,
             Some(peers) if is_end => peers.end as i64,
@@ -138,22 +139,22 @@ fn limits_of(units: FrameUnits) -> Option<((i128, i128), bool)> {
 
 /// The first row of the partition at or behind this row's key plus an offset, or strictly behind
 /// it.
-fn by_key(place: &Place, row: usize, (offset, falls): (i128, bool), (least, most): (i128, i128), is_end: bool) -> i64 {
-    let Some(key) = place.keys[row] else {
-        let peers = &place.peers[place.own];
+fn by_key(position: &Position, row: usize, (offset, falls): (i128, bool), (least, most): (i128, i128), is_end: bool) -> i64 {
+    let Some(key) = position.keys[row] else {
+        let peers = &position.peers[position.own];
         let own = (if is_end { peers.end } else { peers.start }) as i64;
         // Frame bounds do not decrease from row to row.
-        let last = (place.partition.start..row).rev().find(|row| place.keys[*row].is_some()).filter(|_| offset > 0);
-        return last.map_or(own, |last| own.max(by_key(place, last, (offset, falls), (least, most), is_end)));
+        let last = (position.partition.start..row).rev().find(|row| position.keys[*row].is_some()).filter(|_| offset > 0);
+        return last.map_or(own, |last| own.max(by_key(position, last, (offset, falls), (least, most), is_end)));
     };
-    let values: Vec<(usize, i128)> = place.partition.clone().filter_map(|row| Some((row, place.keys[row]?))).collect();
+    let values: Vec<(usize, i128)> = position.partition.clone().filter_map(|row| Some((row, position.keys[row]?))).collect();
     let target = key.checked_add(if falls { -offset } else { offset }).filter(|target| (least..=most).contains(target));
     // A bound beyond the key's type is unbounded, so that the frame includes NULLs.
     let Some(target) = target else {
         return match (offset < 0, is_end) {
-            (true, false) => place.partition.start as i64,
+            (true, false) => position.partition.start as i64,
             (true, true) => values[0].0 as i64,
-            (false, _) => place.partition.end as i64,
+            (false, _) => position.partition.end as i64,
         };
     };
     let before = |key: i128| match (is_end, falls) {
@@ -167,12 +168,12 @@ fn by_key(place: &Place, row: usize, (offset, falls): (i128, bool), (least, most
 }
 
 /// [`by_key`] for floats. `by`: bits of an offset, and whether it is subtracted.
-fn by_float(place: &Place, row: usize, by: (u64, bool), falls: bool, is_end: bool) -> usize {
-    let Some(own) = place.floats[row] else {
-        let peers = &place.peers[place.own];
+fn by_float(position: &Position, row: usize, by: (u64, bool), falls: bool, is_end: bool) -> usize {
+    let Some(own) = position.floats[row] else {
+        let peers = &position.peers[position.own];
         return if is_end { peers.end } else { peers.start };
     };
-    let target = match (place.is_single, by) {
+    let target = match (position.is_single, by) {
         (true, (bits, true)) => f64::from(own as f32 - f32::from_bits(bits as u32)),
         (true, (bits, false)) => f64::from(own as f32 + f32::from_bits(bits as u32)),
         (false, (bits, true)) => own - f64::from_bits(bits),
@@ -182,17 +183,17 @@ fn by_float(place: &Place, row: usize, by: (u64, bool), falls: bool, is_end: boo
         let order = if falls { target.total_cmp(key) } else { key.total_cmp(&target) };
         order.is_lt() || is_end && order.is_eq()
     };
-    let mut rows = place.partition.clone().filter(|row| place.floats[*row].is_some());
+    let mut rows = position.partition.clone().filter(|row| position.floats[*row].is_some());
     let last = rows.clone().next_back().unwrap();
-    rows.find(|row| !before(&place.floats[*row].unwrap())).unwrap_or(last + 1)
+    rows.find(|row| !before(&position.floats[*row].unwrap())).unwrap_or(last + 1)
 }
 
 /// The rows with fewer than `ahead` values behind them in a partition that has values. The scan
 /// follows DataFusion's bounded-memory operator, by the distances between values.
-fn out_of_sight(values: &ArrayRef, places: &[Place], ahead: usize) -> HashSet<usize> {
+fn out_of_sight(values: &ArrayRef, positions: &[Position], ahead: usize) -> HashSet<usize> {
     let mut hidden = HashSet::new();
     let mut sight: VecDeque<usize> = VecDeque::new();
-    for (row, Place { partition, .. }) in places.iter().enumerate() {
+    for (row, Position { partition, .. }) in positions.iter().enumerate() {
         if row == partition.start {
             sight.clear();
         }
@@ -221,36 +222,38 @@ fn out_of_sight(values: &ArrayRef, places: &[Place], ahead: usize) -> HashSet<us
 
 /// A function's values, each frame evaluated from scratch.
 pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], order: &[usize]) -> ArrayRef {
-    let places = places(batch, partition, order);
+    let positions = positions(batch, partition, order);
     let n = batch.num_rows();
-    let numbers = |of: &dyn Fn(usize, &Place) -> u64| -> ArrayRef {
-        Arc::new(UInt64Array::from_iter_values((0..n).map(|row| of(row, &places[row]))))
+    let numbers = |of: &dyn Fn(usize, &Position) -> u64| -> ArrayRef {
+        Arc::new(UInt64Array::from_iter_values((0..n).map(|row| of(row, &positions[row]))))
     };
-    let floats = |of: &dyn Fn(usize, &Place) -> f64| -> ArrayRef {
-        Arc::new(Float64Array::from_iter_values((0..n).map(|row| of(row, &places[row]))))
+    let floats = |of: &dyn Fn(usize, &Position) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values((0..n).map(|row| of(row, &positions[row]))))
     };
     // The row of the value; beyond the last one, the default.
-    let taken = |value: &Expr, default: Option<ArrayRef>, of: &dyn Fn(usize, &Place) -> Option<usize>| -> ArrayRef {
+    let taken = |value: &Expr, default: Option<ArrayRef>, of: &dyn Fn(usize, &Position) -> Option<usize>| -> ArrayRef {
         let Expr::Column(column) = value else { panic!("no column") };
         let column = batch.column(*column);
         let default = default.unwrap_or_else(|| new_null_array(column.data_type(), 1));
         let all = concat(&[column, &default]).unwrap();
-        let rows: UInt32Array = (0..n).map(|row| Some(of(row, &places[row]).unwrap_or(n) as u32)).collect();
+        let rows: UInt32Array = (0..n).map(|row| Some(of(row, &positions[row]).unwrap_or(n) as u32)).collect();
         take(&all, &rows, None).unwrap()
     };
     match &call.function {
-        WindowFunction::RowNumber => numbers(&|row, place| (row - place.partition.start + 1) as u64),
-        WindowFunction::Rank => numbers(&|_, place| (place.peers[place.own].start - place.partition.start + 1) as u64),
-        WindowFunction::DenseRank => numbers(&|_, place| place.own as u64 + 1),
-        WindowFunction::PercentRank => floats(&|_, place| {
-            let before = place.peers[place.own].start - place.partition.start;
-            before as f64 / (place.partition.len() as f64 - 1.0).max(1.0)
-        }),
-        WindowFunction::CumeDist => {
-            floats(&|_, place| (place.peers[place.own].end - place.partition.start) as f64 / place.partition.len() as f64)
+        WindowFunction::RowNumber => numbers(&|row, position| (row - position.partition.start + 1) as u64),
+        WindowFunction::Rank => {
+            numbers(&|_, position| (position.peers[position.own].start - position.partition.start + 1) as u64)
         }
-        WindowFunction::Ntile(buckets) => numbers(&|row, place| {
-            let (len, i) = (place.partition.len() as u64, (row - place.partition.start) as u64);
+        WindowFunction::DenseRank => numbers(&|_, position| position.own as u64 + 1),
+        WindowFunction::PercentRank => floats(&|_, position| {
+            let before = position.peers[position.own].start - position.partition.start;
+            before as f64 / (position.partition.len() as f64 - 1.0).max(1.0)
+        }),
+        WindowFunction::CumeDist => floats(&|_, position| {
+            (position.peers[position.own].end - position.partition.start) as f64 / position.partition.len() as f64
+        }),
+        WindowFunction::Ntile(buckets) => numbers(&|row, position| {
+            let (len, i) = (position.partition.len() as u64, (row - position.partition.start) as u64);
             let sizes = (0..*buckets).map(|bucket| len / buckets + u64::from(bucket < len % buckets));
             let ends = sizes.scan(0, |end, size| {
                 *end += size;
@@ -266,28 +269,28 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             });
             let Expr::Column(column) = value else { panic!("{value:?}") };
             let hidden = match *offset {
-                ..=-2 => out_of_sight(batch.column(*column), &places, offset.unsigned_abs() as usize),
+                ..=-2 => out_of_sight(batch.column(*column), &positions, offset.unsigned_abs() as usize),
                 _ => HashSet::new(),
             };
-            taken(value, default, &|row, place| {
+            taken(value, default, &|row, position| {
                 let has_value = |row: &usize| batch.column(*column).is_valid(*row);
                 let nth = offset.unsigned_abs().saturating_sub(1) as usize;
                 match (*nulls, *offset) {
                     (NullTreatment::Respect, _) => {}
-                    (_, 1..) => return (place.partition.start..row).rev().filter(has_value).nth(nth),
+                    (_, 1..) => return (position.partition.start..row).rev().filter(has_value).nth(nth),
                     (_, 0) => return Some(row).filter(has_value),
                     (NullTreatment::IgnoreBounded, _) if hidden.contains(&row) => return None,
-                    _ => return (row + 1..place.partition.end).filter(has_value).nth(nth),
+                    _ => return (row + 1..position.partition.end).filter(has_value).nth(nth),
                 }
                 let to = (row as i128) - i128::from(*offset);
-                (to >= place.partition.start as i128 && to < place.partition.end as i128).then_some(to as usize)
+                (to >= position.partition.start as i128 && to < position.partition.end as i128).then_some(to as usize)
             })
         }
         WindowFunction::NthValue(value, number) | WindowFunction::NthNonNull(value, number) => {
-            taken(value, None, &|row, place| {
+            taken(value, None, &|row, position| {
                 let Expr::Column(column) = value else { panic!("{value:?}") };
                 let passes_over = matches!(call.function, WindowFunction::NthNonNull(..));
-                let frame = frame_of(place, row, &call.frame);
+                let frame = frame_of(position, row, &call.frame);
                 let frame: Vec<usize> = frame.filter(|row| !passes_over || batch.column(*column).is_valid(*row)).collect();
                 match *number {
                     0 => None,
@@ -300,7 +303,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             let Expr::Column(column) = value else { panic!("{value:?}") };
             let column_of = batch.column(*column);
             let counted = |row: usize| {
-                let rows = frame_of(&places[row], row, &call.frame).filter(|row| !known || column_of.is_valid(*row));
+                let rows = frame_of(&positions[row], row, &call.frame).filter(|row| !known || column_of.is_valid(*row));
                 if *distinct { once(rows, &call.frame, |row| column_of.slice(row, 1).to_data()) } else { rows.collect() }
             };
             let frames: Vec<_> = (0..n).map(counted).collect();
@@ -315,7 +318,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
             let Expr::Column(column) = texts else { panic!("{texts:?}") };
             let texts = batch.column(*column).as_string::<i64>();
             let joined = |row: usize| {
-                let known = frame_of(&places[row], row, &call.frame).filter(|row| texts.is_valid(*row));
+                let known = frame_of(&positions[row], row, &call.frame).filter(|row| texts.is_valid(*row));
                 let known = if *distinct { once(known, &call.frame, |row| texts.value(row)) } else { known.collect() };
                 let known: Vec<&str> = known.into_iter().map(|row| texts.value(row)).collect();
                 (!known.is_empty()).then(|| known.concat().split_off(*skipped as usize))
@@ -325,7 +328,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
         WindowFunction::Quantile { quantile, value, distinct } => {
             let Expr::Column(column) = value else { panic!("{value:?}") };
             let column = batch.column(*column);
-            let known = |row: usize| frame_of(&places[row], row, &call.frame).filter(|row| column.is_valid(*row));
+            let known = |row: usize| frame_of(&positions[row], row, &call.frame).filter(|row| column.is_valid(*row));
             if let Some(decimals) = column.as_primitive_opt::<Decimal128Type>() {
                 let result = (0..n).map(|row| {
                     let mut values: Vec<i128> = known(row).map(|row| decimals.value(row)).collect();
@@ -356,8 +359,8 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
                     Quantile::Median => return Some((values[last / 2] + values[last / 2 + 1]) / 2.0),
                     Quantile::Percentile(share) => share,
                 };
-                let place = share * last as f64;
-                let (low, part) = (place as usize, place.fract());
+                let position = share * last as f64;
+                let (low, part) = (position as usize, position.fract());
                 let weight = (part * 1e6).trunc() / 1e6;
                 Some(if part == 0.0 { values[low] } else { values[low] + (values[low + 1] - values[low]) * weight })
             });
@@ -368,7 +371,7 @@ pub fn expected(batch: &RecordBatch, call: &WindowCall, partition: &[usize], ord
                 Some(Expr::Column(column)) => batch.column(*column).as_boolean().value(*row),
                 _ => true,
             };
-            let rows = |row: usize| frame_of(&places[row], row, &call.frame).filter(keep).collect::<Vec<usize>>();
+            let rows = |row: usize| frame_of(&positions[row], row, &call.frame).filter(keep).collect::<Vec<usize>>();
             let [Expr::Column(column)] = aggregate.arguments.as_slice() else {
                 return Arc::new(Int64Array::from_iter_values((0..n).map(|row| rows(row).len() as i64)));
             };

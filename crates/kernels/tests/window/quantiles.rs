@@ -87,9 +87,9 @@ fn quantiles_of_distinct_values_in_large_frames() {
         let mut values: Vec<f64> = rows.filter(|row| floats.is_valid(*row)).map(|row| floats.value(row)).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
-        let place = 0.25 * (values.len() - 1) as f64;
-        let (low, high) = (values[place.floor() as usize], values[place.ceil() as usize]);
-        low + (high - low) * ((place.fract() * 1e6).trunc() / 1e6)
+        let position = 0.25 * (values.len() - 1) as f64;
+        let (low, high) = (values[position.floor() as usize], values[position.ceil() as usize]);
+        low + (high - low) * ((position.fract() * 1e6).trunc() / 1e6)
     };
     for options in profiles() {
         let input = input(&whole.schema(), None);

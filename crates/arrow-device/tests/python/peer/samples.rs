@@ -219,8 +219,8 @@ fn structs() -> Vec<Named> {
     let ids = || ScalarBuffer::from(vec![0i8, 5, 5, 0, 5, 0]);
     let ints = || at(Int32Array::from(vec![Some(1), None, Some(3), Some(-4), Some(5), Some(0)]));
     let sparse = UnionArray::try_new(members.clone(), ids(), None, vec![ints(), at(StringArray::from(words()))]).unwrap();
-    let places = ScalarBuffer::from(vec![0, 0, 3, 1, 4, 5]);
-    let dense = UnionArray::try_new(members, ids(), Some(places), vec![ints(), at(StringArray::from(words()))]).unwrap();
+    let union_offsets = ScalarBuffer::from(vec![0, 0, 3, 1, 4, 5]);
+    let dense = UnionArray::try_new(members, ids(), Some(union_offsets), vec![ints(), at(StringArray::from(words()))]).unwrap();
     vec![
         ("struct", at(rows)),
         ("struct<struct>", at(outer)),

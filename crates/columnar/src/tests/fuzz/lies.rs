@@ -295,9 +295,9 @@ fn keep(view: &ArrayView<'_>, node: &mut Node, rng: &mut StdRng) -> bool {
             let offsets = &node.buffers.get(1)?.as_ref()?.bytes;
             Some((last..last + width, usize::try_from(integer(offsets.get(last..last + width)?)).unwrap_or(0)))
         };
-        let (promised, place) = match buffer.len_bytes {
+        let (promised, range) = match buffer.len_bytes {
             Some(promised) => (promised, None),
-            None => last_offset(node).map_or((0, None), |(place, promised)| (promised, Some(place))),
+            None => last_offset(node).map_or((0, None), |(range, promised)| (promised, Some(range))),
         };
         if promised <= actual {
             continue;
@@ -310,8 +310,8 @@ fn keep(view: &ArrayView<'_>, node: &mut Node, rng: &mut StdRng) -> bool {
             continue;
         }
         let truth = actual.to_le_bytes();
-        let (table, place) = match (buffer.kind, place) {
-            (BufferKind::Bytes, Some(place)) => (1, place),
+        let (table, range) = match (buffer.kind, range) {
+            (BufferKind::Bytes, Some(range)) => (1, range),
             (BufferKind::Variadic, _) => (view.num_buffers() - 1, (index - 2) * 8..(index - 1) * 8),
             _ => {
                 (node.length, node.offset) = (0, 0);
@@ -319,8 +319,8 @@ fn keep(view: &ArrayView<'_>, node: &mut Node, rng: &mut StdRng) -> bool {
             }
         };
         let Some(Some(numbers)) = node.buffers.get_mut(table) else { continue };
-        let width = place.len();
-        numbers.bytes[place].copy_from_slice(&truth[..width]);
+        let width = range.len();
+        numbers.bytes[range].copy_from_slice(&truth[..width]);
     }
     for (child, slot) in view.children().zip(&mut node.children) {
         changed |= slot.get_mut().is_some_and(|node| keep(&child, node, rng));

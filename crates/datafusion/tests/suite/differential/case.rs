@@ -263,15 +263,15 @@ impl Case {
         let rows = &self.tables[index].rows;
         let count = rows.num_rows();
         let mut found = Vec::new();
-        let mut piece = count / 2;
-        while piece > 0 {
-            if piece == count / 2 {
-                found.push(rows.slice(0, piece));
-                found.push(rows.slice(piece, count - piece));
+        let mut length = count / 2;
+        while length > 0 {
+            if length == count / 2 {
+                found.push(rows.slice(0, length));
+                found.push(rows.slice(length, count - length));
             } else {
-                found.extend((0..count / piece).take(16).map(|index| rows.without(index * piece, piece)));
+                found.extend((0..count / length).take(16).map(|index| rows.without(index * length, length)));
             }
-            piece /= 2;
+            length /= 2;
         }
         found.into_iter().map(|rows| self.with_table(index, |table| table.rows = rows)).collect()
     }

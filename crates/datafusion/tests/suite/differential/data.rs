@@ -73,8 +73,8 @@ impl Table {
 
     /// SQL that creates the table.
     pub fn create(&self) -> String {
-        let place = if self.resident { "device." } else { "" };
-        self.rows.create_table(&format!("{place}{}", self.name))
+        let prefix = if self.resident { "device." } else { "" };
+        self.rows.create_table(&format!("{prefix}{}", self.name))
     }
 }
 

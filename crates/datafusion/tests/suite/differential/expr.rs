@@ -57,11 +57,11 @@ impl Expr {
             Node::Column(index) => columns[*index].name.clone(),
             Node::Literal { value, .. } => types::literal(value),
             Node::Call { template, operands } => {
-                let mut pieces = template.split("{}");
-                let mut text = pieces.next().unwrap_or_default().to_string();
-                for (operand, piece) in operands.iter().zip(pieces) {
+                let mut parts = template.split("{}");
+                let mut text = parts.next().unwrap_or_default().to_string();
+                for (operand, part) in operands.iter().zip(parts) {
                     text.push_str(&operand.sql(columns));
-                    text.push_str(piece);
+                    text.push_str(part);
                 }
                 text
             }

@@ -38,8 +38,10 @@ use rand::{Rng, SeedableRng};
 
 use self::case::{Case, Outcome, Settings, Sides};
 use self::data::{Rows, Table};
+use self::one_table::OneTableQuery;
 use self::pools::{Domain, Pools};
 use self::query::Query;
+use self::relational::RelationalQuery;
 use self::tally::{Counts, Tally};
 use crate::harness::{self, block_on};
 
@@ -119,12 +121,12 @@ fn shape(seed: u64, shape: usize) -> (Case, Vec<Domain>, StdRng) {
     let mut domains = vec![Domain::ids()];
     let (tables, query) = if rng.random_bool(0.2) {
         let table = Table::only(&mut rng);
-        let query = one_table::Query::random(&mut rng, &table.columns, partitions == 1);
+        let query = OneTableQuery::random(&mut rng, &table.columns, partitions == 1);
         (vec![table], Query::OneTable(query))
     } else {
         domains.extend((0..rng.random_range(1..=3)).map(|_| Domain::random(&mut rng)));
         let tables = Table::several(&mut rng, &domains);
-        let query = relational::Query::random(&mut rng, &tables, &domains);
+        let query = RelationalQuery::random(&mut rng, &tables, &domains);
         (tables, Query::Relational(query))
     };
     let mut profile = if shape.is_multiple_of(2) { "cpu" } else { "gpu" };

@@ -12,7 +12,7 @@ use super::types::{Column, Kind};
 
 /// Query over the table `t`.
 #[derive(Debug, Clone)]
-pub struct Query {
+pub struct OneTableQuery {
     /// Subquery in place of `t`: computed columns, and a filter below them.
     pub inner: Option<Inner>,
     pub filter: Option<Expr>,
@@ -42,9 +42,9 @@ pub struct Output {
     pub approximate: bool,
 }
 
-impl Query {
+impl OneTableQuery {
     /// Random query. A limit needs one partition, which fixes the order of the input.
-    pub fn random(rng: &mut StdRng, columns: &[Column], one_partition: bool) -> Query {
+    pub fn random(rng: &mut StdRng, columns: &[Column], one_partition: bool) -> OneTableQuery {
         let inner = rng.random_bool(0.15).then(|| Inner::random(rng, columns));
         let outer = match &inner {
             Some(inner) => inner.columns(columns),
@@ -58,7 +58,8 @@ impl Query {
         // Expressions may be evaluated for rows that a filter or limit drops.
         let fallible = filter.is_none() && inner.is_none() && limit.is_none() && generator.rng.random_bool(0.3);
         generator.fallible = fallible;
-        let mut query = Query { inner, filter, distinct: false, keys: Vec::new(), outputs: Vec::new(), having: None, limit };
+        let mut query =
+            OneTableQuery { inner, filter, distinct: false, keys: Vec::new(), outputs: Vec::new(), having: None, limit };
         match grouped {
             0..=3 => {
                 let count = generator.rng.random_range(1..=4);
@@ -86,7 +87,7 @@ impl Query {
 
     /// Replaces each constant with another of its type.
     pub fn vary(&mut self, rng: &mut StdRng, pools: &Pools) {
-        let Query { inner, filter, keys, outputs, .. } = self;
+        let OneTableQuery { inner, filter, keys, outputs, .. } = self;
         if let Some(inner) = inner {
             inner.outputs.iter_mut().chain(&mut inner.filter).for_each(|expr| expr.vary(rng, pools));
         }
@@ -186,9 +187,9 @@ impl Query {
     }
 
     /// Queries that are one step simpler.
-    pub fn simpler(&self) -> Vec<Query> {
+    pub fn simpler(&self) -> Vec<OneTableQuery> {
         let mut found = Vec::new();
-        let mut push = |change: &dyn Fn(&mut Query)| {
+        let mut push = |change: &dyn Fn(&mut OneTableQuery)| {
             let mut query = self.clone();
             change(&mut query);
             found.push(query);

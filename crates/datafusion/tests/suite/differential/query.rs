@@ -7,16 +7,17 @@ use rand::rngs::StdRng;
 
 use super::compare::{Allowance, Order};
 use super::data::Table;
+use super::one_table::OneTableQuery;
 use super::pools::Pools;
-use super::{one_table, relational};
+use super::relational::RelationalQuery;
 use crate::harness::Answer;
 
 #[derive(Debug, Clone)]
 pub enum Query {
     /// Nested expressions and aggregates over one table.
-    OneTable(one_table::Query),
+    OneTable(OneTableQuery),
     /// Joins, windows, set operations and subqueries.
-    Relational(relational::Query),
+    Relational(RelationalQuery),
 }
 
 impl Query {

@@ -18,7 +18,7 @@ const MOST_ROWS: f64 = 30_000.0;
 
 /// Query over several tables.
 #[derive(Debug, Clone)]
-pub struct Query {
+pub struct RelationalQuery {
     common: Part,
     body: Part,
     pub order: Vec<Key>,
@@ -37,8 +37,8 @@ pub struct Key {
     text: String,
 }
 
-impl Query {
-    pub fn random(rng: &mut StdRng, tables: &[Table], domains: &[Domain]) -> Query {
+impl RelationalQuery {
+    pub fn random(rng: &mut StdRng, tables: &[Table], domains: &[Domain]) -> RelationalQuery {
         let mut builder = Builder::new(rng, tables, domains);
         let mut common = Vec::new();
         for _ in 0..*[0, 0, 0, 0, 1, 2].choose(builder.rng).unwrap() {
@@ -75,7 +75,15 @@ impl Query {
             }
         }
         let (features, growth) = (builder.features, builder.growth);
-        Query { common: Part::list("WITH ", ", ", common, 0), body: body.part, order, limit, groups_floats, features, growth }
+        RelationalQuery {
+            common: Part::list("WITH ", ", ", common, 0),
+            body: body.part,
+            order,
+            limit,
+            groups_floats,
+            features,
+            growth,
+        }
     }
 
     pub fn sql(&self) -> String {
@@ -104,10 +112,10 @@ impl Query {
     }
 
     /// Queries that are one step simpler.
-    pub fn simpler(&self) -> Vec<Query> {
+    pub fn simpler(&self) -> Vec<RelationalQuery> {
         let mut found = Vec::new();
         if self.limit.is_some() {
-            found.push(Query { limit: None, ..self.clone() });
+            found.push(RelationalQuery { limit: None, ..self.clone() });
         } else {
             for index in 0..self.order.len() {
                 let mut query = self.clone();
@@ -115,8 +123,8 @@ impl Query {
                 found.push(query);
             }
         }
-        found.extend(self.common.simpler().into_iter().map(|common| Query { common, ..self.clone() }));
-        found.extend(self.body.simpler().into_iter().map(|body| Query { body, ..self.clone() }));
+        found.extend(self.common.simpler().into_iter().map(|common| RelationalQuery { common, ..self.clone() }));
+        found.extend(self.body.simpler().into_iter().map(|body| RelationalQuery { body, ..self.clone() }));
         found
     }
 }

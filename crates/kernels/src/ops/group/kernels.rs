@@ -28,6 +28,9 @@ const PREFETCH_AHEAD: usize = 32;
 /// of 32 bits; those of another row are compared beside them.
 const KEPT_WORDS: usize = 24;
 
+/// Where the gpu profile probes, within the statements of [`GroupKernels::first_probe`].
+const PROBE: &str = "@PROBE@";
+
 /// C type of states that a kernel only reads.
 const STATES: &str = "const G u64 *RESTRICT";
 
@@ -109,12 +112,12 @@ impl UpdateKernel<'_> {
         let UpdateKernel { n, states, capacity, .. } = self;
         let ids = writer.params().named("ids", "const G u32 *RESTRICT");
         let slots = writer.params().named("slots", "const G u64 *RESTRICT");
-        let words = self.kernels.state_slots();
-        if self.kernels.private && words > 0 {
+        let slot_count = self.kernels.state_slots();
+        if self.kernels.private && slot_count > 0 {
             writer.push(&format!(
                 "if ({capacity} >= {PREFETCHED_GROUPS}) {{\n\
                  \x20 u64 soon = {ids}[row + {PREFETCH_AHEAD} < {n} ? row + {PREFETCH_AHEAD} : row];\n\
-                 \x20 PREFETCH({states} + ((u64)GRP() * {capacity} + (soon < {capacity} ? soon : 0)) * {words});\n\
+                 \x20 PREFETCH({states} + ((u64)GRP() * {capacity} + (soon < {capacity} ? soon : 0)) * {slot_count});\n\
                  }}"
             ));
         }
@@ -128,12 +131,12 @@ impl UpdateKernel<'_> {
     /// Appends the updates of the states of the group `g`.
     fn write_group(&self, writer: &mut RowWriter<'_>) -> Result<()> {
         let UpdateKernel { states, capacity, .. } = self;
-        let words = self.kernels.state_slots();
-        if words > 0 {
+        let slot_count = self.kernels.state_slots();
+        if slot_count > 0 {
             writer.push(&match self.access {
-                StateAccess::Private => format!("G u64 *s = {states} + ((u64)GRP() * {capacity} + g) * {words};"),
-                StateAccess::Replica { .. } => format!("volatile L u64 *s = replica + g * {words};"),
-                StateAccess::Global => format!("volatile G u64 *s = {states} + (u64)g * {words};"),
+                StateAccess::Private => format!("G u64 *s = {states} + ((u64)GRP() * {capacity} + g) * {slot_count};"),
+                StateAccess::Replica { .. } => format!("volatile L u64 *s = replica + g * {slot_count};"),
+                StateAccess::Global => format!("volatile G u64 *s = {states} + (u64)g * {slot_count};"),
             });
         }
         self.own.write(writer, self.feed, &mut |writer, index, values| {
@@ -237,8 +240,8 @@ impl GroupKernels {
         }
     }
 
-    fn find_kernel(&self, feed: usize, planned: &Feed) -> Result<Kernel> {
-        let profile = self.options.profile;
+    /// The parameters of [`find_kernel`](Self::find_kernel) that do not depend on the input.
+    fn find_params(&self) -> Params {
         let mut params = Params::new();
         for (name, c_type) in [
             ("n", "u64"),
@@ -259,10 +262,15 @@ impl GroupKernels {
         } else {
             params.named("keys", "G u64 *RESTRICT");
         }
-        // The slot at which probing begins, within the filter. The gpu profile probes in the same
-        // branch.
+        params
+    }
+
+    /// C that sets the slot at which probing begins, within the filter, and the values of the keys.
+    /// The gpu profile probes in the same branch, at [`PROBE`].
+    fn first_probe(&self, planned: &Feed, params: &mut Params) -> Result<(String, Vec<Value>)> {
+        let profile = self.options.profile;
         let mut own = Vec::new();
-        let mut writer = planned.source.writer(profile, &mut params);
+        let mut writer = planned.source.writer(profile, params);
         writer.params().need(Section::Hash);
         self.filtered(&planned.source, &mut writer, |writer| {
             match &self.mode {
@@ -283,11 +291,18 @@ impl GroupKernels {
                 }
             }
             if profile == Profile::Gpu {
-                writer.push("@PROBE@");
+                writer.push(PROBE);
             }
             Ok(())
         })?;
-        let slot = writer.statements();
+        Ok((writer.statements(), own))
+    }
+
+    /// The kernel that looks up the group of each row, and adds the groups that are new.
+    fn find_kernel(&self, feed: usize, planned: &Feed) -> Result<Kernel> {
+        let profile = self.options.profile;
+        let mut params = self.find_params();
+        let (slot, mut own) = self.first_probe(planned, &mut params)?;
         let mut evaluated = String::new();
         if profile == Profile::Cpu && self.mode.stores_keys() {
             let mut writer = planned.source.writer(profile, &mut params);
@@ -311,7 +326,7 @@ impl GroupKernels {
         let body = match profile {
             Profile::Cpu => find_blocks(&slot, &first_slot, &probe, &number),
             Profile::Gpu => {
-                let find = slot.replace("@PROBE@", &format!("u64 seen = slots[2 * h];\n{probe}"));
+                let find = slot.replace(PROBE, &format!("u64 seen = slots[2 * h];\n{probe}"));
                 row_loop(
                     profile,
                     "row",
@@ -515,19 +530,20 @@ impl GroupKernels {
         ] {
             params.named(name, c_type);
         }
-        let words = self.state_slots();
-        let mut body = format!("    for (u64 c = 0; c < copies; ++c) {{\n      G u64 *s = states + (c * n + g) * {words};\n");
+        let slot_count = self.state_slots();
+        let mut body =
+            format!("    for (u64 c = 0; c < copies; ++c) {{\n      G u64 *s = states + (c * n + g) * {slot_count};\n");
         let mut merges = String::new();
         for state in &self.accumulators.states {
-            for (place, word) in state.slot_names(|word| format!("s[{word}]")).iter().zip(state.kind.init()) {
-                body.push_str(&format!("      {place} = (u64){word:#x}UL;\n"));
+            for (slot, init) in state.slot_names(|slot| format!("s[{slot}]")).iter().zip(state.kind.init()) {
+                body.push_str(&format!("      {slot} = (u64){init:#x}UL;\n"));
             }
-            let to = state.slot_names(|word| format!("s[{word}]"));
-            merges.push_str(&format!("        {}\n", state.kind.merge(&to, &state.slot_names(|word| format!("f[{word}]")))));
+            let to = state.slot_names(|slot| format!("s[{slot}]"));
+            merges.push_str(&format!("        {}\n", state.kind.merge(&to, &state.slot_names(|slot| format!("f[{slot}]")))));
         }
         body.push_str("    }\n    if (g < old_capacity) {\n      for (u64 c = 0; c < old_copies; ++c) {\n");
         body.push_str(&format!(
-            "        const G u64 *f = old + (c * old_capacity + g) * {words};\n        G u64 *s = states + ((c < copies ? c : 0) * n + g) * {words};\n{merges}      }}\n    }}\n"
+            "        const G u64 *f = old + (c * old_capacity + g) * {slot_count};\n        G u64 *s = states + ((c < copies ? c : 0) * n + g) * {slot_count};\n{merges}      }}\n    }}\n"
         ));
         Kernel::new("group_grow", params, row_loop(self.options.profile, "g", "n", &body))
     }
@@ -574,9 +590,9 @@ impl GroupKernels {
         for (name, c_type) in [("states", STATES), ("capacity", "u64"), ("copies", "u64")] {
             params.named(name, c_type);
         }
-        let word = self.accumulators.states.get(count).map_or(0, |state| state.first_slot);
+        let slot = self.accumulators.states.get(count).map_or(0, |state| state.first_slot);
         let statements = format!(
-            "    u64 rows = 0;\n    for (u64 c = 0; c < copies; ++c) rows += states[(c * capacity + row) * {} + {word}];\n",
+            "    u64 rows = 0;\n    for (u64 c = 0; c < copies; ++c) rows += states[(c * capacity + row) * {} + {slot}];\n",
             self.state_slots().max(1)
         );
         let body = mask_body(&mut params, &self.options, &statements, "(rows != 0)");
@@ -715,9 +731,9 @@ impl Rows for GroupKernels {
     /// Without copies a state is loaded where it is used, since a group may have more state slots
     /// than registers.
     fn prepare(&self, writer: &mut RowWriter<'_>) -> Result<()> {
-        let words = self.state_slots();
+        let slot_count = self.state_slots();
         self.accumulators.need(writer.params());
-        if words == 0 || !self.private {
+        if slot_count == 0 || !self.private {
             return Ok(());
         }
         let states = writer.params().named("states", STATES);
@@ -726,14 +742,14 @@ impl Rows for GroupKernels {
         let mut merges = String::new();
         for state in &self.accumulators.states {
             for (slot, local) in state.slot_names(|slot| format!("s{slot}")).iter().enumerate() {
-                loads.push_str(&format!("u64 {local} = {states}[row * {words} + {}];\n", state.first_slot + slot));
+                loads.push_str(&format!("u64 {local} = {states}[row * {slot_count} + {}];\n", state.first_slot + slot));
             }
-            let from = state.slot_names(|word| format!("f[{word}]"));
-            merges.push_str(&format!("  {}\n", state.kind.merge(&state.slot_names(|word| format!("s{word}")), &from)));
+            let from = state.slot_names(|slot| format!("f[{slot}]"));
+            merges.push_str(&format!("  {}\n", state.kind.merge(&state.slot_names(|slot| format!("s{slot}")), &from)));
         }
         let copies = writer.params().named("copies", "u64");
         writer.push(&format!(
-            "{loads}for (u64 c = 1; c < {copies}; ++c) {{\n  const G u64 *f = {states} + (c * {capacity} + row) * {words};\n{merges}}}"
+            "{loads}for (u64 c = 1; c < {copies}; ++c) {{\n  const G u64 *f = {states} + (c * {capacity} + row) * {slot_count};\n{merges}}}"
         ));
         Ok(())
     }
@@ -746,11 +762,11 @@ impl Rows for GroupKernels {
         if let Some(value) = self.extreme_value(writer, evaluator) {
             return Ok(value);
         }
-        let (states, words) = (writer.params().named("states", STATES), self.state_slots());
-        let word = |word: usize| match self.private {
-            true => format!("s{word}"),
-            false => format!("{states}[row * {words} + {word}]"),
+        let (states, slot_count) = (writer.params().named("states", STATES), self.state_slots());
+        let slot = |slot: usize| match self.private {
+            true => format!("s{slot}"),
+            false => format!("{states}[row * {slot_count} + {slot}]"),
         };
-        self.accumulators.evaluate(writer, evaluator, &word)
+        self.accumulators.evaluate(writer, evaluator, &slot)
     }
 }

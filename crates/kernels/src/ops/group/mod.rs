@@ -160,7 +160,8 @@ struct KeyStore {
 /// The states of the groups, in one or more copies.
 #[derive(Debug)]
 struct States {
-    words: Buffer,
+    /// The state slots of all groups, copy after copy.
+    slots: Buffer,
     capacity: usize,
     copies: usize,
     extremes: Vec<VarWidthStore>,
@@ -588,28 +589,28 @@ impl GroupBy {
             return Ok(());
         }
         let queue = launch.queue;
-        let slots = self.accumulators.slots;
+        let slot_count = self.accumulators.slots;
         let (old, old_capacity, old_copies, extremes) = match state.states.take() {
-            Some(states) => (states.words, states.capacity, states.copies, Some(states.extremes)),
+            Some(states) => (states.slots, states.capacity, states.copies, Some(states.extremes)),
             None => (queue.alloc(8)?, 0, 1, None),
         };
         let capacity = match self.mode {
             GroupMode::Dense { groups } => groups,
             GroupMode::Inline { .. } | GroupMode::Wide => groups.next_power_of_two().max(self.options.initial_groups),
         };
-        let most = if slots == 0 { usize::MAX } else { self.options.private_bytes / (capacity * slots * 8).max(1) };
+        let most = if slot_count == 0 { usize::MAX } else { self.options.private_bytes / (capacity * slot_count * 8).max(1) };
         let wanted = match self.options.max_work_groups {
             0 => queue.context().info().compute_units.max(1),
             chosen => chosen,
         };
         let copies = if self.private { (wanted as usize).min(most).max(1) } else { 1 };
-        let words = queue.alloc((copies * capacity * slots * 8).max(8))?;
-        if slots > 0 {
+        let slots = queue.alloc((copies * capacity * slot_count * 8).max(8))?;
+        if slot_count > 0 {
             let named = vec![
                 ("old", Arg::Buffer(&old)),
                 ("old_capacity", Arg::U64(old_capacity as u64)),
                 ("old_copies", Arg::U64(old_copies as u64)),
-                ("states", Arg::Buffer(&words)),
+                ("states", Arg::Buffer(&slots)),
                 ("n", Arg::U64(capacity as u64)),
                 ("copies", Arg::U64(copies as u64)),
             ];
@@ -624,7 +625,7 @@ impl GroupBy {
                 extremes
             }
         };
-        state.states = Some(States { words, capacity, copies, extremes });
+        state.states = Some(States { slots, capacity, copies, extremes });
         Ok(())
     }
 
@@ -682,7 +683,7 @@ impl GroupBy {
 
     fn state_args<'a>(&'a self, states: &'a States) -> NamedArgs<'a> {
         let mut args = vec![
-            ("states", Arg::Buffer(&states.words)),
+            ("states", Arg::Buffer(&states.slots)),
             ("capacity", Arg::U64(states.capacity as u64)),
             ("copies", Arg::U64(states.copies as u64)),
         ];

@@ -120,10 +120,10 @@ impl Program {
         source.push_str(&sections.source());
         source.push_str(include_str!("helpers.h"));
         if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
-            source.push_str(include_str!("../average.h"));
+            source.push_str(include_str!("../accumulate/average.h"));
         }
         if kernels.iter().any(|kernel| kernel.body.contains("wide_average(")) {
-            source.push_str(include_str!("../wide_average.h"));
+            source.push_str(include_str!("../accumulate/wide_average.h"));
         }
         if kernels.iter().any(|kernel| kernel.body.contains("hash_bytes(")) {
             source.push_str("STR_KEYS\n");

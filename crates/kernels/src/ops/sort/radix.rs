@@ -323,7 +323,7 @@ const SCATTER_CPU: &str = "  u64 next[DIGITS];
 const SCATTER_GPU: &str = "  SHARED(u8, digits, TILE);
   SHARED(u16, order, TILE);
   SHARED(u16, ordered, TILE);
-  SHARED(u16, places, 16 * ITEMS);
+  SHARED(u16, positions, 16 * ITEMS);
   SHARED(u32, sums, ITEMS);
   SHARED(u64, digit_starts, DIGITS);
   u32 l = LID();
@@ -335,14 +335,14 @@ const SCATTER_GPU: &str = "  SHARED(u8, digits, TILE);
   }
   SYNC();
   for (u32 upper = 0; upper < 2; ++upper) {
-    for (u32 d = 0; d < 16; ++d) places[d * ITEMS + l] = 0;
+    for (u32 d = 0; d < 16; ++d) positions[d * ITEMS + l] = 0;
     for (u32 k = 0; k < EACH; ++k) {
       u32 i = upper ? ordered[l * EACH + k] : order[l * EACH + k];
-      ++places[(digits[i] >> (4 * upper) & 15) * ITEMS + l];
+      ++positions[(digits[i] >> (4 * upper) & 15) * ITEMS + l];
     }
     SYNC();
     u32 sum = 0;
-    for (u32 k = 0; k < 16; ++k) sum += places[l * 16 + k];
+    for (u32 k = 0; k < 16; ++k) sum += positions[l * 16 + k];
     sums[l] = sum;
     SYNC();
     for (u32 d = 1; d < ITEMS; d <<= 1) {
@@ -353,16 +353,16 @@ const SCATTER_GPU: &str = "  SHARED(u8, digits, TILE);
     }
     u32 at = sums[l] - sum;
     for (u32 k = 0; k < 16; ++k) {
-      u32 width = places[l * 16 + k];
-      places[l * 16 + k] = (u16)at;
+      u32 width = positions[l * 16 + k];
+      positions[l * 16 + k] = (u16)at;
       at += width;
     }
     SYNC();
     for (u32 k = 0; k < EACH; ++k) {
       u32 i = upper ? ordered[l * EACH + k] : order[l * EACH + k];
-      u32 place = places[(digits[i] >> (4 * upper) & 15) * ITEMS + l]++;
-      if (upper) order[place] = (u16)i;
-      else ordered[place] = (u16)i;
+      u32 position = positions[(digits[i] >> (4 * upper) & 15) * ITEMS + l]++;
+      if (upper) order[position] = (u16)i;
+      else ordered[position] = (u16)i;
     }
     SYNC();
   }

@@ -46,7 +46,7 @@ const MAX_WORK_ITEMS_BITS: usize = 16;
 pub(super) struct AggregateCall {
     frame: Frame,
     output: Output,
-    words: usize,
+    slot_count: usize,
     /// Positions of the kernels for leaves and nodes of the tree, if there is one.
     tree: Option<(usize, usize)>,
     slide: usize,
@@ -79,7 +79,7 @@ impl AggregateCall {
         }
         let (slide, output) = write.slide(name, &frame, field)?;
         kernels.push(slide);
-        Ok(AggregateCall { frame, output, words: write.accumulators.slots, tree, slide: kernels.len() - 1 })
+        Ok(AggregateCall { frame, output, slot_count: write.accumulators.slots, tree, slide: kernels.len() - 1 })
     }
 
     /// Type of the result.
@@ -114,7 +114,7 @@ impl AggregateCall {
         while let Some(size) = sizes.last().copied().filter(|size| self.tree.is_some() && *size > FANOUT) {
             sizes.push(size.div_ceil(FANOUT));
         }
-        let tree = launch.queue.alloc(sizes.iter().skip(1).sum::<usize>() * self.words * size_of::<u64>())?;
+        let tree = launch.queue.alloc(sizes.iter().skip(1).sum::<usize>() * self.slot_count * size_of::<u64>())?;
         let mut base = 0;
         for ((level, size), (leaves, nodes)) in sizes.iter().enumerate().skip(1).zip(self.tree.iter().cycle()) {
             let mut named: NamedArgs<'_> = vec![("tree", Arg::Buffer(&tree)), ("n", Arg::U64(*size as u64))];
@@ -164,7 +164,7 @@ impl FrameKernels<'_> {
     /// C that makes it the state of no rows.
     fn reset(&self) -> String {
         let init = self.accumulators.init();
-        init.iter().enumerate().map(|(word, value)| format!("s[{word}] = (u64){value:#x}UL; ")).collect()
+        init.iter().enumerate().map(|(slot, value)| format!("s[{slot}] = (u64){value:#x}UL; ")).collect()
     }
 
     /// C that adds row `at`.
@@ -173,7 +173,7 @@ impl FrameKernels<'_> {
         let list = &self.accumulators.states;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            writer.push(&state.kind.update(&state.slot_names(|word| format!("s[{word}]")), values));
+            writer.push(&state.kind.update(&state.slot_names(|slot| format!("s[{slot}]")), values));
             Ok(())
         };
         match self.distinct {
@@ -194,7 +194,7 @@ impl FrameKernels<'_> {
         let list = &self.accumulators.states;
         let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
             let state = &list[index];
-            let statement = state.kind.retract(&state.slot_names(|word| format!("s[{word}]")), values);
+            let statement = state.kind.retract(&state.slot_names(|slot| format!("s[{slot}]")), values);
             writer.push(&statement.ok_or_else(|| Error::Internal(format!("{:?} cannot subtract", state.kind)))?);
             Ok(())
         };
@@ -209,7 +209,7 @@ impl FrameKernels<'_> {
         let merge = |state: &Accumulator| {
             let statement = state
                 .kind
-                .merge(&state.slot_names(|word| format!("s[{word}]")), &state.slot_names(|word| format!("node[{word}]")));
+                .merge(&state.slot_names(|slot| format!("s[{slot}]")), &state.slot_names(|slot| format!("node[{slot}]")));
             format!("      {statement}\n")
         };
         self.accumulators.states.iter().map(merge).collect()
@@ -217,8 +217,8 @@ impl FrameKernels<'_> {
 
     /// C that stores the state of node `at`.
     fn store(&self, at: &str) -> String {
-        let words = self.accumulators.slots;
-        (0..words).map(|word| format!("    tree[({at}) * {words} + {word}] = s[{word}];\n")).collect()
+        let slot_count = self.accumulators.slots;
+        (0..slot_count).map(|slot| format!("    tree[({at}) * {slot_count} + {slot}] = s[{slot}];\n")).collect()
     }
 
     fn params(&self, named: &[(&str, &str)]) -> Params {
@@ -256,12 +256,12 @@ impl FrameKernels<'_> {
             "{declare}    {reset}
     u64 first = row * {FANOUT}, count = below_n - first < {FANOUT} ? below_n - first : {FANOUT};
     for (u64 k = 0; k < count; ++k) {{
-      const G u64 *node = tree + (below + first + k) * {words};
+      const G u64 *node = tree + (below + first + k) * {slot_count};
 {merge}    }}
 {store}",
             declare = self.declare(),
             reset = self.reset(),
-            words = self.accumulators.slots,
+            slot_count = self.accumulators.slots,
             merge = self.merge(),
             store = self.store("base + row"),
         );
@@ -280,7 +280,7 @@ impl FrameKernels<'_> {
         let mut writer = RowWriter::new(self.types, self.profile(), &mut params).with_names("row", "e");
         let evaluator =
             self.accumulators.evaluators.first().ok_or_else(|| Error::Internal("an aggregate without an end".into()))?;
-        let value = self.accumulators.evaluate(&mut writer, evaluator, &|word| format!("s[{word}]"))?;
+        let value = self.accumulators.evaluate(&mut writer, evaluator, &|slot| format!("s[{slot}]"))?;
         let output = Output::of(&value, field.data_type(), name)?;
         output.write(&mut writer, &value, "row");
         let end = writer.statements();
@@ -336,7 +336,7 @@ impl FrameKernels<'_> {
         ++level;
       }} else if (at < frame_end >> shift) {{
         if (level) {{
-          const G u64 *node = tree + (bases[level] + at) * {words};
+          const G u64 *node = tree + (bases[level] + at) * {slot_count};
 {merge}        }} else {{
 {add}        }}
         ++at;
@@ -349,7 +349,7 @@ impl FrameKernels<'_> {
 ",
             reset = self.reset(),
             mask = FANOUT - 1,
-            words = self.accumulators.slots,
+            slot_count = self.accumulators.slots,
             merge = self.merge(),
         )
     }

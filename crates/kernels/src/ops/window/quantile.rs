@@ -452,14 +452,14 @@ fn result_kernel(
     let before = writer.statements();
     let mut update = |writer: &mut RowWriter<'_>, index: usize, values: &[Value]| {
         let state = &accumulators.states[index];
-        writer.push(&state.kind.update(&state.slot_names(|word| format!("s{word}")), values));
+        writer.push(&state.kind.update(&state.slot_names(|slot| format!("s{slot}")), values));
         Ok(())
     };
     accumulators.write(&mut writer, 0, &mut update)?;
     let take = writer.statements();
     let mut writer = RowWriter::new(&types, options.profile, &mut params).with_names("row", "e");
     let evaluator = accumulators.evaluators.first().ok_or_else(|| Error::Internal("a quantile without an end".into()))?;
-    let value = accumulators.evaluate(&mut writer, evaluator, &|word| format!("s{word}"))?;
+    let value = accumulators.evaluate(&mut writer, evaluator, &|slot| format!("s{slot}"))?;
     let output = Output::of(&value, field.data_type(), name)?;
     output.write(&mut writer, &value, "row");
     let end = writer.statements();
@@ -467,7 +467,7 @@ fn result_kernel(
         .init()
         .iter()
         .enumerate()
-        .map(|(word, value)| format!("    u64 s{word} = (u64){value:#x}UL;\n"))
+        .map(|(slot, value)| format!("    u64 s{slot} = (u64){value:#x}UL;\n"))
         .collect::<String>();
     let text = format!(
         "{before}{states}    u32 found = {there} ? 1 + ({SEARCHES}[row] != {SEARCHES}[{n} + row]) : 0;

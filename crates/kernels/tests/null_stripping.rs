@@ -32,7 +32,7 @@ fn table(n: usize) -> RecordBatch {
     ])
 }
 
-fn strict(
+fn stripping(
     host: &RecordBatch,
     types: &[ColumnType],
     exprs: &[(kernels::expr::Expr, DataType)],
@@ -42,16 +42,16 @@ fn strict(
     NullStripping::try_new(host.schema(), types.to_vec(), arguments, options.clone()).unwrap()
 }
 
-fn i64_type(strict: &NullStripping) -> Arc<ColumnType> {
-    Arc::new(ColumnType::of(&DataType::Int64, strict.is_nullable()).unwrap())
+fn i64_type(stripping: &NullStripping) -> Arc<ColumnType> {
+    Arc::new(ColumnType::of(&DataType::Int64, stripping.is_nullable()).unwrap())
 }
 
 /// The first argument as the result.
-fn back(strict: &NullStripping, arguments: &Arguments) -> Int64Array {
+fn back(stripping: &NullStripping, arguments: &Arguments) -> Int64Array {
     let queue = queue();
     let values = arguments.buffers.first().cloned().map(|values| (values, None));
-    let column = block_on(strict.column(&queue, arguments, values, i64_type(strict))).unwrap();
-    let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Int64, strict.is_nullable())]);
+    let column = block_on(stripping.column(&queue, arguments, values, i64_type(stripping))).unwrap();
+    let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Int64, stripping.is_nullable())]);
     let rows = column.len();
     let result = down(&queue, &DeviceBatch::try_new(Arc::new(schema), vec![column], rows).unwrap());
     result.column(0).as_primitive::<Int64Type>().clone()
@@ -66,14 +66,14 @@ fn rows_with_a_null_argument_are_stripped() {
             let device = up(&queue(), &whole, &types);
             for (device, host) in [(device.clone(), whole.clone()), (device.slice(37, n), whole.slice(37, n))] {
                 let sum = arithmetic(ArithmeticOp::Add, col(0), col(2), DataType::Int64);
-                let strict = strict(&host, &types, &[(sum, DataType::Int64), (col(1), DataType::Float64)], &options);
-                let arguments = block_on(strict.arguments(&queue(), &device)).unwrap();
+                let stripping = stripping(&host, &types, &[(sum, DataType::Int64), (col(1), DataType::Float64)], &options);
+                let arguments = block_on(stripping.arguments(&queue(), &device)).unwrap();
                 let (x, y) = (host.column(0).as_primitive::<Int64Type>(), host.column(1).as_primitive::<Float64Type>());
                 let z = host.column(2).as_primitive::<Int64Type>();
                 let expected: Int64Array =
                     (0..host.num_rows()).map(|i| (x.is_valid(i) && y.is_valid(i)).then(|| x.value(i) + z.value(i))).collect();
                 assert_eq!(arguments.count, expected.len() - expected.null_count(), "{:?}", options.profile);
-                assert_eq!(back(&strict, &arguments), expected, "{n} rows, {:?}", options.profile);
+                assert_eq!(back(&stripping, &arguments), expected, "{n} rows, {:?}", options.profile);
             }
         }
     }
@@ -86,7 +86,7 @@ fn plain_columns_without_nulls_are_not_copied() {
         let types = natural_types(&host.schema()).unwrap();
         let queue = queue();
         let device = up(&queue, &host, &types);
-        let plain = strict(&host, &types, &[(col(2), DataType::Int64)], &options);
+        let plain = stripping(&host, &types, &[(col(2), DataType::Int64)], &options);
         let arguments = block_on(plain.arguments(&queue, &device)).unwrap();
         assert!(arguments.buffers[0].same(&device.columns()[2].buffers()[0]));
         assert!(!plain.is_nullable() && plain.kernel_source().is_empty());
@@ -106,10 +106,10 @@ fn nullable_columns_with_a_null_count_of_0_are_not_copied() {
         let queue = queue();
         let device = up(&queue, &host, &types);
         assert_eq!(device.columns()[0].null_count(), Some(0));
-        let strict = strict(&host, &types, &[(col(0), DataType::Int64)], &options);
-        let arguments = block_on(strict.arguments(&queue, &device)).unwrap();
+        let stripping = stripping(&host, &types, &[(col(0), DataType::Int64)], &options);
+        let arguments = block_on(stripping.arguments(&queue, &device)).unwrap();
         assert!(arguments.buffers[0].same(&device.columns()[0].buffers()[0]));
-        assert_eq!(back(&strict, &arguments), *host.column(0).as_primitive::<Int64Type>());
+        assert_eq!(back(&stripping, &arguments), *host.column(0).as_primitive::<Int64Type>());
     }
 }
 
@@ -120,10 +120,10 @@ fn narrow_columns_are_widened() {
         let mut types = natural_types(&host.schema()).unwrap();
         types[0].layout = Layout::Fixed(Carrier::I8);
         let queue = queue();
-        let strict = strict(&host, &types, &[(col(0), DataType::Int64)], &options);
-        let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
+        let stripping = stripping(&host, &types, &[(col(0), DataType::Int64)], &options);
+        let arguments = block_on(stripping.arguments(&queue, &up(&queue, &host, &types))).unwrap();
         assert!(arguments.buffers[0].len() >= 300 * 8);
-        assert_eq!(back(&strict, &arguments), *host.column(0).as_primitive::<Int64Type>());
+        assert_eq!(back(&stripping, &arguments), *host.column(0).as_primitive::<Int64Type>());
     }
 }
 
@@ -136,16 +136,20 @@ fn byte_booleans_become_bits() {
         let is_odd = |index| {
             let odd = arithmetic(ArithmeticOp::BitAnd, col(index), int(1, DataType::Int64), DataType::Int64);
             let byte = odd.cast(&DataType::Int64, &DataType::UInt8, true).unwrap();
-            strict(&host, &types, &[(byte, DataType::UInt8)], &options)
+            stripping(&host, &types, &[(byte, DataType::UInt8)], &options)
         };
         for column in [0, 2] {
-            let strict = is_odd(column);
-            let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
-            let ty = Arc::new(ColumnType::of(&DataType::Boolean, strict.is_nullable()).unwrap());
-            let odd =
-                block_on(strict.column(&queue, &arguments, arguments.buffers.first().cloned().map(|values| (values, None)), ty))
-                    .unwrap();
-            let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Boolean, strict.is_nullable())]);
+            let stripping = is_odd(column);
+            let arguments = block_on(stripping.arguments(&queue, &up(&queue, &host, &types))).unwrap();
+            let ty = Arc::new(ColumnType::of(&DataType::Boolean, stripping.is_nullable()).unwrap());
+            let odd = block_on(stripping.column(
+                &queue,
+                &arguments,
+                arguments.buffers.first().cloned().map(|values| (values, None)),
+                ty,
+            ))
+            .unwrap();
+            let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Boolean, stripping.is_nullable())]);
             let odd = down(&queue, &DeviceBatch::try_new(Arc::new(schema), vec![odd], 300).unwrap());
             let numbers = host.column(column).as_primitive::<Int64Type>();
             let expected: Vec<Option<bool>> = numbers.iter().map(|number| number.map(|number| number % 2 == 1)).collect();
@@ -162,12 +166,12 @@ fn result_masks_become_validity() {
         let queue = queue();
         let odd = arithmetic(ArithmeticOp::BitAnd, col(0), int(1, DataType::Int64), DataType::Int64);
         let odd = odd.cast(&DataType::Int64, &DataType::UInt8, true).unwrap();
-        let strict = strict(&host, &types, &[(col(0), DataType::Int64), (odd, DataType::UInt8)], &options);
-        let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
+        let stripping = stripping(&host, &types, &[(col(0), DataType::Int64), (odd, DataType::UInt8)], &options);
+        let arguments = block_on(stripping.arguments(&queue, &up(&queue, &host, &types))).unwrap();
         let [values, mask] = arguments.buffers.as_slice() else { panic!("two arguments") };
         let ty = Arc::new(ColumnType::of(&DataType::Int64, true).unwrap());
         let values = Some((values.clone(), Some(mask.clone())));
-        let column = block_on(strict.column(&queue, &arguments, values, ty)).unwrap();
+        let column = block_on(stripping.column(&queue, &arguments, values, ty)).unwrap();
         let schema = arrow::datatypes::Schema::new(vec![Field::new("r", DataType::Int64, true)]);
         let result = down(&queue, &DeviceBatch::try_new(Arc::new(schema), vec![column], 300).unwrap());
         let numbers = host.column(0).as_primitive::<Int64Type>();
@@ -182,12 +186,12 @@ fn calls_without_rows_are_skipped() {
         let host = table(70);
         let types = natural_types(&host.schema()).unwrap();
         let queue = queue();
-        let strict = strict(&host, &types, &[(col(3), DataType::Int64)], &options);
-        let arguments = block_on(strict.arguments(&queue, &up(&queue, &host, &types))).unwrap();
+        let stripping = stripping(&host, &types, &[(col(3), DataType::Int64)], &options);
+        let arguments = block_on(stripping.arguments(&queue, &up(&queue, &host, &types))).unwrap();
         assert_eq!((arguments.count, arguments.buffers.len()), (0, 0));
-        assert_eq!(back(&strict, &arguments).null_count(), 70);
+        assert_eq!(back(&stripping, &arguments).null_count(), 70);
         let values = queue.alloc(8).unwrap();
         let narrow = Arc::new(ColumnType::of(&DataType::Utf8, true).unwrap());
-        assert!(block_on(strict.column(&queue, &arguments, Some((values, None)), narrow)).is_err());
+        assert!(block_on(stripping.column(&queue, &arguments, Some((values, None)), narrow)).is_err());
     }
 }

@@ -95,11 +95,11 @@ fn skewed(queue: &Queue, column: &DeviceColumn, array: &ArrayRef, first: usize, 
     let valid = (0..first).map(|bit| bit % 3 == 0).chain((0..array.len()).map(|row| array.is_valid(row)));
     let bits: BooleanBuffer = valid.collect();
     let bytes = Bytes::copy_from_slice(bits.values());
-    let place = queue.alloc(bytes.len()).unwrap();
-    queue.write(&place, 0, &bytes).unwrap();
+    let buffer = queue.alloc(bytes.len()).unwrap();
+    queue.write(&buffer, 0, &bytes).unwrap();
     let null_count = counted.then(|| array.null_count());
     let (ty, dictionary) = (Arc::clone(column.ty()), column.dictionary().cloned());
-    let made = DeviceColumn::try_new(ty, column.len(), column.buffers().to_vec(), Some((place, first)), null_count, dictionary);
+    let made = DeviceColumn::try_new(ty, column.len(), column.buffers().to_vec(), Some((buffer, first)), null_count, dictionary);
     made.unwrap().with_offset(column.offset()).unwrap()
 }
 
@@ -119,10 +119,14 @@ fn assert_same_buffers(actual: &DeviceColumn, expected: &DeviceColumn, label: &s
 
 /// Converts a batch, and asserts its layouts and its values.
 #[track_caller]
-fn check_form(queue: &Queue, form: &ArrowLayout, batch: &DeviceBatch, label: &str) -> DeviceBatch {
+fn check_layout(queue: &Queue, converter: &ArrowLayout, batch: &DeviceBatch, label: &str) -> DeviceBatch {
     let expected = down(queue, batch);
-    let result = block_on(form.run(queue, batch)).unwrap_or_else(|error| panic!("{label}: {error}"));
-    assert_eq!(form.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>(), "{label}");
+    let result = block_on(converter.run(queue, batch)).unwrap_or_else(|error| panic!("{label}: {error}"));
+    assert_eq!(
+        converter.output_types(),
+        result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>(),
+        "{label}"
+    );
     for (given, got) in batch.columns().iter().zip(result.columns()) {
         let ty = given.ty();
         let label = format!("{label}, {} in {:?}, nullable {}", ty.data_type, ty.layout, ty.nullable);
@@ -146,8 +150,8 @@ fn check_form(queue: &Queue, form: &ArrowLayout, batch: &DeviceBatch, label: &st
 
 #[track_caller]
 fn check(queue: &Queue, batch: &DeviceBatch, types: &[ColumnType], options: &Options, label: &str) {
-    let form = ArrowLayout::try_new(batch.schema().clone(), types.to_vec(), options.clone()).unwrap();
-    check_form(queue, &form, batch, label);
+    let converter = ArrowLayout::try_new(batch.schema().clone(), types.to_vec(), options.clone()).unwrap();
+    check_layout(queue, &converter, batch, label);
 }
 
 /// The cases in every dynamic state: as uploaded, sliced, with unknown NULL count, with validity at
@@ -160,24 +164,24 @@ fn check_all(cases: &[Case], rng: &mut StdRng) {
     let n = batch.num_rows();
     let host: Vec<_> = cases.iter().map(|case| &case.array).collect();
     for options in profiles() {
-        let form = ArrowLayout::try_new(batch.schema().clone(), types.clone(), options.clone()).unwrap();
+        let converter = ArrowLayout::try_new(batch.schema().clone(), types.clone(), options.clone()).unwrap();
         let label = format!("{n} rows, {:?}", options.profile);
-        let formed = check_form(&queue, &form, &batch, &label);
-        for (column, array) in down(&queue, &formed).columns().iter().zip(&host) {
+        let converted = check_layout(&queue, &converter, &batch, &label);
+        for (column, array) in down(&queue, &converted).columns().iter().zip(&host) {
             assert!(column == *array, "{label}, {}: not what was uploaded", array.data_type());
         }
         for (offset, len) in [(1, n), (7, 33), (rng.random_range(0..=n), rng.random_range(0..=n))] {
-            check_form(&queue, &form, &batch.slice(offset, len), &format!("{label}, {len} from {offset} on"));
+            check_layout(&queue, &converter, &batch.slice(offset, len), &format!("{label}, {len} from {offset} on"));
         }
         for (first, counted) in [(0, false), (1, true), (5, false), (rng.random_range(0..100), false)] {
             let columns = batch.columns().iter().zip(&host).map(|(column, array)| skewed(&queue, column, array, first, counted));
             let batch = DeviceBatch::try_new(batch.schema().clone(), columns.collect(), n).unwrap();
             let label = format!("{label}, validity from bit {first} on, counted {counted}");
             if n < 1000 || first > 5 {
-                check_form(&queue, &form, &batch, &label);
+                check_layout(&queue, &converter, &batch, &label);
             }
             let (offset, len) = (rng.random_range(0..=n), rng.random_range(0..=n));
-            check_form(&queue, &form, &batch.slice(offset, len), &format!("{label}, {len} from {offset} on"));
+            check_layout(&queue, &converter, &batch.slice(offset, len), &format!("{label}, {len} from {offset} on"));
         }
     }
 }
@@ -387,8 +391,8 @@ fn computed_values_of_dictionary_types_get_codes() {
                 let fields = types.iter().map(|ty| Field::new("x", ty.data_type.clone(), ty.nullable));
                 let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
                 let batch = DeviceBatch::try_new(schema.clone(), columns, sliced.num_rows()).unwrap();
-                let form = ArrowLayout::try_new(schema, types, options.clone()).unwrap();
-                let result = block_on(form.run(&queue, &batch)).unwrap();
+                let converter = ArrowLayout::try_new(schema, types, options.clone()).unwrap();
+                let result = block_on(converter.run(&queue, &batch)).unwrap();
                 assert!(result.columns().iter().all(has_arrow_layout), "{n} rows, {nulls:?}");
                 drop(export(&queue, &result).unwrap());
                 let (actual, expected) = (down(&queue, &result), down(&queue, &sliced));
@@ -416,9 +420,9 @@ fn more_rows_than_dictionary_keys_are_refused() {
     };
     let types = vec![batch(1).columns()[0].ty().as_ref().clone()];
     for options in profiles() {
-        let form = ArrowLayout::try_new(batch(1).schema().clone(), types.clone(), options).unwrap();
-        assert_eq!(block_on(form.run(&queue, &batch(128))).unwrap().num_rows(), 128);
-        let error = block_on(form.run(&queue, &batch(129))).unwrap_err();
+        let converter = ArrowLayout::try_new(batch(1).schema().clone(), types.clone(), options).unwrap();
+        assert_eq!(block_on(converter.run(&queue, &batch(128))).unwrap().num_rows(), 128);
+        let error = block_on(converter.run(&queue, &batch(129))).unwrap_err();
         assert_eq!(
             error.to_string(),
             "column \"colour\" (Dictionary(Int8, Utf8)): 129 rows to be numbered by the dictionary's keys, limit 128; lower \
@@ -470,13 +474,13 @@ fn views_of_nulls_are_not_dereferenced() {
             let ty = column.ty().as_ref().clone();
             let schema = Arc::new(Schema::new(vec![Field::new("x", ty.data_type.clone(), true)]));
             let batch = DeviceBatch::try_new(schema.clone(), vec![column], n).unwrap();
-            let form = ArrowLayout::try_new(schema, vec![ty], options.clone()).unwrap();
-            let formed = block_on(form.run(&queue, &batch)).unwrap().columns()[0].clone();
-            assert!(has_arrow_layout(&formed));
-            let values = formed.dictionary().map_or(&formed, |values| values);
+            let converter = ArrowLayout::try_new(schema, vec![ty], options.clone()).unwrap();
+            let converted = block_on(converter.run(&queue, &batch)).unwrap().columns()[0].clone();
+            assert!(has_arrow_layout(&converted));
+            let values = converted.dictionary().map_or(&converted, |values| values);
             let views = block_on(queue.read(&values.buffers()[0], 0..n * 16)).unwrap();
             let empty = |row: &usize| views[row * 16..row * 16 + 16].iter().all(|byte| *byte == 0);
-            assert!((0..n).filter(|row| blocks.is_null(*row)).all(|row| empty(&row)), "{}", formed.ty().data_type);
+            assert!((0..n).filter(|row| blocks.is_null(*row)).all(|row| empty(&row)), "{}", converted.ty().data_type);
         }
     }
 }
@@ -499,10 +503,10 @@ fn heaps_beyond_32_bits_are_compacted() {
     let batch = uploaded(&queue, &cases);
     let limit = 100 * 20;
     for options in profiles() {
-        let form = ArrowLayout::with_heap_bytes(batch.schema().clone(), types(&cases), options.clone(), limit).unwrap();
+        let converter = ArrowLayout::with_heap_bytes(batch.schema().clone(), types(&cases), options.clone(), limit).unwrap();
         for (offset, len) in [(0, 100), (1234, 7), (n - 99, 99)] {
-            let formed = check_form(&queue, &form, &batch.slice(offset, len), &format!("{len} from {offset} on"));
-            for column in formed.columns() {
+            let converted = check_layout(&queue, &converter, &batch.slice(offset, len), &format!("{len} from {offset} on"));
+            for column in converted.columns() {
                 let heap = column.buffers()[1].len();
                 assert!(heap <= limit || column.ty().data_type == DataType::LargeUtf8, "{}: {heap}", column.ty().data_type);
             }
@@ -510,11 +514,11 @@ fn heaps_beyond_32_bits_are_compacted() {
         for (index, case) in cases.iter().enumerate() {
             let one = batch.project(&[index]).unwrap();
             let ty = vec![case.ty.clone()];
-            let form = ArrowLayout::with_heap_bytes(one.schema().clone(), ty, options.clone(), limit).unwrap();
+            let converter = ArrowLayout::with_heap_bytes(one.schema().clone(), ty, options.clone(), limit).unwrap();
             match case.ty.data_type {
-                DataType::LargeUtf8 => drop(check_form(&queue, &form, &one, "LargeUtf8")),
+                DataType::LargeUtf8 => drop(check_layout(&queue, &converter, &one, "LargeUtf8")),
                 _ => {
-                    let error = block_on(form.run(&queue, &one)).unwrap_err().to_string();
+                    let error = block_on(converter.run(&queue, &one)).unwrap_err().to_string();
                     let expected = format!(
                         "column \"c{index}\" ({}): 85720 bytes of strings, limit {limit}; lower device.batch_rows",
                         case.ty.data_type
@@ -541,10 +545,10 @@ fn arrow_layouts_launch_and_compile_nothing() {
     let batch = uploaded(&queue, &cases);
     for options in profiles() {
         let meter = Arc::new(Meter::default());
-        let form = ArrowLayout::try_new(batch.schema().clone(), types(&cases), options.clone()).unwrap();
-        block_on(form.run(&queue.metered(&meter), &batch)).unwrap();
+        let converter = ArrowLayout::try_new(batch.schema().clone(), types(&cases), options.clone()).unwrap();
+        block_on(converter.run(&queue.metered(&meter), &batch)).unwrap();
         assert_eq!((meter.launches(), meter.compile_time().as_nanos(), meter.allocated_bytes()), (0, 0, 0));
-        assert_eq!(form.output_types(), types(&cases));
+        assert_eq!(converter.output_types(), types(&cases));
         check(&queue, &batch, &types(&cases), &options, "lies as Arrow does");
     }
 }

@@ -21,10 +21,10 @@ fn indices(queue: &Queue, numbers: &[u32]) -> Buffer {
 }
 
 /// Gathers rows of the uploaded batch `host`.
-fn check(take: &Gather, batch: &DeviceBatch, host: &RecordBatch, numbers: Vec<u32>, options: &Options) {
+fn check(gather: &Gather, batch: &DeviceBatch, host: &RecordBatch, numbers: Vec<u32>, options: &Options) {
     let queue = queue();
-    let result = block_on(take.run(&queue, batch, &indices(&queue, &numbers), numbers.len())).unwrap();
-    assert_eq!(take.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>());
+    let result = block_on(gather.run(&queue, batch, &indices(&queue, &numbers), numbers.len())).unwrap();
+    assert_eq!(gather.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>());
     let expected = take_record_batch(host, &UInt32Array::from(numbers)).unwrap();
     assert_eq!(rows(&down(&queue, &result)), rows(&expected), "{:?}", options.profile);
 }
@@ -39,14 +39,14 @@ fn all_types_in_any_order() {
             let types = natural_types(&whole.schema()).unwrap();
             let batch = up(&queue(), &whole, &types).slice(5, n);
             let host = whole.slice(5, n);
-            for take in [Gather::try_new, Gather::with_copied_views] {
-                let take = take(whole.schema(), types.clone(), options.clone()).unwrap();
+            for gather in [Gather::try_new, Gather::with_copied_views] {
+                let gather = gather(whole.schema(), types.clone(), options.clone()).unwrap();
                 let some = |count: usize| (0..count).map(|i| (random(i, seed) % n as u64) as u32).collect();
-                check(&take, &batch, &host, vec![], &options);
+                check(&gather, &batch, &host, vec![], &options);
                 if n > 0 {
-                    check(&take, &batch, &host, some(n), &options);
-                    check(&take, &batch, &host, (0..n as u32).rev().collect(), &options);
-                    check(&take, &batch, &host, some(100), &options);
+                    check(&gather, &batch, &host, some(n), &options);
+                    check(&gather, &batch, &host, (0..n as u32).rev().collect(), &options);
+                    check(&gather, &batch, &host, some(100), &options);
                 }
             }
         }
@@ -62,10 +62,10 @@ fn views_share_their_heap_or_copy_it() {
     let batch = up(&queue, &whole, &types);
     let options = profiles().next().unwrap();
     let rows = indices(&queue, &[3, 2]);
-    let take = Gather::try_new(whole.schema(), types.clone(), options.clone()).unwrap();
-    let taken = block_on(take.run(&queue, &batch, &rows, 2)).unwrap();
+    let gather = Gather::try_new(whole.schema(), types.clone(), options.clone()).unwrap();
+    let taken = block_on(gather.run(&queue, &batch, &rows, 2)).unwrap();
     assert!(taken.columns()[view].buffers()[1].same(&batch.columns()[view].buffers()[1]));
-    let take = Gather::with_copied_views(whole.schema(), types, options).unwrap();
-    assert_eq!(take.output_types()[view].layout, Layout::Offsets64);
-    assert!(block_on(take.run(&queue, &batch, &rows, 3)).is_err());
+    let gather = Gather::with_copied_views(whole.schema(), types, options).unwrap();
+    assert_eq!(gather.output_types()[view].layout, Layout::Offsets64);
+    assert!(block_on(gather.run(&queue, &batch, &rows, 3)).is_err());
 }
