@@ -25,8 +25,8 @@ NAMES = re.compile(r"\bfn (\w*(?:nobody|somebody|anybody|whoever|(?<![a-z])who(?
 SLASHES = {".rs", ".h", ".c", ".cc", ".cu", ".cpp"}
 HASHES = {".py", ".sh", ".toml", ".slt", ".part", ".yml"}
 DASHES = {".sql"}
-# Tokens of Rust that may contain a quote. Raw strings are code or SQL in most cases.
-TOKENS = re.compile(r'''//[^\n]*|/\*.*?\*/|\b[bc]?r(#*)".*?"\1|'(?:\\.|[^\\'])'|"(?P<string>(?:[^"\\]|\\.)*)"''', re.S)
+# Tokens of Rust that may contain a quote.
+TOKENS = re.compile(r'''//[^\n]*|/\*.*?\*/|\b[bc]?r(#*)"(?P<raw>.*?)"\1|'(?:\\.|[^\\'])'|"(?P<string>(?:[^"\\]|\\.)*)"''', re.S)
 # What a message lacks, in code and SQL: braces, brackets of arrays, statements.
 CODE = re.compile(r"[{}]|\[\]|;\s*(\n|$)|\bSELECT\b|^\s*(CREATE|DROP|EXPLAIN|INSERT|SET|WITH)\b")
 # Foreign files, and records of runs.
@@ -133,10 +133,11 @@ def strings(text):
     """Yields (line number, text) of each string of a Rust source, tests' modules included."""
     number, at = 1, 0
     for found in TOKENS.finditer(text):
-        if found["string"]:
+        string = found["string"] or found["raw"]
+        if string:
             number += text.count("\n", at, found.start())
             at = found.start()
-            yield number, re.sub(r"\\\n\s*", "", found["string"])
+            yield number, re.sub(r"\\\n\s*", "", string)
 
 
 def message(string):
