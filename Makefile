@@ -78,4 +78,5 @@ lint: prose
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
-	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "no mdbook: the book is not built"; fi
+	@if command -v mdbook >/dev/null; then mdbook build docs; else \
+	    printf '\n%s\n' "THE BOOK IS NOT BUILT: mdbook is missing. Install it with: cargo install mdbook --locked" >&2; fi

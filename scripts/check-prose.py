@@ -3,7 +3,8 @@
 """Checks the prose of comments, documentation and messages, and prints each breach as FILE:LINE.
 
 - A comment, or a line of Markdown outside tables and code, has at most 100 columns.
-- A sentence has at most 25 words. Code in backticks and links count as one word.
+- A sentence has at most 25 words, in messages of Rust sources too. Code in backticks, links and
+  placeholders count as one word.
 - The subject is a component: no sentence, string or test name has one of SUBJECTS.
 
 `check-prose.py [PATH...]` checks files or folders, the whole repository without any.
@@ -24,6 +25,10 @@ NAMES = re.compile(r"\bfn (\w*(?:nobody|somebody|anybody|whoever|(?<![a-z])who(?
 SLASHES = {".rs", ".h", ".c", ".cc", ".cu", ".cpp"}
 HASHES = {".py", ".sh", ".toml", ".slt", ".part", ".yml"}
 DASHES = {".sql"}
+# Tokens of Rust that may contain a quote.
+TOKENS = re.compile(r'''//[^\n]*|/\*.*?\*/|\b[bc]?r(#*)"(?P<raw>.*?)"\1|'(?:\\.|[^\\'])'|"(?P<string>(?:[^"\\]|\\.)*)"''', re.S)
+# What a message lacks, in code and SQL: braces, brackets of arrays, statements.
+CODE = re.compile(r"[{}]|\[\]|;\s*(\n|$)|\bSELECT\b|^\s*(CREATE|DROP|EXPLAIN|INSERT|SET|WITH)\b")
 # Foreign files, and records of runs.
 LEFT_OUT = ("LICENSE", "Cargo.lock", "docs/log/")
 
@@ -126,11 +131,20 @@ def sentences(text):
 
 def strings(text):
     """Yields (line number, text) of each string of a Rust source, tests' modules included."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.lstrip().startswith("//"):
-            continue
-        for found in re.finditer(r'"((?:[^"\\]|\\.)*)"', line):
-            yield number, found[1]
+    number, at = 1, 0
+    for found in TOKENS.finditer(text):
+        string = found["string"] or found["raw"]
+        if string:
+            number += text.count("\n", at, found.start())
+            at = found.start()
+            yield number, re.sub(r"\\\n\s*", "", string)
+
+
+def message(string):
+    """The text of a string that is a message: with one word for each placeholder. None for code."""
+    string = string.replace("\\n", "\n").replace('\\"', '"')
+    string = re.sub(r"\{[\w.]*(:[^{}\s]*)?\}", "code", string)
+    return None if CODE.search(string) else string
 
 
 def breaches(path, name, totals):
@@ -156,6 +170,11 @@ def breaches(path, name, totals):
             if found and " " in string:
                 totals["subjects"] += 1
                 yield number, f"'{found[0]}' in a string: {string[:70]}"
+            for line in (message(string) or "").split("\n"):
+                for sentence, count in sentences(line):
+                    if count > WORDS:
+                        totals["long sentences"] += 1
+                        yield number, f"a sentence of {count} words in a string: {sentence[:70]}"
         for found in NAMES.finditer(text):
             totals["subjects"] += 1
             yield text.count("\n", 0, found.start()) + 1, f"a name with a person in it: {found[1]}"

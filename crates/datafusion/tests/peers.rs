@@ -128,7 +128,7 @@ print(pa.record_batch(rows[0]).to_pylist())
 rows = peers.query("SELECT n + 1 AS m FROM t WHERE n > 997", lent(), on_device=True)
 rows = peers.query("SELECT sum(m) AS sum FROM t", rows[0])
 print(pa.record_batch(rows[0]).to_pylist())
-# One that nobody takes.
+# One that is never taken.
 lent()
 del rows
 for _ in range(10_000):

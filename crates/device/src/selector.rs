@@ -199,11 +199,9 @@ mod tests {
         entries.truncate(1);
         entries.push(DeviceEntry::absent(DriverKind::OpenCl, "no driver"));
         let error = Selector::Index(7).choose(&entries, Some("foo")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "device #7: no such device; there is #0 \"old\" (platform \"Some platform\", unusable: it lacks double precision \
-             (cl_khr_fp64)); opencl: no driver; none is of a platform with \"foo\" in its name (device.platform)"
-        );
+        let old = "#0 \"old\" (platform \"Some platform\", unusable: it lacks double precision (cl_khr_fp64))";
+        let platform = "none is of a platform with \"foo\" in its name (device.platform)";
+        assert_eq!(error.to_string(), format!("device #7: no such device; there is {old}; opencl: no driver; {platform}"));
         let none = [DeviceEntry::absent(DriverKind::Cuda, "libcuda.so.1 is missing"), entries.remove(1)];
         let error = Selector::Driver(DriverKind::OpenCl).choose(&none, None);
         assert_eq!(error.unwrap_err().to_string(), "device opencl: no driver could be opened: opencl: no driver");

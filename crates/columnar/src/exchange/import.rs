@@ -67,9 +67,7 @@ pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, col
     }
     let view = array.view();
     if view.null_count() != Some(0) && view.validity().is_some() {
-        return invalid(
-            "rows of a record batch must not be null, and these have a validity that says so or is not counted".into(),
-        );
+        return invalid("rows of a record batch must not be null, and their validity has nulls or is not counted".into());
     }
     if view.num_children() != schema.fields().len() {
         return invalid(column_mismatch(schema, array.data_type()));
@@ -103,8 +101,8 @@ fn check_device(queue: &Queue, array: &ImportedArray) -> Result<()> {
     }
     let id = array.device_id();
     Err(arrow_device::Error::Unsupported(format!(
-        "import of a device array: its memory is that of {given} {id}, which {} ({}) cannot use; copy it to that device or to \
-         the host first",
+        "import of a device array: its memory is that of {given} {id}, which {} ({}) cannot use; copy it to that device or \
+         the host",
         info.label(),
         info.name
     ))

@@ -134,8 +134,8 @@ fn rows_that_may_be_null_are_refused() {
         match imported {
             Err(error) if refused => assert_eq!(
                 error.to_string(),
-                "import of a device array: rows of a record batch must not be null, and these have a validity that says so or \
-                 is not counted"
+                "import of a device array: rows of a record batch must not be null, and their validity has nulls or is \
+                 not counted"
             ),
             result => {
                 assert!(!refused);

@@ -173,8 +173,8 @@ impl DeviceOptions {
         let (value, current) = (value.trim(), (setting.get)(self));
         if setting.program_only && self.is_sealed && !self.allow_unsafe_settings && current != value {
             return config_err!(
-                "{} cannot change from '{current}' to '{value}' by SQL, because it runs native code or uses files; the program that \
-                 makes the session sets it, or device.allow_unsafe_settings",
+                "{} cannot change from '{current}' to '{value}' by SQL, because it runs native code or uses files; the session's \
+                 program sets it, or device.allow_unsafe_settings",
                 setting.key
             );
         }

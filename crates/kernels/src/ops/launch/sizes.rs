@@ -84,8 +84,8 @@ impl Options {
             if self.profile == Profile::Gpu && (!compaction_tile_rows.is_multiple_of(group) || compaction_tile_rows / group > 32)
             {
                 return refuse(format!(
-                    "device.compaction_tile_rows = {compaction_tile_rows}: in the profile 'gpu' it must be a multiple of the {group} work-items of a work-group \
-                     (device.work_group_size), and at most 32 times as many"
+                    "device.compaction_tile_rows = {compaction_tile_rows}: in the profile 'gpu' it must be a multiple of \
+                     the {group} work-items of a work-group (device.work_group_size), at most 32 times as many"
                 ));
             }
             self.compaction_tile_rows = compaction_tile_rows;

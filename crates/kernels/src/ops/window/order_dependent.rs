@@ -87,7 +87,8 @@ impl OrderDependent {
         };
         if !begins && !ends && !subtracts && frame.rows().is_none_or(|rows| rows > MAX_DISTINCT_ROWS) {
             return Err(Error::Unsupported(format!(
-                "DISTINCT over frames that may have more than {MAX_DISTINCT_ROWS} rows of a partition is supported on the device for COUNT and for sums of integers, durations and intervals only"
+                "DISTINCT over frames that may exceed {MAX_DISTINCT_ROWS} rows is supported on the device for COUNT and sums of \
+                 integers, durations and intervals only"
             )));
         }
         let other = context.fact(if ends && !begins { OrderFact::After } else { OrderFact::Before }, column)?;
