@@ -119,8 +119,8 @@ async fn support_page_is_what_the_code_says() {
     check("support.md", &page);
 }
 
-/// Whether a section of the support page is generated, which takes many queries: all are where the
-/// page is written, and else those of this [turn](device::testing::is_turn).
+/// Whether a section of the support page is generated, which takes many queries. All are where the
+/// page is written, else those of this [turn](device::testing::is_turn).
 fn is_asked(turn: usize) -> bool {
     writes_pages() || device::testing::is_turn(turn).unwrap()
 }
