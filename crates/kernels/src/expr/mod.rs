@@ -14,7 +14,9 @@ use arrow::datatypes::{DataType, Schema, i256};
 use crate::function::Function;
 use crate::{Error, Result};
 
-pub use aggregate::{Aggregate, AggregateFamily, AggregateFunction, AggregateRow, BitOperator, DistinctRule, SqlAggregate};
+pub use aggregate::{
+    Aggregate, AggregateFamily, AggregateFunction, AggregateRow, BitOperator, DistinctRule, RankRule, SqlAggregate,
+};
 
 /// An expression over a row. Operands are shared, so that a clone is cheap at any depth.
 #[derive(Debug, Clone, PartialEq)]
