@@ -115,23 +115,102 @@ pub enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generator {
     /// Concatenations, which comparisons read without materializing them.
-    Concatenation,
+    Concatenation(Concatenation),
     /// One of the arguments is the result.
-    Selection,
-    /// Parts, truncation and shifts of dates, times and timestamps.
+    Selection(Selection),
+    /// Parts, truncation and shifts of dates, times and timestamps. Each function has fields.
     DateTime,
     /// Dates and timestamps parsed by constant formats.
     Format,
     /// Rounding to a constant or variable number of digits.
-    Rounding,
+    Rounding(Rounding),
     /// Other functions of numbers.
-    Number,
+    Number(NumberFunction),
     /// Floating-point functions whose last digits are implementation-defined.
     Inexact,
     /// Functions that read other rows of a column, or lists of a column.
-    Column,
+    Column(ColumnFunction),
     /// HyperLogLog sketches.
-    Sketch,
+    Sketch(SketchFunction),
+}
+
+/// Functions of [`Generator::Concatenation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concatenation {
+    /// `concat`.
+    Concat,
+    /// `||`.
+    Operator,
+    /// `concat_ws`.
+    WithSeparator,
+}
+
+impl Concatenation {
+    /// Whether the first argument separates the others.
+    pub fn has_separator(self) -> bool {
+        match self {
+            Concatenation::WithSeparator => true,
+            Concatenation::Concat | Concatenation::Operator => false,
+        }
+    }
+
+    /// Whether NULL parts are empty.
+    pub fn skips_nulls(self) -> bool {
+        match self {
+            Concatenation::Concat | Concatenation::WithSeparator => true,
+            Concatenation::Operator => false,
+        }
+    }
+}
+
+/// Functions of [`Generator::Selection`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Selection {
+    Nanvl,
+    Greatest,
+    Least,
+}
+
+/// Functions of [`Generator::Rounding`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Rounding {
+    Round,
+    Trunc,
+}
+
+/// Functions of [`Generator::Number`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum NumberFunction {
+    Abs,
+    Floor,
+    Ceil,
+    Log,
+    Degrees,
+    Radians,
+    Gcd,
+    Lcm,
+}
+
+/// Functions of [`Generator::Column`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ColumnFunction {
+    StringOfRows,
+    ListOfRows,
+    ListLength,
+    ListView,
+    ListKey,
+}
+
+/// Functions of [`Generator::Sketch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SketchFunction {
+    Register,
+    Rank,
 }
 
 impl FunctionRow {
