@@ -16,8 +16,8 @@ mod row;
 
 pub use parameters::{DatePart, Granularity, InexactFunction, IntervalField};
 pub use row::{
-    ArgumentType, ColumnFunction, Concatenation, Failure, FunctionRow, Generator, NullHandling, NumberFunction, Overload,
-    ResultType, Rounding, Selection, SketchFunction,
+    ArgumentType, ColumnFunction, Concatenation, Failure, FunctionRow, Generator, LibmCall, NullHandling, NumberFunction,
+    Overload, ResultType, Rounding, Selection, SketchFunction,
 };
 
 use crate::prelude::Section;
@@ -221,21 +221,33 @@ functions! {
             .overloads(&[cheap(&[Float], Section::Math, "$t_sqrt($0)").fails(&[Where("($0 < 0)")])]);
         /// `exp(number)`. [`crate::libm`] says which hosts give the same bits for this one,
         /// logarithms and powers.
-        Exp = sql("exp", Argument).overloads(&[guarded(&[Float], Section::Exp, "$t_exp($0)")]);
+        Exp = sql("exp", Argument)
+            .overloads(&[guarded(&[Float], Section::Exp, "$t_exp($0)")])
+            .libm(LibmCall::Exp);
         /// `ln(number)`.
-        Ln = sql("ln", Argument).overloads(&[guarded(&[Float], Section::Ln, "$t_ln($0)")]);
+        Ln = sql("ln", Argument)
+            .overloads(&[guarded(&[Float], Section::Ln, "$t_ln($0)")])
+            .libm(LibmCall::Ln);
         /// `log(base, number)` of floats, or of a decimal to the base of a `Float64`.
         Log = internal("log", Argument)
             .overloads(&[guarded(&[Float, Float], Section::Ln, "$t_div($t_ln($1), $t_ln($0))")])
-            .generator(Generator::Number(NumberFunction::Log));
+            .generator(Generator::Number(NumberFunction::Log))
+            .libm(LibmCall::Log);
         /// `log2(number)`.
-        Log2 = sql("log2", Argument).overloads(&[guarded(&[Float], Section::Log2, "$t_log2($0)")]);
+        Log2 = sql("log2", Argument)
+            .overloads(&[guarded(&[Float], Section::Log2, "$t_log2($0)")])
+            .libm(LibmCall::Log2);
         /// `log10(number)`.
-        Log10 = sql("log10", Argument).overloads(&[guarded(&[Float], Section::Log10, "$t_log10($0)")]);
+        Log10 = sql("log10", Argument)
+            .overloads(&[guarded(&[Float], Section::Log10, "$t_log10($0)")])
+            .libm(LibmCall::Log10);
         /// `power(base, exponent)`.
-        Power = sql("power", Argument).overloads(&[
-            guarded(&[Float64, Float64], Section::Power, "f64_power($0, $1)").fails(&[Where("($0 == 0 && $1 < 0)")]),
-        ]);
+        Power = sql("power", Argument)
+            .overloads(&[
+                guarded(&[Float64, Float64], Section::Power, "f64_power($0, $1)")
+                    .fails(&[Where("($0 == 0 && $1 < 0)")]),
+            ])
+            .libm(LibmCall::Power);
         /// `signum(number)`.
         Signum = sql("signum", Argument)
             .overloads(&[cheap(&[Float], Section::Math, "$t_signum($0)")]);

@@ -24,6 +24,8 @@ pub struct FunctionRow {
     /// C of the result over a concatenation that stays unmaterialized: `$0` is its array of
     /// strings, `$1` their number.
     pub over_concatenation: Option<&'static str>,
+    /// The call of the host's C library that DataFusion makes, and whose bits the C repeats.
+    pub libm: Option<LibmCall>,
 }
 
 /// Type of a function's result.
@@ -213,6 +215,19 @@ pub enum SketchFunction {
     Rank,
 }
 
+/// A function of the host's C library. [`crate::libm`] says which hosts give the kernels' bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LibmCall {
+    Exp,
+    Ln,
+    /// Logarithm to the base of the first argument: a quotient of two `Ln`.
+    Log,
+    Log2,
+    Log10,
+    Power,
+}
+
 impl FunctionRow {
     /// With C by argument types.
     pub const fn overloads(self, overloads: &'static [Overload]) -> FunctionRow {
@@ -238,6 +253,11 @@ impl FunctionRow {
     pub const fn over_concatenation(self, code: &'static str) -> FunctionRow {
         FunctionRow { over_concatenation: Some(code), ..self }
     }
+
+    /// With C that repeats a call of the host's C library.
+    pub const fn libm(self, call: LibmCall) -> FunctionRow {
+        FunctionRow { libm: Some(call), ..self }
+    }
 }
 
 impl Overload {
@@ -258,6 +278,7 @@ pub(super) const fn sql(name: &'static str, result: ResultType) -> FunctionRow {
         overloads: &[],
         generator: None,
         over_concatenation: None,
+        libm: None,
     }
 }
 
