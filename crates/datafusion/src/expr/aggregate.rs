@@ -9,7 +9,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use kernels::expr::{Aggregate, AggregateFunction, DistinctRule, Expr};
+use kernels::expr::{Aggregate, AggregateFunction, DistinctRule, Expr, RankRule, SqlAggregate};
 use kernels::function::Function;
 
 use super::builtin::is_builtin_aggregate;
@@ -109,7 +109,7 @@ impl AggregateCall {
                 _ => format!("the aggregate {name} is not supported on the device"),
             }));
         };
-        if function.row().selects_by_rank != self.selected_by_rank {
+        if rank_rule(&self.function).is_some() != self.selected_by_rank {
             return Err(format!("the aggregate {name} is not supported on the device here"));
         }
         let mut data_type = self.function.field().data_type().clone();
@@ -166,15 +166,19 @@ fn list_view(list: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reas
     Ok(Expr::Call { function: Function::ListView, arguments, data_type: DataType::UInt64 })
 }
 
-/// The kernels' function of a built-in aggregate.
-fn builtin_function(aggregate: &AggregateFunctionExpr) -> Option<AggregateFunction> {
-    let found = AggregateFunction::from_sql(aggregate.fun().name()).filter(|_| is_builtin_aggregate(aggregate.fun()));
-    found.map(|(function, _)| function)
+/// The kernels' function of a built-in aggregate, and the entry of its name.
+fn builtin_entry(aggregate: &AggregateFunctionExpr) -> Option<(AggregateFunction, SqlAggregate)> {
+    AggregateFunction::from_sql(aggregate.fun().name()).filter(|_| is_builtin_aggregate(aggregate.fun()))
 }
 
-/// Whether an aggregate of the host selects rows by their rank in an order.
-pub(crate) fn is_ordered(aggregate: &AggregateFunctionExpr) -> bool {
-    builtin_function(aggregate).is_some_and(|function| function.row().selects_by_rank)
+/// The kernels' function of a built-in aggregate.
+fn builtin_function(aggregate: &AggregateFunctionExpr) -> Option<AggregateFunction> {
+    builtin_entry(aggregate).map(|(function, _)| function)
+}
+
+/// The rows that a built-in aggregate selects by their rank in an order; `None` for others.
+pub(crate) fn rank_rule(aggregate: &AggregateFunctionExpr) -> Option<RankRule> {
+    builtin_entry(aggregate).and_then(|(_, named)| named.rank)
 }
 
 fn is_constant(argument: &Arc<dyn PhysicalExpr>) -> bool {

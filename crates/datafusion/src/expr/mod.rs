@@ -16,7 +16,7 @@ mod list_key;
 mod translate;
 mod window;
 
-pub(crate) use aggregate::{AggregateCall, is_ordered};
+pub(crate) use aggregate::{AggregateCall, rank_rule};
 pub(crate) use builtin::{is_builtin, is_builtin_aggregate, skips_nulls};
 pub(crate) use computed_strings::{ComputedStrings, concatenates, support_of_aggregate, support_of_expr, support_of_output};
 pub(crate) use device_function::DeviceFunction;

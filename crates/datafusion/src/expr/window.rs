@@ -11,10 +11,11 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal, lit};
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr};
 use datafusion::physical_plan::windows::WindowUDFExpr;
+use kernels::expr::RankRule;
 use kernels::ops::{self, Frame, FrameBound, FrameUnits, NullTreatment, Quantile, WindowCall, WindowFunction};
 
-use super::aggregate::AggregateCall;
-use super::builtin::{is_builtin_aggregate, is_builtin_window, skips_nulls};
+use super::aggregate::{AggregateCall, rank_rule};
+use super::builtin::{is_builtin_window, skips_nulls};
 use super::computed_strings::ComputedStrings;
 use super::translate::scalar;
 use crate::reason::Reason;
@@ -32,9 +33,9 @@ pub(crate) fn lower_window(
         .map(PlainAggregateWindowExpr::get_aggregate_expr)
         .or_else(|| any.downcast_ref::<SlidingAggregateWindowExpr>().map(SlidingAggregateWindowExpr::get_aggregate_expr));
     let function = if let Some(aggregate) = aggregate {
-        let quantile = quantile(aggregate)?;
+        let (rule, quantile) = (rank_rule(aggregate), quantile(aggregate)?);
         let name = aggregate.fun().name();
-        let sees_nulls = !skips_nulls(name) && name != "array_agg";
+        let sees_nulls = !skips_nulls(name) && rule != Some(RankRule::List);
         if aggregate.ignore_nulls() && sees_nulls || !aggregate.order_bys().is_empty() {
             return Err(format!("{} is not supported on the device", expr.name()));
         }
@@ -43,21 +44,32 @@ pub(crate) fn lower_window(
             return Err(format!("{name} with FILTER is not supported on the device as a window"));
         }
         let distinct = aggregate.is_distinct();
-        match aggregate.expressions().as_slice() {
-            [value, ..] if let Some(quantile) = quantile => {
+        match (rule, aggregate.expressions().as_slice()) {
+            (_, [value, ..]) if let Some(quantile) = quantile => {
                 WindowFunction::Quantile { quantile, value: strings.lower(value)?, distinct }
             }
-            [value] if name == "array_agg" && is_builtin_aggregate(aggregate.fun()) => {
+            (Some(RankRule::List), [value]) => {
                 WindowFunction::ArrayAgg { value: strings.lower(value)?, ignore_nulls: aggregate.ignore_nulls(), distinct }
             }
             // The first value that is not NULL.
-            [value] if name == "any_value" && is_builtin_aggregate(aggregate.fun()) => {
-                WindowFunction::NthNonNull(strings.lower(value)?, 1)
-            }
-            [value, delimiter] if name == "string_agg" && is_builtin_aggregate(aggregate.fun()) => {
-                string_agg(value, delimiter, distinct, strings)?
-            }
-            _ => WindowFunction::Aggregate(strings.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
+            (Some(RankRule::Any), [value]) => WindowFunction::NthNonNull(strings.lower(value)?, 1),
+            (Some(RankRule::Concatenation), [value, delimiter]) => string_agg(value, delimiter, distinct, strings)?,
+            // With a rank this gives the reason for the refusal: DataFusion's `first_value` over a
+            // window is a window function.
+            (
+                None
+                | Some(
+                    RankRule::Any
+                    | RankRule::First
+                    | RankRule::Last
+                    | RankRule::Nth
+                    | RankRule::Median
+                    | RankRule::Percentile
+                    | RankRule::Concatenation
+                    | RankRule::List,
+                ),
+                _,
+            ) => WindowFunction::Aggregate(strings.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
         }
     } else {
         let standard = any.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
@@ -152,16 +164,14 @@ fn ranking(udf: &WindowUDFExpr, bounded: bool, strings: &mut ComputedStrings) ->
 
 /// The quantile of an aggregate; `None` for other aggregates. Quantiles skip NULLs.
 fn quantile(aggregate: &AggregateFunctionExpr) -> Result<Option<Quantile>, Reason> {
-    if !is_builtin_aggregate(aggregate.fun()) {
-        return Ok(None);
-    }
-    match aggregate.fun().name() {
-        "median" => Ok(Some(Quantile::Median)),
-        "percentile_cont" => match aggregate.expressions().get(1).and_then(constant) {
+    match rank_rule(aggregate) {
+        Some(RankRule::Median) => Ok(Some(Quantile::Median)),
+        Some(RankRule::Percentile) => match aggregate.expressions().get(1).and_then(constant) {
             Some(ScalarValue::Float64(Some(fraction))) => Ok(Some(Quantile::Percentile(fraction))),
             _ => Err("percentile_cont of a fraction that is not constant is not supported on the device".to_string()),
         },
-        _ => Ok(None),
+        Some(RankRule::Any | RankRule::First | RankRule::Last | RankRule::Nth | RankRule::Concatenation | RankRule::List)
+        | None => Ok(None),
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregates that select rows by their rank in an order: `first_value`, `last_value`, `nth_value`,
-//! `median`, `percentile_cont`, `string_agg`, `array_agg`.
+//! Aggregates that select rows by their rank in an order, such as `first_value`, `median` and
+//! `string_agg`. [`RankRule`] lists them.
 //!
 //! Window functions rank the rows of each group and count them. An aggregation with a filter then
 //! picks the rows of the right ranks.
@@ -18,10 +18,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::windows::{WindowAggExec, create_window_expr};
+use kernels::expr::RankRule;
 use kernels::function::Function;
 
 use crate::exec::AggregateSpec;
-use crate::expr::{AggregateCall, DeviceFunction, is_ordered, may_fail};
+use crate::expr::{AggregateCall, DeviceFunction, may_fail, rank_rule, skips_nulls};
 
 /// Whether an aggregation has an aggregate that selects rows by rank.
 pub(crate) fn has_ordered(raw: &AggregateExec) -> bool {
@@ -30,26 +31,47 @@ pub(crate) fn has_ordered(raw: &AggregateExec) -> bool {
 
 /// Whether no aggregate takes its rows in the order of the input.
 pub(crate) fn all_name_their_order(raw: &AggregateExec) -> bool {
-    let names_order = |function: &Arc<AggregateFunctionExpr>| {
-        !is_ordered(function) || !function.order_bys().is_empty() || is_quantile(function.fun().name())
+    let names_order = |function: &Arc<AggregateFunctionExpr>| match rank_rule(function) {
+        None => true,
+        Some(rule) => !function.order_bys().is_empty() || is_quantile(rule),
     };
     raw.aggr_expr().iter().all(names_order)
 }
 
+/// Whether an aggregate selects rows by rank.
+fn is_ordered(function: &AggregateFunctionExpr) -> bool {
+    rank_rule(function).is_some()
+}
+
 /// Whether a function takes its rows in the order of the input.
 fn takes_input_order(function: &AggregateFunctionExpr) -> bool {
-    let name = function.fun().name();
-    function.order_bys().is_empty() && !function.is_distinct() && !is_quantile(name) && name != "any_value"
+    match rank_rule(function) {
+        None | Some(RankRule::Any | RankRule::Median | RankRule::Percentile) => false,
+        Some(RankRule::First | RankRule::Last | RankRule::Nth | RankRule::Concatenation | RankRule::List) => {
+            function.order_bys().is_empty() && !function.is_distinct()
+        }
+    }
 }
 
 /// Whether a function concatenates the values of its rows to a string or list.
-fn collects(name: &str) -> bool {
-    matches!(name, "string_agg" | "array_agg")
+fn collects(rule: RankRule) -> bool {
+    match rule {
+        RankRule::Concatenation | RankRule::List => true,
+        RankRule::Any | RankRule::First | RankRule::Last | RankRule::Nth | RankRule::Median | RankRule::Percentile => false,
+    }
 }
 
 /// Whether a function ranks its rows by its argument.
-fn is_quantile(name: &str) -> bool {
-    matches!(name, "median" | "percentile_cont")
+fn is_quantile(rule: RankRule) -> bool {
+    match rule {
+        RankRule::Median | RankRule::Percentile => true,
+        RankRule::Any | RankRule::First | RankRule::Last | RankRule::Nth | RankRule::Concatenation | RankRule::List => false,
+    }
+}
+
+/// Whether a function skips rows whose value is NULL.
+fn selects_valid(function: &AggregateFunctionExpr) -> bool {
+    skips_nulls(function.fun().name()) || function.ignore_nulls()
 }
 
 /// The calls of an aggregation over `input`, and the plan that ranks the rows for them.
@@ -95,15 +117,15 @@ pub(crate) fn ordered_calls(
     }
     let mut calls = Vec::new();
     for (function, filter) in functions() {
-        calls.push(match is_ordered(function) {
-            false => AggregateCall::new(function, filter.as_ref()),
-            true => {
+        calls.push(match rank_rule(function) {
+            None => AggregateCall::new(function, filter.as_ref()),
+            Some(rule) => {
                 let of_filtered = |expr: &PhysicalExprRef| over(&guarded(expr, filter)?);
                 let arguments = function.expressions().iter().map(of_filtered).collect::<Result<Vec<_>>>()?;
                 let order = function.order_bys().iter();
                 let order = order.map(|key| Ok(PhysicalSortExpr { expr: of_filtered(&key.expr)?, ..key.clone() }));
                 let order = order.collect::<Result<_>>()?;
-                ranked.call(function, arguments, filter.as_ref().map(over).transpose()?, order)?
+                ranked.call(function, rule, arguments, filter.as_ref().map(over).transpose()?, order)?
             }
         });
     }
@@ -113,9 +135,7 @@ pub(crate) fn ordered_calls(
 /// Whether an aggregate sorts the rows, or selects some, so that others lose the input's order.
 fn reorders(ordered: &[(&Arc<AggregateFunctionExpr>, &Option<PhysicalExprRef>)]) -> bool {
     let selects = |(function, filter): &(&Arc<AggregateFunctionExpr>, &Option<PhysicalExprRef>)| {
-        let name = function.fun().name();
-        let skips_nulls = is_quantile(name) || matches!(name, "string_agg" | "any_value") || function.ignore_nulls();
-        skips_nulls || filter.is_some() || !function.order_bys().is_empty() || function.is_distinct()
+        selects_valid(function) || filter.is_some() || !function.order_bys().is_empty() || function.is_distinct()
     };
     ordered.len() > 1 && ordered.iter().any(selects)
 }
@@ -182,6 +202,7 @@ impl RankedRows<'_> {
     fn call(
         &mut self,
         function: &Arc<AggregateFunctionExpr>,
+        rule: RankRule,
         arguments: Vec<PhysicalExprRef>,
         filter: Option<PhysicalExprRef>,
         order: Vec<PhysicalSortExpr>,
@@ -189,28 +210,28 @@ impl RankedRows<'_> {
         let Some(value) = arguments.first().cloned() else {
             return internal_err!("{} without an argument", function.name());
         };
-        let name = function.fun().name();
         let is_by_value = |key: &PhysicalSortExpr| key.expr.eq(&value);
-        if collects(name) && function.is_distinct() && !(order.len() < 2 && order.iter().all(is_by_value)) {
+        if collects(rule) && function.is_distinct() && !(order.len() < 2 && order.iter().all(is_by_value)) {
+            let name = function.fun().name();
             return plan_err!("{name} of distinct values in the order of something else is not supported on the device");
         }
         let mut condition = filter;
-        if is_quantile(name) || name == "string_agg" || function.ignore_nulls() || name == "any_value" {
+        if selects_valid(function) {
             condition = both(condition, Arc::new(IsNotNullExpr::new(Arc::clone(&value))));
         }
-        if (is_quantile(name) || collects(name)) && function.is_distinct() {
+        if (is_quantile(rule) || collects(rule)) && function.is_distinct() {
             let of_value = self.ranks(condition.clone(), vec![], Some(&value))?;
             condition = both(condition, binary(of_value.rank, Operator::Eq, lit(1i64)));
         }
-        let order = self.rank_order(function, &value, order);
-        if collects(name) {
+        let order = self.rank_order(function, rule, &value, order);
+        if collects(rule) {
             // The rows must now come in this order.
             let last = self.known.pop().filter(|last| last.condition == condition && last.order == order);
             self.known = last.into_iter().collect();
         }
         let ranks = self.ranks(condition, order, None)?;
         let condition = ranks.condition.clone();
-        let (arguments, selected) = self.selection(function, arguments, value, ranks)?;
+        let (arguments, selected) = self.selection(function, rule, arguments, value, ranks)?;
         Ok(AggregateCall { function: Arc::clone(function), arguments, filter: both(condition, selected), selected_by_rank: true })
     }
 
@@ -223,14 +244,14 @@ impl RankedRows<'_> {
     fn rank_order(
         &self,
         function: &AggregateFunctionExpr,
+        rule: RankRule,
         value: &PhysicalExprRef,
         order: Vec<PhysicalSortExpr>,
     ) -> Vec<PhysicalSortExpr> {
-        let name = function.fun().name();
         match &self.input_rank {
             Some(rank) if takes_input_order(function) => vec![PhysicalSortExpr::new_default(Arc::clone(rank)).asc()],
-            _ if is_quantile(name) => vec![PhysicalSortExpr::new_default(Arc::clone(value)).asc()],
-            _ if collects(name) && function.is_reversed() && !function.is_distinct() => {
+            _ if is_quantile(rule) => vec![PhysicalSortExpr::new_default(Arc::clone(value)).asc()],
+            _ if collects(rule) && function.is_reversed() && !function.is_distinct() => {
                 order.iter().map(PhysicalSortExpr::reverse).collect()
             }
             _ => order,
@@ -242,14 +263,15 @@ impl RankedRows<'_> {
     fn selection(
         &mut self,
         function: &AggregateFunctionExpr,
+        rule: RankRule,
         arguments: Vec<PhysicalExprRef>,
         value: PhysicalExprRef,
         ranks: Ranks,
     ) -> Result<(Vec<PhysicalExprRef>, PhysicalExprRef)> {
         let Ranks { rank, rows, .. } = ranks;
         let first = |rank: PhysicalExprRef| binary(rank, Operator::Eq, lit(1i64));
-        Ok(match function.fun().name() {
-            "string_agg" => {
+        Ok(match rule {
+            RankRule::Concatenation => {
                 let delimiter = arguments.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
                 let Some(delimiter) = delimiter.map(Literal::value) else {
                     return plan_err!("string_agg with a delimiter that is not constant");
@@ -257,27 +279,26 @@ impl RankedRows<'_> {
                 let delimiter = delimiter.try_as_str().flatten().unwrap_or_default().to_string();
                 (vec![self.concatenated(value, delimiter, &rank, &rows)?], first(rank))
             }
-            "array_agg" => (vec![self.collected(value, &function.field(), &rank, &rows)?], first(rank)),
-            "first_value" | "any_value" => (vec![value], first(rank)),
-            "last_value" => (vec![value], binary(rank, Operator::Eq, rows)),
-            "nth_value" => match integer(arguments.get(1)).map(|n| if function.is_reversed() { -n } else { n }) {
+            RankRule::List => (vec![self.collected(value, &function.field(), &rank, &rows)?], first(rank)),
+            RankRule::Any | RankRule::First => (vec![value], first(rank)),
+            RankRule::Last => (vec![value], binary(rank, Operator::Eq, rows)),
+            RankRule::Nth => match integer(arguments.get(1)).map(|n| if function.is_reversed() { -n } else { n }) {
                 Some(n) if n > 0 => (vec![value], binary(rank, Operator::Eq, lit(n))),
                 Some(n) if n < 0 => (vec![value], binary(binary(rank, Operator::Minus, rows), Operator::Eq, lit(n + 1))),
                 _ => return plan_err!("nth_value of a number that is not constant, or is 0"),
             },
-            "median" => {
+            RankRule::Median => {
                 // 2 · rank lies between n and n + 2: one row of odd n, two rows of even n.
                 let twice = binary(rank, Operator::Multiply, lit(2i64));
                 let least = binary(Arc::clone(&twice), Operator::GtEq, Arc::clone(&rows));
                 let most = binary(twice, Operator::LtEq, binary(rows, Operator::Plus, lit(2i64)));
                 (vec![value], binary(least, Operator::And, most))
             }
-            "percentile_cont" => {
+            RankRule::Percentile => {
                 let fraction = fraction(function, arguments.get(1))?;
                 let selected = near_fraction(rank, &rows, fraction);
                 (vec![value, rows, lit(fraction)], selected)
             }
-            other => return internal_err!("{other} selects no rows by rank"),
         })
     }
 

@@ -8,7 +8,7 @@ use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
 use crate::expr::{Expr, value_type};
-use crate::function::{Function, Generator, NullHandling, ResultType};
+use crate::function::{ColumnFunction, Function, Generator, NullHandling, ResultType};
 
 impl RowWriter<'_> {
     pub(super) fn call(&mut self, function: Function, arguments: &[Expr], data_type: &DataType) -> Result<Value> {
@@ -22,22 +22,17 @@ impl RowWriter<'_> {
         {
             return self.measure_concatenation(function, code, string, data_type);
         }
-        // These generators evaluate their arguments themselves.
-        match row.generator {
-            Some(Generator::Rounding) => return self.rounding_call(function, arguments, data_type),
+        let takes_new_strings = match row.generator {
+            // These generators evaluate their arguments themselves.
+            Some(Generator::Rounding(of)) => return self.rounding_call(of, function, arguments, data_type),
             Some(Generator::Format) => return self.format_call(function, arguments, data_type),
-            Some(Generator::Column) => return self.column_call(function, arguments, data_type),
+            Some(Generator::Column(of)) => return self.column_call(of, function, arguments, data_type),
+            Some(Generator::Concatenation(of)) => !of.has_separator(),
             Some(
-                Generator::Concatenation
-                | Generator::Selection
-                | Generator::DateTime
-                | Generator::Number
-                | Generator::Inexact
-                | Generator::Sketch,
+                Generator::Selection(_) | Generator::DateTime | Generator::Number(_) | Generator::Inexact | Generator::Sketch(_),
             )
-            | None => {}
-        }
-        let takes_new_strings = row.generator == Some(Generator::Concatenation) && function != Function::ConcatWs;
+            | None => false,
+        };
         let eval = |argument| if takes_new_strings { self.eval_output(argument) } else { self.eval(argument) };
         let values = arguments.iter().map(eval).collect::<Result<Vec<_>>>()?;
         if values.iter().any(|value| value.ctype == CType::List) {
@@ -52,35 +47,38 @@ impl RowWriter<'_> {
             return self.overload_call(function, overload, &values, row.checks_constants && constant, data_type);
         }
         match row.generator {
-            Some(Generator::Concatenation) => self.concatenation_call(function, &values, data_type),
-            Some(Generator::Selection) => self.selection_call(function, &values, data_type),
+            Some(Generator::Concatenation(of)) => self.concatenation_call(of, function, &values, data_type),
+            Some(Generator::Selection(of)) => self.selection_call(of, function, &values, data_type),
             Some(Generator::DateTime) => self.date_time_call(function, &values, data_type),
-            Some(Generator::Number) => self.number_call(function, &values, data_type),
+            Some(Generator::Number(of)) => self.number_call(of, function, &values, data_type),
             Some(Generator::Inexact) => self.inexact_call(function, &values, data_type),
-            Some(Generator::Sketch) => self.sketch_call(function, &values, data_type),
-            Some(Generator::Rounding | Generator::Format | Generator::Column) | None => refuse_call(function, &values),
+            Some(Generator::Sketch(of)) => self.sketch_call(of, function, &values, data_type),
+            Some(Generator::Rounding(_) | Generator::Format | Generator::Column(_)) | None => refuse_call(function, &values),
         }
     }
 
     /// Functions of a column: its next rows as one value, and lists.
-    fn column_call(&mut self, function: Function, arguments: &[Expr], data_type: &DataType) -> Result<Value> {
-        match (function, arguments) {
-            (Function::StringOfRows, [Expr::Column(column), rows]) => {
+    fn column_call(&mut self, of: ColumnFunction, function: Function, arguments: &[Expr], data_type: &DataType) -> Result<Value> {
+        use ColumnFunction::{ListKey, ListLength, ListOfRows, ListView, StringOfRows};
+        match (of, arguments) {
+            (StringOfRows, [Expr::Column(column), rows]) => {
                 let rows = self.eval(rows)?;
                 self.string_of_rows(*column, &rows)
             }
-            (Function::ListOfRows, [Expr::Column(column), rows]) => {
+            (ListOfRows, [Expr::Column(column), rows]) => {
                 let rows = self.eval(rows)?;
                 self.list_of_rows(*column, &rows, data_type)
             }
-            (Function::ListView, [Expr::Column(column)]) => self.list_view(*column),
-            (Function::ListKey { nulls_first }, [Expr::Column(column)]) => self.list_key(*column, nulls_first, data_type),
-            (Function::ListLength, [Expr::Column(column)]) => {
+            (ListView, [Expr::Column(column)]) => self.list_view(*column),
+            (ListKey, [Expr::Column(column)]) if let Function::ListKey { nulls_first } = function => {
+                self.list_key(*column, nulls_first, data_type)
+            }
+            (ListLength, [Expr::Column(column)]) => {
                 let view = self.list_view(*column)?;
                 let code = self.local(CType::U64, &format!("{} >> 32", view.code));
                 Ok(Value { code, ..view })
             }
-            _ => {
+            (StringOfRows | ListOfRows | ListView | ListKey | ListLength, _) => {
                 let values = arguments.iter().map(|argument| self.eval(argument)).collect::<Result<Vec<_>>>()?;
                 refuse_call(function, &values)
             }

@@ -14,17 +14,23 @@ use super::row::RowWriter;
 use super::value::{CType, Value};
 use crate::Result;
 use crate::expr::{Expr, value_type};
-use crate::function::Function;
+use crate::function::{Concatenation, Function, Generator};
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    pub(super) fn concatenation_call(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
-        if let (Function::ConcatWs, [separator, ..]) = (function, arguments)
+    pub(super) fn concatenation_call(
+        &mut self,
+        of: Concatenation,
+        function: Function,
+        arguments: &[Value],
+        data_type: &DataType,
+    ) -> Result<Value> {
+        if let (true, [separator, ..]) = (of.has_separator(), arguments)
             && separator.is_null()
         {
             return Ok(Value::null(data_type.clone(), CType::Str));
         }
-        let (parts, valid) = self.concatenation_parts(function, arguments)?;
+        let (parts, valid) = self.concatenation_parts(of, function, arguments)?;
         // A sequence, since compilers limit how deep calls nest.
         let end = self.fresh();
         self.declare(&format!("u64 {end} = 0;"));
@@ -41,12 +47,17 @@ impl RowWriter<'_> {
     /// The parts of a concatenation, separators included, and its validity:
     /// - NULL parts are empty where the function skips NULLs, else the result is NULL,
     /// - a NULL separator gives NULL.
-    fn concatenation_parts(&mut self, function: Function, arguments: &[Value]) -> Result<(Vec<StringPart>, Option<String>)> {
-        let (separator, parts) = match (function, arguments) {
-            (Function::ConcatWs, [separator, parts @ ..]) => (Some(separator), parts),
+    fn concatenation_parts(
+        &mut self,
+        of: Concatenation,
+        function: Function,
+        arguments: &[Value],
+    ) -> Result<(Vec<StringPart>, Option<String>)> {
+        let (separator, parts) = match (of.has_separator(), arguments) {
+            (true, [separator, parts @ ..]) => (Some(separator), parts),
             _ => (None, arguments),
         };
-        let skips = function != Function::ConcatOperator;
+        let skips = of.skips_nulls();
         let parts: Vec<&Value> = parts.iter().filter(|part| !(skips && part.is_null())).collect();
         let nullable = |part: &Value| skips && part.valid.is_some();
         let is_composed = |value: &Value| value.ctype == CType::ComposedString;
@@ -168,8 +179,10 @@ impl RowWriter<'_> {
 
     /// The parts of a concatenation, or the one string of another expression; type and validity.
     fn parts_of(&mut self, expr: &Expr) -> Result<(Vec<String>, DataType, Option<String>)> {
-        let (function, arguments, data_type) = match expr {
-            Expr::Call { function, arguments, data_type } if is_concatenation(expr) => (function, arguments, data_type),
+        let (of, function, arguments, data_type) = match expr {
+            Expr::Call { function, arguments, data_type } if let Some(of) = concatenation(*function) => {
+                (of, *function, arguments, data_type)
+            }
             _ => {
                 let value = self.eval(expr)?;
                 // An untyped NULL has no string.
@@ -178,7 +191,7 @@ impl RowWriter<'_> {
             }
         };
         let values = arguments.iter().map(|argument| self.eval(argument)).collect::<Result<Vec<_>>>()?;
-        let (parts, valid) = self.concatenation_parts(*function, &values)?;
+        let (parts, valid) = self.concatenation_parts(of, function, &values)?;
         let code = |part| match part {
             StringPart::String(code) | StringPart::Composed(code) => code,
         };
@@ -199,5 +212,10 @@ enum StringPart {
 
 /// Whether an expression is a concatenation.
 pub(super) fn is_concatenation(expr: &Expr) -> bool {
-    matches!(expr, Expr::Call { function: Function::Concat | Function::ConcatOperator | Function::ConcatWs, .. })
+    matches!(expr, Expr::Call { function, .. } if concatenation(*function).is_some())
+}
+
+/// The concatenation that a function is.
+fn concatenation(function: Function) -> Option<Concatenation> {
+    if let Some(Generator::Concatenation(of)) = function.row().generator { Some(of) } else { None }
 }

@@ -10,32 +10,39 @@ use super::decimal::{native, power_of_ten, precision_scale};
 use super::row::RowWriter;
 use super::value::{CType, Value, literal};
 use crate::Result;
-use crate::function::Function;
+use crate::function::{Function, NumberFunction};
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    pub(super) fn number_call(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
-        match (function, arguments) {
-            (Function::Abs, [value]) if value.data_type == *data_type => self.abs(value),
-            (Function::Floor | Function::Ceil, [value]) if data_type.is_decimal() && value.data_type == *data_type => {
-                self.whole_decimal(function == Function::Ceil, value)
+    pub(super) fn number_call(
+        &mut self,
+        of: NumberFunction,
+        function: Function,
+        arguments: &[Value],
+        data_type: &DataType,
+    ) -> Result<Value> {
+        use NumberFunction::{Abs, Ceil, Degrees, Floor, Gcd, Lcm, Log, Radians};
+        match (of, arguments) {
+            (Abs, [value]) if value.data_type == *data_type => self.abs(value),
+            (Floor | Ceil, [value]) if data_type.is_decimal() && value.data_type == *data_type => {
+                self.whole_decimal(of == Ceil, value)
             }
-            (Function::Gcd, [left, right]) if [left, right].iter().all(|value| value.data_type == DataType::Int64) => {
+            (Gcd, [left, right]) if [left, right].iter().all(|value| value.data_type == DataType::Int64) => {
                 Ok(self.magnitude("u64_gcd", left, right, data_type))
             }
-            (Function::Lcm, [left, right]) if [left, right].iter().all(|value| value.data_type == DataType::Int64) => {
+            (Lcm, [left, right]) if [left, right].iter().all(|value| value.data_type == DataType::Int64) => {
                 Ok(self.magnitude("u64_lcm", left, right, data_type))
             }
-            (Function::Degrees, [value]) if value.ctype.is_float() && value.data_type == *data_type => {
+            (Degrees, [value]) if value.ctype.is_float() && value.data_type == *data_type => {
                 Ok(self.times_constant(value, 1f32.to_degrees(), 1f64.to_degrees()))
             }
-            (Function::Radians, [value]) if value.ctype.is_float() && value.data_type == *data_type => {
+            (Radians, [value]) if value.ctype.is_float() && value.data_type == *data_type => {
                 Ok(self.times_constant(value, 1f32.to_radians(), 1f64.to_radians()))
             }
-            (Function::Log, [base, number]) if base.data_type == DataType::Float64 && number.data_type.is_decimal() => {
+            (Log, [base, number]) if base.data_type == DataType::Float64 && number.data_type.is_decimal() => {
                 self.decimal_log(base, number)
             }
-            _ => refuse_call(function, arguments),
+            (Abs | Floor | Ceil | Gcd | Lcm | Degrees | Radians | Log, _) => refuse_call(function, arguments),
         }
     }
 

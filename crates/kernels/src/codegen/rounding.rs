@@ -14,29 +14,45 @@ use super::row::RowWriter;
 use super::value::{CType, Value, literal};
 use crate::Result;
 use crate::expr::{Expr, Literal, LiteralValue};
-use crate::function::Function;
+use crate::function::{Function, Rounding};
 use crate::prelude::Section;
 
 impl RowWriter<'_> {
-    pub(super) fn rounding_call(&mut self, function: Function, arguments: &[Expr], data_type: &DataType) -> Result<Value> {
+    pub(super) fn rounding_call(
+        &mut self,
+        of: Rounding,
+        function: Function,
+        arguments: &[Expr],
+        data_type: &DataType,
+    ) -> Result<Value> {
         let [value, digits @ ..] = arguments else { return refuse_call(function, &[]) };
         let value = self.eval(value)?;
         if value.is_null() {
             return Ok(Value::null(data_type.clone(), CType::native(data_type).unwrap_or(CType::Bool)));
         }
-        self.rounded(function, &value, digits.first(), data_type)
+        let round = match of {
+            Rounding::Round => true,
+            Rounding::Trunc => false,
+        };
+        self.rounded(function, round, &value, digits.first(), data_type)
     }
 
     /// `round` and `trunc` to a constant number of decimal digits.
-    fn rounded(&mut self, function: Function, value: &Value, digits: Option<&Expr>, data_type: &DataType) -> Result<Value> {
-        let round = function == Function::Round;
+    fn rounded(
+        &mut self,
+        function: Function,
+        round: bool,
+        value: &Value,
+        digits: Option<&Expr>,
+        data_type: &DataType,
+    ) -> Result<Value> {
         let to = match digits {
             None => 0,
             Some(Expr::Literal(Literal { value: LiteralValue::Int(digits), .. })) => *digits as i64,
             Some(Expr::Literal(Literal { value: LiteralValue::Null, .. })) => {
                 return Ok(Value::null(data_type.clone(), CType::native(data_type).unwrap_or(CType::Bool)));
             }
-            Some(digits) => return self.rounded_by_row(function, value, digits, data_type),
+            Some(digits) => return self.rounded_by_row(function, round, value, digits, data_type),
         };
         match value.ctype {
             CType::F32 | CType::F64 if value.data_type == *data_type => {
@@ -134,7 +150,14 @@ impl RowWriter<'_> {
     }
 
     /// `round` and `trunc` to a number of decimal digits that each row has.
-    fn rounded_by_row(&mut self, function: Function, value: &Value, digits: &Expr, data_type: &DataType) -> Result<Value> {
+    fn rounded_by_row(
+        &mut self,
+        function: Function,
+        round: bool,
+        value: &Value,
+        digits: &Expr,
+        data_type: &DataType,
+    ) -> Result<Value> {
         let digits = self.eval(digits)?;
         let refuse = || refuse_call(function, &[value.clone(), digits.clone()]);
         if digits.is_null() {
@@ -143,7 +166,6 @@ impl RowWriter<'_> {
         if !matches!(digits.data_type, DataType::Int32 | DataType::Int64) {
             return refuse();
         }
-        let round = function == Function::Round;
         let valid = self.both_valid(value, &digits);
         self.params.need(Section::RoundDigits);
         let value = Value { valid, bounds: None, ..value.clone() };

@@ -8,15 +8,21 @@ use super::row::RowWriter;
 use super::value::{CType, Value};
 use crate::Result;
 use crate::expr::CompareOp;
-use crate::function::Function;
+use crate::function::{Function, Selection};
 
 impl RowWriter<'_> {
-    pub(super) fn selection_call(&mut self, function: Function, values: &[Value], data_type: &DataType) -> Result<Value> {
-        match (function, values) {
-            (Function::Nanvl, [left, right]) => self.nanvl(left, right, data_type),
-            (Function::Greatest, _) => self.extreme(CompareOp::GtEq, values, data_type),
-            (Function::Least, _) => self.extreme(CompareOp::LtEq, values, data_type),
-            _ => refuse_call(function, values),
+    pub(super) fn selection_call(
+        &mut self,
+        of: Selection,
+        function: Function,
+        values: &[Value],
+        data_type: &DataType,
+    ) -> Result<Value> {
+        match (of, values) {
+            (Selection::Nanvl, [left, right]) => self.nanvl(left, right, data_type),
+            (Selection::Greatest, _) => self.extreme(CompareOp::GtEq, values, data_type),
+            (Selection::Least, _) => self.extreme(CompareOp::LtEq, values, data_type),
+            (Selection::Nanvl, _) => refuse_call(function, values),
         }
     }
 

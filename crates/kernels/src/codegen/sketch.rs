@@ -10,7 +10,7 @@ use super::call::refuse_call;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
-use crate::function::Function;
+use crate::function::{Function, SketchFunction};
 use crate::prelude::Section;
 
 /// Registers of a sketch.
@@ -20,7 +20,13 @@ pub(crate) const MOST_RANK: i128 = 51;
 
 impl RowWriter<'_> {
     /// The register as `UInt16`, or the rank as `UInt8`.
-    pub(super) fn sketch_call(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
+    pub(super) fn sketch_call(
+        &mut self,
+        of: SketchFunction,
+        function: Function,
+        arguments: &[Value],
+        data_type: &DataType,
+    ) -> Result<Value> {
         let [value] = arguments else { return refuse_call(function, arguments) };
         let code = &value.code;
         let hash = match &value.data_type {
@@ -52,9 +58,9 @@ impl RowWriter<'_> {
         };
         self.params.need(Section::Sketch);
         let hash = self.called(CType::U64, &value.valid, &hash);
-        let (ctype, code, bounds) = match function {
-            Function::SketchRegister => (CType::U16, format!("SKETCH_REGISTER({hash})"), (0, REGISTERS - 1)),
-            _ => (CType::U8, format!("sketch_rank({hash})"), (1, MOST_RANK)),
+        let (ctype, code, bounds) = match of {
+            SketchFunction::Register => (CType::U16, format!("SKETCH_REGISTER({hash})"), (0, REGISTERS - 1)),
+            SketchFunction::Rank => (CType::U8, format!("sketch_rank({hash})"), (1, MOST_RANK)),
         };
         let code = self.local(ctype, &code);
         Ok(Value { data_type: data_type.clone(), ctype, code, valid: value.valid.clone(), bounds: Some(bounds) })

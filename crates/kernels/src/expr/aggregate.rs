@@ -6,7 +6,7 @@
 //! These derive from the row:
 //! - the lookup by SQL name and the meaning of NULLs and `DISTINCT`,
 //! - the states and the evaluation of the result (`ops/accumulate`),
-//! - the planner's rewrite of window filters and its selection of rows by rank,
+//! - the planner's rewrite of window filters and its selection of rows by [rank](RankRule),
 //! - the sample that the gates compile (`tests/gates/sample.rs`).
 
 use arrow::datatypes::DataType;
@@ -22,8 +22,6 @@ pub struct AggregateRow {
     pub family: AggregateFamily,
     /// Effect of `DISTINCT`.
     pub distinct: DistinctRule,
-    /// Whether the planner first selects one or two rows of a group by their rank in an order.
-    pub selects_by_rank: bool,
 }
 
 /// One of DataFusion's aggregate functions.
@@ -34,6 +32,36 @@ pub struct SqlAggregate {
     /// Whether it skips rows with a NULL argument. If so, `FILTER (WHERE p)` of a window moves into
     /// the argument: `CASE WHEN p THEN argument END`.
     pub skips_nulls: bool,
+    /// The rows of a group that the planner first selects by their rank in an order; `None` for
+    /// functions of all rows.
+    pub rank: Option<RankRule>,
+}
+
+/// Rows of a group that a function selects by their rank in an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RankRule {
+    /// `any_value`: the first row; without an order, any row.
+    Any,
+    /// `first_value`: the first row.
+    First,
+    /// `last_value`: the last row.
+    Last,
+    /// `nth_value`: the row at a position, from either end.
+    Nth,
+    /// `median`: the one or two middle rows, in the order of the argument.
+    Median,
+    /// `percentile_cont`: the one or two rows around a fraction, in the order of the argument.
+    Percentile,
+    /// `string_agg`: the first row, to which the strings of all rows are joined.
+    Concatenation,
+    /// `array_agg`: the first row, in which the values of all rows are a list.
+    List,
+}
+
+impl SqlAggregate {
+    const fn by_rank(self, rule: RankRule) -> SqlAggregate {
+        SqlAggregate { rank: Some(rule), ..self }
+    }
 }
 
 /// Aggregates that share states and the shape of their evaluation.
@@ -123,11 +151,7 @@ pub enum DistinctRule {
 
 impl AggregateRow {
     const fn new(names: &'static [SqlAggregate], family: AggregateFamily, distinct: DistinctRule) -> AggregateRow {
-        AggregateRow { names, family, distinct, selects_by_rank: false }
-    }
-
-    const fn selects_by_rank(self) -> AggregateRow {
-        AggregateRow { selects_by_rank: true, ..self }
+        AggregateRow { names, family, distinct }
     }
 
     /// A statistic of two arguments.
@@ -138,12 +162,12 @@ impl AggregateRow {
 
 /// A function that skips rows with a NULL argument.
 const fn skips_nulls(name: &'static str) -> SqlAggregate {
-    SqlAggregate { name, skips_nulls: true }
+    SqlAggregate { name, skips_nulls: true, rank: None }
 }
 
 /// A function for which NULL arguments are values.
 const fn keeps_nulls(name: &'static str) -> SqlAggregate {
-    SqlAggregate { name, skips_nulls: false }
+    SqlAggregate { name, skips_nulls: false, rank: None }
 }
 
 macro_rules! aggregates {
@@ -211,22 +235,24 @@ aggregates! {
     /// The value of a group's only row, or of any row.
     AnyValue = AggregateRow::new(
         &[
-            skips_nulls("any_value"),
-            keeps_nulls("first_value"),
-            keeps_nulls("last_value"),
-            keeps_nulls("nth_value"),
-            skips_nulls("string_agg"),
-            keeps_nulls("array_agg"),
+            skips_nulls("any_value").by_rank(RankRule::Any),
+            keeps_nulls("first_value").by_rank(RankRule::First),
+            keeps_nulls("last_value").by_rank(RankRule::Last),
+            keeps_nulls("nth_value").by_rank(RankRule::Nth),
+            skips_nulls("string_agg").by_rank(RankRule::Concatenation),
+            keeps_nulls("array_agg").by_rank(RankRule::List),
         ],
         Any,
         NoEffect,
-    )
-    .selects_by_rank();
+    );
     /// `median(number)`.
-    Median = AggregateRow::new(&[skips_nulls("median")], AggregateFamily::Median, Applies).selects_by_rank();
+    Median = AggregateRow::new(&[skips_nulls("median").by_rank(RankRule::Median)], AggregateFamily::Median, Applies);
     /// `percentile_cont(number, share)`.
-    PercentileCont =
-        AggregateRow::new(&[skips_nulls("percentile_cont")], AggregateFamily::Percentile, Applies).selects_by_rank();
+    PercentileCont = AggregateRow::new(
+        &[skips_nulls("percentile_cont").by_rank(RankRule::Percentile)],
+        AggregateFamily::Percentile,
+        Applies,
+    );
     /// `covar_pop(y, x)`.
     CovarPop = AggregateRow::bivariate(&[skips_nulls("covar_pop")], "($sxy / (f64)$n)", SOME);
     /// `covar_samp(y, x)`.

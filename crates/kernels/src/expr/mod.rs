@@ -14,7 +14,9 @@ use arrow::datatypes::{DataType, Schema, i256};
 use crate::function::Function;
 use crate::{Error, Result};
 
-pub use aggregate::{Aggregate, AggregateFamily, AggregateFunction, AggregateRow, BitOperator, DistinctRule, SqlAggregate};
+pub use aggregate::{
+    Aggregate, AggregateFamily, AggregateFunction, AggregateRow, BitOperator, DistinctRule, RankRule, SqlAggregate,
+};
 
 /// The direct operands of an expression, as shared or as mutable references. `$iter` borrows the
 /// elements of a list, `$option` the content of an option, and `$arc` that of an `Arc`.

@@ -15,7 +15,10 @@ mod parameters;
 mod row;
 
 pub use parameters::{DatePart, Granularity, InexactFunction, IntervalField};
-pub use row::{ArgumentType, Failure, FunctionRow, Generator, NullHandling, Overload, ResultType};
+pub use row::{
+    ArgumentType, ColumnFunction, Concatenation, Failure, FunctionRow, Generator, LibmCall, NullHandling, NumberFunction,
+    Overload, ResultType, Rounding, Selection, SketchFunction,
+};
 
 use crate::prelude::Section;
 use ArgumentType::{Float, Float64, Int64, Number, String, WideNumber};
@@ -38,6 +41,9 @@ macro_rules! functions {
         impl Function {
             /// All functions without fields.
             pub const PLAIN: &'static [Function] = &[$(Function::$name),*];
+
+            /// The row's name of every function, with and without fields.
+            pub const NAMES: &'static [&'static str] = &[$($row.name,)* $($field_row.name,)*];
 
             /// The function's row of the table.
             pub fn row(self) -> &'static FunctionRow {
@@ -136,11 +142,14 @@ functions! {
         InitCap = sql("initcap", NewString)
             .overloads(&[guarded(&[String], CASES, "append_initcap(#, @, $0, $cases)")]);
         /// `concat(string, …)`, which skips NULLs.
-        Concat = sql("concat", NewString).generator(Generator::Concatenation).generates_nulls();
+        Concat = sql("concat", NewString)
+            .generator(Generator::Concatenation(Concatenation::Concat)).generates_nulls();
         /// `string || string`, which is NULL where an operand is.
-        ConcatOperator = internal("||", NewString).generator(Generator::Concatenation);
+        ConcatOperator = internal("||", NewString)
+            .generator(Generator::Concatenation(Concatenation::Operator));
         /// `concat_ws(separator, string, …)`, which skips NULLs behind the separator.
-        ConcatWs = sql("concat_ws", NewString).generator(Generator::Concatenation).generates_nulls();
+        ConcatWs = sql("concat_ws", NewString)
+            .generator(Generator::Concatenation(Concatenation::WithSeparator)).generates_nulls();
         /// `replace(string, from, to)`.
         Replace = sql("replace", NewString)
             .overloads(&[guarded(&[String, String, String], Section::Append, "append_replaced(#, @, $0, $1, $2)")]);
@@ -194,50 +203,62 @@ functions! {
         /// constants.
         ToTimestamp = internal("to_timestamp", Generated).generator(Generator::Format);
         /// `abs(number)`.
-        Abs = sql("abs", Argument).generator(Generator::Number);
+        Abs = sql("abs", Argument).generator(Generator::Number(NumberFunction::Abs));
         /// `floor(number)`.
         Floor = sql("floor", Argument)
             .overloads(&[cheap(&[Float], Section::Math, "$t_floor($0)")])
-            .generator(Generator::Number);
+            .generator(Generator::Number(NumberFunction::Floor));
         /// `ceil(number)`.
         Ceil = sql("ceil", Argument)
             .overloads(&[cheap(&[Float], Section::Math, "$t_ceil($0)")])
-            .generator(Generator::Number);
+            .generator(Generator::Number(NumberFunction::Ceil));
         /// `round(number[, digits])`, half away from zero.
-        Round = sql("round", Generated).generator(Generator::Rounding);
+        Round = sql("round", Generated).generator(Generator::Rounding(Rounding::Round));
         /// `trunc(number[, digits])`.
-        Trunc = sql("trunc", Generated).generator(Generator::Rounding);
+        Trunc = sql("trunc", Generated).generator(Generator::Rounding(Rounding::Trunc));
         /// `sqrt(number)`.
         Sqrt = sql("sqrt", Argument)
             .overloads(&[cheap(&[Float], Section::Math, "$t_sqrt($0)").fails(&[Where("($0 < 0)")])]);
         /// `exp(number)`. [`crate::libm`] says which hosts give the same bits for this one,
         /// logarithms and powers.
-        Exp = sql("exp", Argument).overloads(&[guarded(&[Float], Section::Exp, "$t_exp($0)")]);
+        Exp = sql("exp", Argument)
+            .overloads(&[guarded(&[Float], Section::Exp, "$t_exp($0)")])
+            .libm(LibmCall::Exp);
         /// `ln(number)`.
-        Ln = sql("ln", Argument).overloads(&[guarded(&[Float], Section::Ln, "$t_ln($0)")]);
+        Ln = sql("ln", Argument)
+            .overloads(&[guarded(&[Float], Section::Ln, "$t_ln($0)")])
+            .libm(LibmCall::Ln);
         /// `log(base, number)` of floats, or of a decimal to the base of a `Float64`.
         Log = internal("log", Argument)
             .overloads(&[guarded(&[Float, Float], Section::Ln, "$t_div($t_ln($1), $t_ln($0))")])
-            .generator(Generator::Number);
+            .generator(Generator::Number(NumberFunction::Log))
+            .libm(LibmCall::Log);
         /// `log2(number)`.
-        Log2 = sql("log2", Argument).overloads(&[guarded(&[Float], Section::Log2, "$t_log2($0)")]);
+        Log2 = sql("log2", Argument)
+            .overloads(&[guarded(&[Float], Section::Log2, "$t_log2($0)")])
+            .libm(LibmCall::Log2);
         /// `log10(number)`.
-        Log10 = sql("log10", Argument).overloads(&[guarded(&[Float], Section::Log10, "$t_log10($0)")]);
+        Log10 = sql("log10", Argument)
+            .overloads(&[guarded(&[Float], Section::Log10, "$t_log10($0)")])
+            .libm(LibmCall::Log10);
         /// `power(base, exponent)`.
-        Power = sql("power", Argument).overloads(&[
-            guarded(&[Float64, Float64], Section::Power, "f64_power($0, $1)").fails(&[Where("($0 == 0 && $1 < 0)")]),
-        ]);
+        Power = sql("power", Argument)
+            .overloads(&[
+                guarded(&[Float64, Float64], Section::Power, "f64_power($0, $1)")
+                    .fails(&[Where("($0 == 0 && $1 < 0)")]),
+            ])
+            .libm(LibmCall::Power);
         /// `signum(number)`.
         Signum = sql("signum", Argument)
             .overloads(&[cheap(&[Float], Section::Math, "$t_signum($0)")]);
         /// `degrees(number)`.
-        Degrees = sql("degrees", Argument).generator(Generator::Number);
+        Degrees = sql("degrees", Argument).generator(Generator::Number(NumberFunction::Degrees));
         /// `radians(number)`.
-        Radians = sql("radians", Argument).generator(Generator::Number);
+        Radians = sql("radians", Argument).generator(Generator::Number(NumberFunction::Radians));
         /// `gcd(integer, integer)`.
-        Gcd = sql("gcd", Argument).generator(Generator::Number);
+        Gcd = sql("gcd", Argument).generator(Generator::Number(NumberFunction::Gcd));
         /// `lcm(integer, integer)`.
-        Lcm = sql("lcm", Argument).generator(Generator::Number);
+        Lcm = sql("lcm", Argument).generator(Generator::Number(NumberFunction::Lcm));
         /// `factorial(integer)`.
         Factorial = sql("factorial", Argument).overloads(&[
             guarded(&[Int64], Section::Integers, "i64_factorial($0)").fails(&[Outside { argument: 0, least: 0, most: 20 }]),
@@ -253,27 +274,33 @@ functions! {
             cheap(&[Number], Section::Base, "$0 == 0"),
         ]);
         /// `nanvl(number, number)`: the second argument where the first is NaN.
-        Nanvl = sql("nanvl", Argument).generator(Generator::Selection).generates_nulls();
+        Nanvl = sql("nanvl", Argument).generator(Generator::Selection(Selection::Nanvl)).generates_nulls();
         /// `greatest(value, …)`, which skips NULLs.
-        Greatest = sql("greatest", Argument).generator(Generator::Selection).generates_nulls();
+        Greatest = sql("greatest", Argument)
+            .generator(Generator::Selection(Selection::Greatest)).generates_nulls();
         /// `least(value, …)`, which skips NULLs.
-        Least = sql("least", Argument).generator(Generator::Selection).generates_nulls();
+        Least = sql("least", Argument).generator(Generator::Selection(Selection::Least)).generates_nulls();
         /// `string_of_rows(column, rows)`: the concatenated strings of `rows` rows of a `LargeUtf8`
         /// column that a kernel wrote, from the current row on.
-        StringOfRows = internal("string_of_rows", Slice).generator(Generator::Column).generates_nulls();
+        StringOfRows = internal("string_of_rows", Slice)
+            .generator(Generator::Column(ColumnFunction::StringOfRows)).generates_nulls();
         /// `list_of_rows(column, rows)`: the values of `rows` rows of a column as a list, from the
         /// current row on.
-        ListOfRows = internal("list_of_rows", Generated).generator(Generator::Column).generates_nulls();
+        ListOfRows = internal("list_of_rows", Generated)
+            .generator(Generator::Column(ColumnFunction::ListOfRows)).generates_nulls();
         /// Number of a list's elements: `array_length(list)`, and `cardinality` of a list of
         /// scalars.
-        ListLength = internal("array_length", Generated).generator(Generator::Column).generates_nulls();
+        ListLength = internal("array_length", Generated)
+            .generator(Generator::Column(ColumnFunction::ListLength)).generates_nulls();
         /// `list_view(column)`: a list's offset and length, packed in a `UInt64` as on the device.
         /// Only a batch that shares the column's elements gives it a meaning.
-        ListView = internal("list_view", Generated).generator(Generator::Column).generates_nulls();
+        ListView = internal("list_view", Generated)
+            .generator(Generator::Column(ColumnFunction::ListView)).generates_nulls();
         /// `sketch_register(value)`: the HyperLogLog register of a value, 0 to 16383.
-        SketchRegister = internal("sketch_register", Generated).generator(Generator::Sketch);
+        SketchRegister = internal("sketch_register", Generated)
+            .generator(Generator::Sketch(SketchFunction::Register));
         /// `sketch_rank(value)`: the HyperLogLog rank of a value, 1 to 51.
-        SketchRank = internal("sketch_rank", Generated).generator(Generator::Sketch);
+        SketchRank = internal("sketch_rank", Generated).generator(Generator::Sketch(SketchFunction::Rank));
     }
     with_fields {
         /// `date_part(part, timestamp)`; the timestamp is the argument.
@@ -299,7 +326,8 @@ functions! {
         ListKey {
             /// NULL elements sort before all others, else behind them.
             nulls_first: bool,
-        } = internal("list_key", NewString).generator(Generator::Column).generates_nulls();
+        } = internal("list_key", NewString)
+            .generator(Generator::Column(ColumnFunction::ListKey)).generates_nulls();
     }
 }
 

@@ -24,6 +24,8 @@ pub struct FunctionRow {
     /// C of the result over a concatenation that stays unmaterialized: `$0` is its array of
     /// strings, `$1` their number.
     pub over_concatenation: Option<&'static str>,
+    /// The call of the host's C library that DataFusion makes, and whose bits the C repeats.
+    pub libm: Option<LibmCall>,
 }
 
 /// Type of a function's result.
@@ -115,23 +117,115 @@ pub enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generator {
     /// Concatenations, which comparisons read without materializing them.
-    Concatenation,
+    Concatenation(Concatenation),
     /// One of the arguments is the result.
-    Selection,
-    /// Parts, truncation and shifts of dates, times and timestamps.
+    Selection(Selection),
+    /// Parts, truncation and shifts of dates, times and timestamps. Each function has fields.
     DateTime,
     /// Dates and timestamps parsed by constant formats.
     Format,
     /// Rounding to a constant or variable number of digits.
-    Rounding,
+    Rounding(Rounding),
     /// Other functions of numbers.
-    Number,
+    Number(NumberFunction),
     /// Floating-point functions whose last digits are implementation-defined.
     Inexact,
     /// Functions that read other rows of a column, or lists of a column.
-    Column,
+    Column(ColumnFunction),
     /// HyperLogLog sketches.
-    Sketch,
+    Sketch(SketchFunction),
+}
+
+/// Functions of [`Generator::Concatenation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concatenation {
+    /// `concat`.
+    Concat,
+    /// `||`.
+    Operator,
+    /// `concat_ws`.
+    WithSeparator,
+}
+
+impl Concatenation {
+    /// Whether the first argument separates the others.
+    pub fn has_separator(self) -> bool {
+        match self {
+            Concatenation::WithSeparator => true,
+            Concatenation::Concat | Concatenation::Operator => false,
+        }
+    }
+
+    /// Whether NULL parts are empty.
+    pub fn skips_nulls(self) -> bool {
+        match self {
+            Concatenation::Concat | Concatenation::WithSeparator => true,
+            Concatenation::Operator => false,
+        }
+    }
+}
+
+/// Functions of [`Generator::Selection`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Selection {
+    Nanvl,
+    Greatest,
+    Least,
+}
+
+/// Functions of [`Generator::Rounding`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Rounding {
+    Round,
+    Trunc,
+}
+
+/// Functions of [`Generator::Number`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum NumberFunction {
+    Abs,
+    Floor,
+    Ceil,
+    Log,
+    Degrees,
+    Radians,
+    Gcd,
+    Lcm,
+}
+
+/// Functions of [`Generator::Column`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ColumnFunction {
+    StringOfRows,
+    ListOfRows,
+    ListLength,
+    ListView,
+    ListKey,
+}
+
+/// Functions of [`Generator::Sketch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SketchFunction {
+    Register,
+    Rank,
+}
+
+/// A function of the host's C library. [`crate::libm`] says which hosts give the kernels' bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum LibmCall {
+    Exp,
+    Ln,
+    /// Logarithm to the base of the first argument: a quotient of two `Ln`.
+    Log,
+    Log2,
+    Log10,
+    Power,
 }
 
 impl FunctionRow {
@@ -159,6 +253,11 @@ impl FunctionRow {
     pub const fn over_concatenation(self, code: &'static str) -> FunctionRow {
         FunctionRow { over_concatenation: Some(code), ..self }
     }
+
+    /// With C that repeats a call of the host's C library.
+    pub const fn libm(self, call: LibmCall) -> FunctionRow {
+        FunctionRow { libm: Some(call), ..self }
+    }
 }
 
 impl Overload {
@@ -179,6 +278,7 @@ pub(super) const fn sql(name: &'static str, result: ResultType) -> FunctionRow {
         overloads: &[],
         generator: None,
         over_concatenation: None,
+        libm: None,
     }
 }
 

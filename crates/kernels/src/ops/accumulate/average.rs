@@ -3,7 +3,7 @@
 
 use arrow::datatypes::{DataType, i256};
 
-use super::evaluate::{Evaluator, Slots};
+use super::evaluate::{Evaluator, Slots, foreign};
 use super::{Accumulators, StateKind};
 use crate::codegen::{CType, RowWriter, wide_literal};
 use crate::prelude::Section;
@@ -19,17 +19,34 @@ impl Accumulators {
         native: CType,
     ) -> Result<String> {
         let (own, count) = (&slots.own, &slots.count);
-        Ok(match kind {
-            StateKind::SumF64 => format!("(BITS_F64({}) / (f64){count})", own[0]),
+        let bits = match kind {
+            StateKind::SumF64 => return Ok(format!("(BITS_F64({}) / (f64){count})", own[0])),
             StateKind::Sum64 if matches!(evaluator.data_type(), DataType::Duration(_)) => {
-                format!("({count} ? (i64){} / (i64){count} : 0)", own[0])
+                return Ok(format!("({count} ? (i64){} / (i64){count} : 0)", own[0]));
             }
-            StateKind::Sum256 => wide_decimal_average(writer, evaluator, own, count)?,
-            kind => {
-                let value = decimal_average(writer, evaluator, kind, own, count)?;
-                if native == CType::I128 { value } else { format!("(({}){value}.lo)", native.local()) }
-            }
-        })
+            StateKind::Sum256 => return wide_decimal_average(writer, evaluator, own, count),
+            StateKind::Sum64 => 64,
+            StateKind::Sum128 => 128,
+            StateKind::Sum192 => 256,
+            StateKind::Count
+            | StateKind::Min
+            | StateKind::Max
+            | StateKind::Min128
+            | StateKind::Max128
+            | StateKind::Min256
+            | StateKind::Max256
+            | StateKind::And
+            | StateKind::Or
+            | StateKind::Xor
+            | StateKind::Welford
+            | StateKind::PowerSums
+            | StateKind::CrossSums
+            | StateKind::RankCounts
+            | StateKind::VarWidthMin
+            | StateKind::VarWidthMax => return foreign(kind, "an average"),
+        };
+        let value = decimal_average(writer, evaluator, bits, own, count)?;
+        Ok(if native == CType::I128 { value } else { format!("(({}){value}.lo)", native.local()) })
     }
 }
 
@@ -44,19 +61,9 @@ impl Evaluator {
 }
 
 /// AVG of decimals: the sum is scaled up and checked, divided and truncated, and checked again.
-fn decimal_average(
-    writer: &mut RowWriter<'_>,
-    evaluator: &Evaluator,
-    kind: StateKind,
-    sum: &[String],
-    count: &str,
-) -> Result<String> {
+/// `bits`: the width in which it is scaled.
+fn decimal_average(writer: &mut RowWriter<'_>, evaluator: &Evaluator, bits: u32, sum: &[String], count: &str) -> Result<String> {
     let (scale, precision) = evaluator.scaling()?;
-    let bits = match kind {
-        StateKind::Sum64 => 64,
-        StateKind::Sum128 => 128,
-        _ => 256,
-    };
     let limit = 10i128.pow(precision.into());
     writer.params().need(Section::I128Div);
     let sign = format!("(u64)((i64){} >> 63)", sum[sum.len() - 1]);

@@ -78,11 +78,11 @@ impl Accumulators {
             }
             AggregateFamily::Boolean(_) => Value { code: format!("(i32)({} & 1)", own[0]), ..result },
             AggregateFamily::Sketch => Value { code: format!("sketch_count({})", own.join(", ")), ..result },
-            AggregateFamily::Sum => sum(writer, evaluator, state.kind, &slots, result),
-            AggregateFamily::Extreme { .. } | AggregateFamily::AnyValue => extreme(evaluator, state.kind, own, result),
+            AggregateFamily::Sum => sum(writer, evaluator, state.kind, &slots, result)?,
+            AggregateFamily::Extreme { .. } | AggregateFamily::AnyValue => extreme(evaluator, state.kind, own, result)?,
             AggregateFamily::Average => Value { code: self.average(writer, evaluator, state.kind, &slots, native)?, ..result },
             AggregateFamily::Variance { sample, root } => self.variance(state.kind, &slots, sample, root, result),
-            AggregateFamily::Median => Value { code: median(writer, state.kind, &slots, native), ..result },
+            AggregateFamily::Median => Value { code: median(writer, state.kind, &slots, native)?, ..result },
             AggregateFamily::Percentile => Value { code: percentile(writer, evaluator, &slots, native), ..result },
             AggregateFamily::Bivariate { value, valid } => slots.bivariate(value, valid, result),
         };
@@ -91,9 +91,9 @@ impl Accumulators {
     }
 }
 
-fn sum(writer: &mut RowWriter<'_>, evaluator: &Evaluator, kind: StateKind, slots: &Slots, result: Value) -> Value {
+fn sum(writer: &mut RowWriter<'_>, evaluator: &Evaluator, kind: StateKind, slots: &Slots, result: Value) -> Result<Value> {
     let own = &slots.own;
-    match kind {
+    Ok(match kind {
         StateKind::Sum64 if matches!(evaluator.data_type, DataType::Interval(_)) => {
             writer.params().need(Section::IntervalValue);
             let fields = [&own[0], &slots.others[0], &slots.others[1]];
@@ -101,13 +101,49 @@ fn sum(writer: &mut RowWriter<'_>, evaluator: &Evaluator, kind: StateKind, slots
         }
         StateKind::SumF64 => Value { code: format!("BITS_F64({})", own[0]), ..result },
         StateKind::Sum128 | StateKind::Sum256 => wide(evaluator, own, result),
-        _ => Value { code: format!("({}){}", result.ctype.local(), own[0]), ..result },
-    }
+        StateKind::Sum64 => Value { code: format!("({}){}", result.ctype.local(), own[0]), ..result },
+        StateKind::Count
+        | StateKind::Sum192
+        | StateKind::Min
+        | StateKind::Max
+        | StateKind::Min128
+        | StateKind::Max128
+        | StateKind::Min256
+        | StateKind::Max256
+        | StateKind::And
+        | StateKind::Or
+        | StateKind::Xor
+        | StateKind::Welford
+        | StateKind::PowerSums
+        | StateKind::CrossSums
+        | StateKind::RankCounts
+        | StateKind::VarWidthMin
+        | StateKind::VarWidthMax => return foreign(kind, "a sum"),
+    })
 }
 
-fn extreme(evaluator: &Evaluator, kind: StateKind, own: &[String], result: Value) -> Value {
-    if matches!(kind, StateKind::Min128 | StateKind::Max128 | StateKind::Min256 | StateKind::Max256) {
-        return wide(evaluator, own, result);
+fn extreme(evaluator: &Evaluator, kind: StateKind, own: &[String], result: Value) -> Result<Value> {
+    match kind {
+        StateKind::Min128 | StateKind::Max128 | StateKind::Min256 | StateKind::Max256 => {
+            return Ok(wide(evaluator, own, result));
+        }
+        StateKind::Min | StateKind::Max => {}
+        // States that refer to a row do not come here: the operator fetches its value.
+        StateKind::Count
+        | StateKind::Sum64
+        | StateKind::Sum128
+        | StateKind::Sum192
+        | StateKind::Sum256
+        | StateKind::SumF64
+        | StateKind::And
+        | StateKind::Or
+        | StateKind::Xor
+        | StateKind::Welford
+        | StateKind::PowerSums
+        | StateKind::CrossSums
+        | StateKind::RankCounts
+        | StateKind::VarWidthMin
+        | StateKind::VarWidthMax => return foreign(kind, "an extreme"),
     }
     let ctype = match &evaluator.argument {
         // A decimal in a narrow integer stays there.
@@ -115,7 +151,7 @@ fn extreme(evaluator: &Evaluator, kind: StateKind, own: &[String], result: Value
         _ => result.ctype,
     };
     let code = unordered(&own[0], evaluator.argument_ctype(ctype));
-    Value { ctype, code, bounds: evaluator.bounds, ..result }
+    Ok(Value { ctype, code, bounds: evaluator.bounds, ..result })
 }
 
 /// A value of 128 or 256 bits.
@@ -129,9 +165,9 @@ fn wide(evaluator: &Evaluator, own: &[String], result: Value) -> Value {
     }
 }
 
-fn median(writer: &mut RowWriter<'_>, kind: StateKind, slots: &Slots, native: CType) -> String {
+fn median(writer: &mut RowWriter<'_>, kind: StateKind, slots: &Slots, native: CType) -> Result<String> {
     let (own, count) = (&slots.own, &slots.count);
-    match kind {
+    Ok(match kind {
         StateKind::Min => {
             let (least, greatest) = (unordered(&own[0], native), unordered(&slots.others[0], native));
             format!("({count} == 1 ? {least} : ({least} + {greatest}) / 2)")
@@ -142,8 +178,30 @@ fn median(writer: &mut RowWriter<'_>, kind: StateKind, slots: &Slots, native: CT
             writer.params().need(Section::I256Div);
             format!("i256_div(i256_make({}), i256_of_u64({count} == 2 ? 2 : 1))", own.join(", "))
         }
-        _ => format!("i192_median({}, {}, {}, {count})", own[0], own[1], own[2]),
-    }
+        StateKind::Sum192 => format!("i192_median({}, {}, {}, {count})", own[0], own[1], own[2]),
+        StateKind::Count
+        | StateKind::Sum128
+        | StateKind::SumF64
+        | StateKind::Max
+        | StateKind::Min128
+        | StateKind::Max128
+        | StateKind::Min256
+        | StateKind::Max256
+        | StateKind::And
+        | StateKind::Or
+        | StateKind::Xor
+        | StateKind::Welford
+        | StateKind::PowerSums
+        | StateKind::CrossSums
+        | StateKind::RankCounts
+        | StateKind::VarWidthMin
+        | StateKind::VarWidthMax => return foreign(kind, "a median"),
+    })
+}
+
+/// The error of a state from which such a result is never computed.
+pub(super) fn foreign<T>(kind: StateKind, result: &str) -> Result<T> {
+    Err(Error::Internal(format!("{kind:?} is no state of {result}")))
 }
 
 fn percentile(writer: &mut RowWriter<'_>, evaluator: &Evaluator, slots: &Slots, native: CType) -> String {

@@ -65,8 +65,7 @@ impl Accumulators {
             (_, Some(value)) => {
                 let kind = state_kind(aggregate, value, usage)?;
                 let needs_count = !usage.grouped || nullable || aggregate.filter.is_some() || divides_by_count(family);
-                let has_count = matches!(kind, StateKind::RankCounts | StateKind::Welford);
-                let count = (needs_count && !has_count).then(|| add(StateKind::Count, &counted));
+                let count = (needs_count && !kind.has_count()).then(|| add(StateKind::Count, &counted));
                 PlannedStates { state: add(kind, &aggregate.arguments), others: vec![], count }
             }
         };

@@ -46,6 +46,32 @@ pub(in crate::ops) enum StateKind {
 }
 
 impl StateKind {
+    /// Whether the state has the number of values, so that the result needs no other count.
+    pub fn has_count(self) -> bool {
+        match self {
+            StateKind::RankCounts | StateKind::Welford => true,
+            StateKind::Count
+            | StateKind::Sum64
+            | StateKind::Sum128
+            | StateKind::Sum192
+            | StateKind::Sum256
+            | StateKind::SumF64
+            | StateKind::Min
+            | StateKind::Max
+            | StateKind::Min128
+            | StateKind::Max128
+            | StateKind::Min256
+            | StateKind::Max256
+            | StateKind::And
+            | StateKind::Or
+            | StateKind::Xor
+            | StateKind::PowerSums
+            | StateKind::CrossSums
+            | StateKind::VarWidthMin
+            | StateKind::VarWidthMax => false,
+        }
+    }
+
     /// Whether the state refers to a row instead of holding a value.
     pub fn refers_to_row(self) -> bool {
         match self {

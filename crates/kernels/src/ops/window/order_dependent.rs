@@ -27,6 +27,8 @@ pub(super) struct OrderDependent {
 }
 
 impl OrderDependent {
+    /// `aggregate` is [plain](Aggregate::plain): a DISTINCT without effect is gone.
+    ///
     /// With DISTINCT a row counts unless its value occurs before it in the frame, or in the
     /// partition if frames begin with it. For frames that end with the partition, unless it occurs
     /// after it.
@@ -57,8 +59,6 @@ impl OrderDependent {
             aggregate.arguments = vec![sketch_rank(*column), Expr::Column(before)];
             return Ok(OrderDependent { aggregate, distinct: None, string: None });
         }
-        // Repeated values change neither MIN nor MAX.
-        aggregate.distinct &= !matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max);
         if !aggregate.distinct {
             return Ok(OrderDependent { aggregate, distinct: None, string: None });
         }
