@@ -77,7 +77,7 @@ impl DeviceOperator<'_> {
         }
     }
 
-    /// Whether the operator's rows are in device memory before the query runs.
+    /// Whether the operator scans device memory: a resident table, or arrays of another library.
     fn reads_device(self) -> bool {
         use DeviceOperator::*;
         match self {
@@ -116,7 +116,7 @@ pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some()
 }
 
-/// Whether a plan node's rows are in device memory before the query runs.
+/// Whether a plan node scans device memory.
 pub(crate) fn reads_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some_and(DeviceOperator::reads_device)
 }
