@@ -24,15 +24,20 @@ use crate::runtime::DatabaseRuntime;
 /// `adbc_core` returns it from `execute_update` only.
 pub(crate) const ROWS_AFFECTED: &CStr = c"devicefusion.rows_affected";
 
+/// The query of a statement.
+enum Query {
+    None,
+    Text(String),
+    Prepared(Box<LogicalPlan>),
+}
+
 /// A statement of SQL, or rows to ingest.
 pub struct DeviceFusionStatement {
     runtime: Arc<DatabaseRuntime>,
     session: SessionContext,
     connection_canceller: Canceller,
     canceller: Canceller,
-    sql: Option<String>,
-    /// The plan of `sql`, once it is prepared.
-    prepared: Option<LogicalPlan>,
+    query: Query,
     bound: Option<Bound>,
     ingest: Ingest,
     /// Of the last execution.
@@ -50,8 +55,7 @@ impl DeviceFusionStatement {
             session,
             connection_canceller,
             canceller: Canceller::default(),
-            sql: None,
-            prepared: None,
+            query: Query::None,
             bound: None,
             ingest: Ingest::default(),
             rows_affected: None,
@@ -64,10 +68,11 @@ impl DeviceFusionStatement {
 
     /// The prepared plan, or a new one.
     fn plan(&self, signal: &mut CancelSignal) -> Result<LogicalPlan> {
-        if let Some(plan) = &self.prepared {
-            return Ok(plan.clone());
-        }
-        let Some(sql) = &self.sql else { return Err(error(Status::InvalidState, "the statement has no query")) };
+        let sql = match &self.query {
+            Query::None => return Err(error(Status::InvalidState, "the statement has no query")),
+            Query::Text(sql) => sql,
+            Query::Prepared(plan) => return Ok(plan.as_ref().clone()),
+        };
         let planned = async { self.session.state().create_logical_plan(sql).await };
         self.runtime.block_on(signal, planned)?.map_err(from_datafusion)
     }
@@ -192,13 +197,12 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn prepare(&mut self) -> Result<()> {
-        self.prepared = Some(self.plan(&mut self.signal())?);
+        self.query = Query::Prepared(Box::new(self.plan(&mut self.signal())?));
         Ok(())
     }
 
     fn set_sql_query(&mut self, query: impl AsRef<str>) -> Result<()> {
-        self.sql = Some(query.as_ref().to_owned());
-        self.prepared = None;
+        self.query = Query::Text(query.as_ref().to_owned());
         self.ingest = Ingest::default();
         Ok(())
     }

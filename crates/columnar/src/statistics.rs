@@ -22,11 +22,9 @@ use crate::{Carrier, ColumnType, Layout, Result};
 pub struct ColumnStatistics {
     /// Number of NULLs, if known.
     pub null_count: Option<usize>,
-    /// Least value as an array of one row. `None` without values, and for columns with NaN,
-    /// dictionary types and fixed-size binary.
-    pub min: Option<ArrayRef>,
-    /// Greatest value, as `min`.
-    pub max: Option<ArrayRef>,
+    /// Least and greatest value, each as an array of one row. `None` without values, and for
+    /// columns with NaN, dictionary types and fixed-size binary.
+    pub min_max: Option<(ArrayRef, ArrayRef)>,
     /// Number of distinct values other than NULL, if known.
     pub distinct_count: Option<usize>,
 }
@@ -66,10 +64,10 @@ impl MinMax {
     }
 
     /// Minimum and maximum as arrays of one row, if known.
-    pub(crate) fn arrays(&self) -> (Option<ArrayRef>, Option<ArrayRef>) {
+    pub(crate) fn arrays(&self) -> Option<(ArrayRef, ArrayRef)> {
         match self {
-            MinMax::Known(min, max) => (Some(Arc::clone(min)), Some(Arc::clone(max))),
-            MinMax::Empty | MinMax::Unknown => (None, None),
+            MinMax::Known(min, max) => Some((Arc::clone(min), Arc::clone(max))),
+            MinMax::Empty | MinMax::Unknown => None,
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use device::{Buffer, DriverKind, ForeignContext, Queue};
 use parking_lot::{Mutex, ReentrantMutex};
 
-use crate::library::{FreeFn, Raw};
+use crate::library::{BackendApi, FreeFn, Raw};
 use crate::{Error, Library, Result};
 
 /// Settings of a new context.
@@ -199,13 +199,16 @@ impl Context {
 
     fn make(library: &Library, config: ContextConfig, device: Option<&device::Context>) -> Result<Context> {
         let api = library.api();
-        let queue = match (device, api.config_set_command_queue) {
-            (Some(device), Some(set)) => Some((device.library_queue(config.profiling).map_err(Error::Device)?, set)),
-            _ => None,
-        };
-        let ordinal = match (device, api.config_set_device) {
-            (Some(device), Some(set)) => Some((c_string(format!("#{}", device.info().ordinal).as_bytes())?, set)),
-            _ => None,
+        let (queue, ordinal) = match (device, api.backend) {
+            (Some(device), BackendApi::OpenCl { config_set_command_queue }) => {
+                let queue = device.library_queue(config.profiling).map_err(Error::Device)?;
+                (Some((queue, config_set_command_queue)), None)
+            }
+            (Some(device), BackendApi::Cuda { config_set_device, config_set_unified_memory }) => {
+                let ordinal = c_string(format!("#{}", device.info().ordinal).as_bytes())?;
+                (None, Some((ordinal, config_set_device, config_set_unified_memory)))
+            }
+            (None, _) | (Some(_), BackendApi::Plain | BackendApi::Threads { .. }) => (None, None),
         };
         let cache_file = config.cache_file.as_ref().map(|path| c_string(path.as_os_str().as_bytes())).transpose()?;
         // SAFETY: as documented; freed by the drop of `ContextInner`.
@@ -228,14 +231,14 @@ impl Context {
             // SAFETY: the configuration is live, and the queue is this context's alone.
             unsafe { set(raw_config, queue.raw().0 as Raw) };
         }
-        if let (Some(_), Some(set)) = (device, api.config_set_unified_memory) {
-            // Unified memory would migrate to the host and back; the shared buffers stay on the
-            // device. SAFETY: the configuration is live.
-            unsafe { set(raw_config, 0) };
-        }
-        if let Some((ordinal, set)) = &ordinal {
+        if let Some((ordinal, set_device, set_unified_memory)) = &ordinal {
+            if let Some(set_unified_memory) = set_unified_memory {
+                // Unified memory would migrate to the host and back; the shared buffers stay on
+                // the device. SAFETY: the configuration is live.
+                unsafe { set_unified_memory(raw_config, 0) };
+            }
             // SAFETY: the configuration is live; the library copies the name.
-            unsafe { set(raw_config, ordinal.as_ptr()) };
+            unsafe { set_device(raw_config, ordinal.as_ptr()) };
         }
         // SAFETY: no other context uses the configuration.
         let context = unsafe { (api.new)(raw_config) };
@@ -418,11 +421,19 @@ unsafe fn configure(library: &Library, raw_config: Raw, config: &ContextConfig, 
             (api.config_set_cache_file)(raw_config, file.as_ptr());
         }
     }
-    match (config.threads, api.config_set_num_threads) {
+    match (config.threads, api.backend) {
         (None, _) => {}
-        // SAFETY: as above.
-        (Some(threads), Some(set)) => unsafe { set(raw_config, threads.max(1).into()) },
-        (Some(_), None) => {
+        (Some(threads), BackendApi::Threads { config_set_num_threads: Some(set) }) => {
+            // SAFETY: as above.
+            unsafe { set(raw_config, threads.max(1).into()) };
+        }
+        (
+            Some(_),
+            BackendApi::Threads { config_set_num_threads: None }
+            | BackendApi::Plain
+            | BackendApi::OpenCl { .. }
+            | BackendApi::Cuda { .. },
+        ) => {
             let backend = library.manifest().backend.name();
             return Err(Error::Usage(format!("a library of the back end {backend} has no thread count to set")));
         }

@@ -227,6 +227,44 @@ unsafe impl Send for FnAddress {}
 // SAFETY: as above.
 unsafe impl Sync for FnAddress {}
 
+/// The functions that depend on the back end.
+#[derive(Clone, Copy)]
+pub(crate) enum BackendApi {
+    /// `c` and `hip`: none.
+    Plain,
+    /// `multicore` and `ispc`. Some objects lack the function.
+    Threads { config_set_num_threads: Option<unsafe extern "C" fn(Raw, c_int)> },
+    /// `opencl`.
+    OpenCl { config_set_command_queue: unsafe extern "C" fn(Raw, Raw) },
+    /// `cuda`. Only newer compilers have unified memory.
+    Cuda {
+        /// That of `opencl` expects other names.
+        config_set_device: unsafe extern "C" fn(Raw, *const c_char),
+        config_set_unified_memory: Option<unsafe extern "C" fn(Raw, c_int)>,
+    },
+}
+
+impl BackendApi {
+    fn resolve(symbols: &Symbols<'_>, backend: Backend) -> Result<BackendApi> {
+        // SAFETY: each has its documented type.
+        unsafe {
+            Ok(match backend {
+                Backend::C | Backend::Hip => BackendApi::Plain,
+                Backend::Multicore | Backend::Ispc => {
+                    BackendApi::Threads { config_set_num_threads: symbols.find("futhark_context_config_set_num_threads") }
+                }
+                Backend::OpenCl => {
+                    BackendApi::OpenCl { config_set_command_queue: symbols.get("futhark_context_config_set_command_queue")? }
+                }
+                Backend::Cuda => BackendApi::Cuda {
+                    config_set_device: symbols.get("futhark_context_config_set_device")?,
+                    config_set_unified_memory: symbols.find("futhark_context_config_set_unified_memory"),
+                },
+            })
+        }
+    }
+}
+
 /// The functions of every library.
 pub(crate) struct Api {
     pub config_new: unsafe extern "C" fn() -> Raw,
@@ -236,14 +274,7 @@ pub(crate) struct Api {
     pub config_set_logging: unsafe extern "C" fn(Raw, c_int),
     pub config_set_tuning_param: unsafe extern "C" fn(Raw, *const c_char, usize) -> c_int,
     pub config_set_cache_file: unsafe extern "C" fn(Raw, *const c_char),
-    /// Only for the back end `cuda`: that of `opencl` expects other names.
-    pub config_set_device: Option<unsafe extern "C" fn(Raw, *const c_char)>,
-    /// Only for the back end `cuda`, from newer compilers.
-    pub config_set_unified_memory: Option<unsafe extern "C" fn(Raw, c_int)>,
-    /// Only for the back ends `multicore` and `ispc`.
-    pub config_set_num_threads: Option<unsafe extern "C" fn(Raw, c_int)>,
-    /// Only for the back end `opencl`.
-    pub config_set_command_queue: Option<unsafe extern "C" fn(Raw, Raw)>,
+    pub backend: BackendApi,
     pub tuning_param_count: unsafe extern "C" fn() -> c_int,
     pub tuning_param_name: unsafe extern "C" fn(c_int) -> *const c_char,
     pub tuning_param_class: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -261,17 +292,8 @@ impl Api {
     fn resolve(symbols: &Symbols<'_>, backend: Backend) -> Result<Api> {
         // SAFETY: each has its documented type.
         unsafe {
-            let set_command_queue = || symbols.get("futhark_context_config_set_command_queue");
-            let set_device = || symbols.get("futhark_context_config_set_device");
-            let num_threads = "futhark_context_config_set_num_threads";
-            let has_threads = matches!(backend, Backend::Multicore | Backend::Ispc) && symbols.has(num_threads);
-            let unified = "futhark_context_config_set_unified_memory";
-            let has_unified = backend == Backend::Cuda && symbols.has(unified);
             Ok(Api {
-                config_set_unified_memory: has_unified.then(|| symbols.get(unified)).transpose()?,
-                config_set_num_threads: has_threads.then(|| symbols.get(num_threads)).transpose()?,
-                config_set_device: (backend == Backend::Cuda).then(set_device).transpose()?,
-                config_set_command_queue: (backend == Backend::OpenCl).then(set_command_queue).transpose()?,
+                backend: BackendApi::resolve(symbols, backend)?,
                 config_new: symbols.get("futhark_context_config_new")?,
                 config_free: symbols.get("futhark_context_config_free")?,
                 config_set_debugging: symbols.get("futhark_context_config_set_debugging")?,
@@ -364,14 +386,23 @@ struct Symbols<'a> {
 }
 
 impl Symbols<'_> {
+    /// A function that some objects lack.
+    ///
     /// # Safety
     /// `T` is the type of the function with that name.
-    unsafe fn get<T: Copy>(&self, name: &str) -> Result<T> {
+    unsafe fn find<T: Copy>(&self, name: &str) -> Option<T> {
         // SAFETY: the caller upholds the contract.
-        match unsafe { self.handle.get::<T>(name) } {
-            Ok(symbol) => Ok(*symbol),
-            Err(_) => Err(Error::Mismatch { path: self.path.to_owned(), reason: format!("it has no function {name}") }),
-        }
+        unsafe { self.handle.get::<T>(name) }.ok().map(|symbol| *symbol)
+    }
+
+    /// A function that each object has.
+    ///
+    /// # Safety
+    /// As [`find`](Self::find).
+    unsafe fn get<T: Copy>(&self, name: &str) -> Result<T> {
+        let missing = || Error::Mismatch { path: self.path.to_owned(), reason: format!("it has no function {name}") };
+        // SAFETY: the caller upholds the contract.
+        unsafe { self.find(name) }.ok_or_else(missing)
     }
 
     fn address(&self, name: &str) -> Result<FnAddress> {

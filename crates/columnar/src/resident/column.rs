@@ -72,9 +72,9 @@ impl ColumnState {
         if !self.is_known {
             return ColumnStatistics::default();
         }
-        let (min, max) = self.min_max.arrays();
+        let min_max = self.min_max.arrays();
         let distinct_count = self.dictionary.as_ref().map(TableDictionary::len);
-        ColumnStatistics { null_count: Some(self.null_count), min, max, distinct_count }
+        ColumnStatistics { null_count: Some(self.null_count), min_max, distinct_count }
     }
 
     /// Updates the state with the chunks of a batch and uploads them.

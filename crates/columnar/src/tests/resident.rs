@@ -212,24 +212,26 @@ fn statistics_are_exact() {
     let one = |array: ArrayRef, batch_rows: usize| build(&queue, batch_rows, &[array]).unwrap().statistics.remove(0);
     let dates = one(Arc::new(Date32Array::from(vec![Some(3), None, Some(-7), Some(5)])), 2);
     assert_eq!((dates.null_count, dates.distinct_count), (Some(1), None));
-    assert_same(&dates.min.unwrap(), &(Arc::new(Date32Array::from(vec![-7])) as ArrayRef), "min");
-    assert_same(&dates.max.unwrap(), &(Arc::new(Date32Array::from(vec![5])) as ArrayRef), "max");
+    let (min, max) = dates.min_max.unwrap();
+    assert_same(&min, &(Arc::new(Date32Array::from(vec![-7])) as ArrayRef), "min");
+    assert_same(&max, &(Arc::new(Date32Array::from(vec![5])) as ArrayRef), "max");
 
     let strings = one(Arc::new(StringViewArray::from(vec![Some("b"), Some("a"), None, Some("b")])), 1);
     assert_eq!((strings.null_count, strings.distinct_count), (Some(1), Some(2)));
-    assert_same(&strings.min.unwrap(), &(Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef), "min");
-    assert_same(&strings.max.unwrap(), &(Arc::new(StringViewArray::from(vec!["b"])) as ArrayRef), "max");
+    let (min, max) = strings.min_max.unwrap();
+    assert_same(&min, &(Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef), "min");
+    assert_same(&max, &(Arc::new(StringViewArray::from(vec!["b"])) as ArrayRef), "max");
 
     let decimal = one(decimals([Some(5), Some(1 << 70)]), 1);
-    assert_same(&decimal.max.unwrap(), &decimals([Some(1 << 70)]), "max");
+    assert_same(&decimal.min_max.unwrap().1, &decimals([Some(1 << 70)]), "max");
 
     // A column with NaN has no minimum or maximum.
     for values in [[f64::NAN, 1.0], [1.0, f64::NAN]] {
         let floats = one(Arc::new(Float64Array::from(values.to_vec())), 1);
-        assert!(floats.min.is_none() && floats.max.is_none());
+        assert!(floats.min_max.is_none());
     }
     let nothing = one(new_null_array(&DataType::Int32, 3), 2);
-    assert!(nothing.null_count == Some(3) && nothing.min.is_none() && nothing.max.is_none());
+    assert!(nothing.null_count == Some(3) && nothing.min_max.is_none());
 }
 
 #[test]

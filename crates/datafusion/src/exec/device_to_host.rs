@@ -148,16 +148,9 @@ impl DisplayAs for DeviceToHostExec {
 
 /// The sizes that differ from the profile's defaults.
 fn sizes(options: &Options) -> String {
-    let defaults = Options::new(options.profile);
-    [
-        ("work_group_size", options.work_group_size, defaults.work_group_size),
-        ("compaction_tile_rows", options.compaction_tile_rows, defaults.compaction_tile_rows),
-        ("max_work_groups", options.max_work_groups, defaults.max_work_groups),
-    ]
-    .into_iter()
-    .filter(|(_, size, default)| size != default)
-    .map(|(name, size, _)| format!(", {name}={size}"))
-    .collect()
+    let defaults = Options::new(options.profile).sizes().named();
+    let chosen = options.sizes().named().into_iter().zip(defaults).filter(|(size, default)| size != default);
+    chosen.map(|((name, size), _)| format!(", {name}={size}")).collect()
 }
 
 impl ExecutionPlan for DeviceToHostExec {

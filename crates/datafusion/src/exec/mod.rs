@@ -81,7 +81,7 @@ pub use limit::DeviceLimitExec;
 pub(crate) use methods::{
     common_methods, host_counterpart, inner_methods, leaf_methods, pass_through_methods, refuse_stream, refused_execution,
 };
-pub(crate) use operator::{DeviceOperator, device_inputs, drops_rows, fused_below, is_device};
+pub(crate) use operator::{DeviceOperator, device_inputs, drops_rows, fused_below, is_device, reads_device};
 pub use projection::DeviceProjectionExec;
 pub(crate) use properties::{coalesced_equivalences, column_names, leaf_properties, single_partition};
 pub use scan::DeviceScanExec;

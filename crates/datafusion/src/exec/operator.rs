@@ -77,6 +77,28 @@ impl DeviceOperator<'_> {
         }
     }
 
+    /// Whether the operator scans device memory: a resident table, or arrays of another library.
+    fn reads_device(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Scan(_) | Stream(_) => true,
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
+            | Reuse(_) | Shared(_) | Sort(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// Whether the operator holds all of its result, which is smaller than its input: groups, or
+    /// the first rows of an order.
+    pub fn holds_result(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Aggregate(_) => true,
+            Sort(sort) => sort.fetch_rows().is_some(),
+            DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_) | Reuse(_) | Scan(_)
+            | Shared(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
     /// Whether the operator does more than compute columns of single rows, pass rows on, or drop
     /// some.
     pub fn is_costly(self) -> bool {
@@ -92,6 +114,11 @@ impl DeviceOperator<'_> {
 /// Whether a plan node runs on the device.
 pub(crate) fn is_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some()
+}
+
+/// Whether a plan node scans device memory.
+pub(crate) fn reads_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    DeviceOperator::of(plan).is_some_and(DeviceOperator::reads_device)
 }
 
 /// The inputs of a device operator within its offloaded subplan. What lies below an upload is the

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Aggregations of a stage's rows, or of rows that they take through joins themselves.
 
+use std::sync::Arc;
+
 use arrow::datatypes::Field;
 use columnar::{ColumnType, DeviceBatch};
 use datafusion::common::Result;
@@ -10,8 +12,9 @@ use futures::future::{BoxFuture, ready};
 use kernels::expr::{Aggregate, Expr};
 use kernels::ops::{FusedJoinCounts, FusedJoins, GroupBy, GroupByState, Input, JoinChain, Options, Reduce, ReduceState};
 
+use super::joins::Joins;
 use super::pipeline::kernel_error;
-use super::stage::{Stage, StageKind};
+use super::stage::Stage;
 
 /// An aggregation to one row, or to one row for each group.
 #[derive(Debug)]
@@ -107,6 +110,8 @@ pub(crate) struct OverJoins {
     /// Over the joins' output.
     keys: Vec<(Expr, Field)>,
     aggregates: Vec<(Aggregate, Field)>,
+    /// The joins of the stage below.
+    pub joins: Arc<Joins>,
     /// The most likely joins before these, and the aggregation's most likely kernels.
     pub(super) chain: JoinChain,
     pub(super) kernel_sources: Vec<(String, String)>,
@@ -115,18 +120,20 @@ pub(crate) struct OverJoins {
 impl OverJoins {
     /// The aggregation over a stage of joins; `None` if its kernels cannot probe them.
     pub(super) fn of(stage: &Stage, keys: &[(Expr, Field)], aggregates: &[(Aggregate, Field)]) -> Result<Option<OverJoins>> {
-        let StageKind::Join(joins) = &stage.kind else { return Ok(None) };
+        let Some(joins) = stage.joins() else { return Ok(None) };
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
         let chain = JoinChain::before_aggregation(input, &joins.joins, None, outputs, &joins.options);
         let (chain, joined) = chain.map_err(kernel_error)?;
-        let over = OverJoins { keys: keys.to_vec(), aggregates: aggregates.to_vec(), chain, kernel_sources: vec![] };
-        let op = joined.map(|joined| over.aggregate(&joined, &joins.options)).transpose().map_err(kernel_error)?.flatten();
+        let (keys, aggregates, joins) = (keys.to_vec(), aggregates.to_vec(), Arc::clone(joins));
+        let over = OverJoins { keys, aggregates, joins, chain, kernel_sources: vec![] };
+        let op = joined.map(|joined| over.aggregate(&joined)).transpose().map_err(kernel_error)?.flatten();
         Ok(op.map(|op| OverJoins { kernel_sources: op.kernel_sources(), ..over }))
     }
 
     /// The aggregation over these joins; `None` if their rows must be written first, as with too
     /// many arguments for one kernel.
-    pub fn aggregate(&self, joined: &FusedJoins, options: &Options) -> kernels::Result<Option<AggregateOp>> {
+    pub fn aggregate(&self, joined: &FusedJoins) -> kernels::Result<Option<AggregateOp>> {
+        let options = &self.joins.options;
         let op = match self.keys.is_empty() {
             true => {
                 Reduce::over_joins(joined, &self.aggregates, options.clone()).map(|op| op.map(Box::new).map(AggregateOp::Reduce))

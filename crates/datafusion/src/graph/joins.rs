@@ -13,7 +13,7 @@ use super::stage::Stage;
 use crate::exec::ScalarSubquery;
 
 /// Joins that rows go through one after another.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Joins {
     pub probe: Arc<Stage>,
     pub sides: Vec<Side>,
@@ -36,6 +36,19 @@ impl Joins {
     pub fn builds(&self) -> impl Iterator<Item = &BuildSide> {
         self.sides.iter().filter_map(Side::build)
     }
+
+    /// Number of pipelines that launch kernels where rows go through `chain`.
+    pub(super) fn pipelines(&self, chain: &JoinChain) -> usize {
+        let builds = self.builds().map(|build| build.stage.pipelines() + 1);
+        self.probe.pipelines() + chain.pipelines() + builds.sum::<usize>()
+    }
+
+    /// Names and sources of the kernels where rows go through `chain`, in the order in which they
+    /// run.
+    pub(super) fn kernel_sources(&self, chain: &JoinChain) -> Vec<(String, String)> {
+        let of_builds = self.builds().flat_map(BuildSide::kernel_sources);
+        of_builds.chain(self.probe.kernel_sources()).chain(chain.kernel_source()).collect()
+    }
 }
 
 /// A join that gives rows of its build side alone.
@@ -53,7 +66,7 @@ pub(crate) struct BuildSideJoin {
 }
 
 /// The table that a join of a chain probes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Side {
     /// The stage builds the table.
     Build(Box<BuildSide>),
@@ -84,7 +97,7 @@ impl Side {
 }
 
 /// The build side of a join.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct BuildSide {
     /// Name of the join, for messages.
     pub operator: String,
@@ -108,7 +121,7 @@ pub(crate) struct BuildSide {
 }
 
 /// The rows of a build side.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum BuildRows {
     /// All rows of the stage.
     All,
@@ -124,7 +137,7 @@ pub(crate) struct ScalarSide {
 }
 
 /// Dynamic filter that pushes the key ranges of a build side into host scans.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ScanFilter {
     /// A `DynamicFilterPhysicalExpr`.
     pub filter: Arc<dyn PhysicalExpr>,

@@ -12,7 +12,7 @@ mod lowering;
 mod pipeline;
 mod stage;
 
-pub(crate) use aggregate::{AggregateOp, AggregateState};
+pub(crate) use aggregate::{AggregateOp, AggregateState, OverJoins};
 pub(crate) use joins::{BuildSide, BuildSideJoin, Joins, ScalarSide, ScanFilter, Side};
 pub(crate) use lowering::lower;
-pub(crate) use stage::{LibraryCall, ListOutput, Stage, StageKind};
+pub(crate) use stage::{Checks, LibraryAggregate, LibraryCall, ListOutput, Origin, Stage, StageKind};

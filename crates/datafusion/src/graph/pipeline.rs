@@ -215,7 +215,7 @@ impl<'a> Pipeline<'a> {
             types: op.output_types().to_vec(),
             schema,
             partitions: self.source.partitions,
-            kind: StageKind::Select { input: Arc::new(self.source), op: Box::new(op), checks },
+            kind: StageKind::Select { input: Arc::new(self.source), op: Arc::new(op), checks },
             operator,
             metrics,
         })
@@ -231,7 +231,7 @@ impl<'a> Pipeline<'a> {
         let types = chain.output_types().to_vec();
         let (probe, predicates) = (Arc::new(self.source), self.predicates);
         let joins = Joins { probe, sides, joins, input, outputs, predicates, computed, options, chain, coalescer: None };
-        Ok(Stage { schema, types, partitions: 1, operator, metrics, kind: StageKind::Join(Box::new(joins)) })
+        Ok(Stage { schema, types, partitions: 1, operator, metrics, kind: StageKind::Join(Arc::new(joins)) })
     }
 
     fn all_outputs(&self) -> Vec<Arc<dyn PhysicalExpr>> {
@@ -254,7 +254,9 @@ impl Stage {
             && !has_dictionaries
         {
             let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), options.clone());
-            joins.coalescer = Some(concat.map_err(kernel_error)?).filter(|concat| concat.output_types() == self.types);
+            // No other stage has these joins yet, so nothing is copied.
+            Arc::make_mut(joins).coalescer =
+                Some(concat.map_err(kernel_error)?).filter(|concat| concat.output_types() == self.types);
         }
         Ok(self)
     }

@@ -8,10 +8,10 @@ use columnar::ColumnType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use kernels::ops::{Concat, Decode, JoinChain, NullStripping, Select, Sort, UnifyLayouts, Unnest, Window};
+use kernels::ops::{Concat, Decode, NullStripping, Select, Sort, UnifyLayouts, Unnest, Window};
 
 use super::aggregate::{AggregateOp, OverJoins};
-use super::joins::{BuildSide, BuildSideJoin, Joins, ScalarSide, Side};
+use super::joins::{BuildSideJoin, Joins, ScalarSide, Side};
 use crate::exchange::Source;
 use crate::exec::{GroupingSet, Sharing};
 use crate::futhark::{DeviceAggregate, DeviceCall};
@@ -33,7 +33,23 @@ pub(crate) struct Stage {
     pub metrics: ExecutionPlanMetricsSet,
 }
 
-/// The work of a stage. `checks` are the expressions that the host evaluates for a failed row.
+/// Where the batches of a stage come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From outside of the device's own memory.
+    External,
+    /// From a resident table; there is nothing to wait for.
+    Resident,
+    /// All rows of the stage below as one batch, on behalf of the reader.
+    Coalesced,
+    /// From stages below, as its operator passes or computes them.
+    Operator,
+}
+
+/// The expressions that the host evaluates for a failed row.
+pub(crate) type Checks = Arc<[Arc<dyn PhysicalExpr>]>;
+
+/// The work of a stage.
 #[derive(Debug)]
 pub(crate) enum StageKind {
     /// Uploads batches of a host plan.
@@ -45,35 +61,35 @@ pub(crate) enum StageKind {
     /// Picks and renames columns; computes nothing.
     Columns { input: Arc<Stage>, columns: Vec<usize> },
     /// Filters, and computes columns.
-    Select { input: Arc<Stage>, op: Box<Select>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    Select { input: Arc<Stage>, op: Arc<Select>, checks: Checks },
     /// Aggregates.
     Aggregate {
         input: Arc<Stage>,
-        op: AggregateOp,
-        checks: Vec<Arc<dyn PhysicalExpr>>,
+        op: Arc<AggregateOp>,
+        checks: Checks,
         lists: Vec<ListOutput>,
-        over_joins: Option<Box<OverJoins>>,
+        over_joins: Option<Arc<OverJoins>>,
     },
     /// Calls libraries for each batch; results follow the input's columns.
-    LibraryCalls { input: Arc<Stage>, calls: Vec<LibraryCall>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    LibraryCalls { input: Arc<Stage>, calls: Arc<[LibraryCall]>, checks: Checks },
     /// Calls libraries once for all rows; gives one row.
-    LibraryAggregates { input: Arc<Stage>, aggregates: Vec<LibraryAggregate>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    LibraryAggregates { input: Arc<Stage>, aggregates: Arc<[LibraryAggregate]>, checks: Checks },
     /// Gives the elements of lists as rows.
-    Unnest { input: Arc<Stage>, op: Box<Unnest> },
+    Unnest { input: Arc<Stage>, op: Arc<Unnest> },
     /// Concatenates all rows to one batch.
     Coalesce { input: Arc<Stage>, concat: Box<Concat> },
     /// Sorts all rows, or finds the first rows of an order.
-    Sort { input: Arc<Stage>, op: Box<Sort>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    Sort { input: Arc<Stage>, op: Arc<Sort>, checks: Checks },
     /// Repeats each batch for each grouping set.
     Expand { input: Arc<Stage>, sets: Vec<GroupingSet> },
     /// Reads the partitions of several stages, in the union's layouts.
     Union { inputs: Vec<(Arc<Stage>, UnifyLayouts)> },
     /// Computes window functions over sorted rows.
-    Window { input: Arc<Stage>, op: Box<Window>, checks: Vec<Arc<dyn PhysicalExpr>> },
+    Window { input: Arc<Stage>, op: Arc<Window>, checks: Checks },
     /// Probes the tables of one or more joins.
-    Join(Box<Joins>),
+    Join(Arc<Joins>),
     /// Gives rows of a build side alone, by its visited bitmap.
-    BuildSideJoin(Box<BuildSideJoin>),
+    BuildSideJoin(Arc<BuildSideJoin>),
     /// Shares rows among several readers. `is_reuse`: reads cached batches, launches nothing.
     Shared { input: Arc<Stage>, sharing: Sharing, is_reuse: bool },
     /// Slices each partition.
@@ -137,15 +153,16 @@ impl Stage {
 
     /// Whether this stage or one below reads from outside of the device's own memory.
     pub fn uploads(&self) -> bool {
-        self.is_external() || self.inputs().into_iter().any(|input| input.uploads())
+        self.origin() == Origin::External || self.inputs().into_iter().any(|input| input.uploads())
     }
 
-    /// Whether its batches come from outside of the device's own memory.
-    pub fn is_external(&self) -> bool {
+    /// Where its batches come from.
+    pub fn origin(&self) -> Origin {
         match &self.kind {
-            StageKind::Upload { .. } | StageKind::Stream { .. } => true,
-            StageKind::Scan { .. }
-            | StageKind::Columns { .. }
+            StageKind::Upload { .. } | StageKind::Stream { .. } => Origin::External,
+            StageKind::Scan { .. } => Origin::Resident,
+            StageKind::Coalesce { .. } => Origin::Coalesced,
+            StageKind::Columns { .. }
             | StageKind::Expand { .. }
             | StageKind::LibraryCalls { .. }
             | StageKind::LibraryAggregates { .. }
@@ -153,20 +170,19 @@ impl Stage {
             | StageKind::Shared { .. }
             | StageKind::Select { .. }
             | StageKind::Aggregate { .. }
-            | StageKind::Coalesce { .. }
             | StageKind::Sort { .. }
             | StageKind::Window { .. }
             | StageKind::Unnest { .. }
             | StageKind::Union { .. }
             | StageKind::BuildSideJoin(_)
-            | StageKind::Join(_) => false,
+            | StageKind::Join(_) => Origin::Operator,
         }
     }
 
-    /// The tables that rows probe on their way through this stage, in order.
-    fn chain_sides(&self) -> &[Side] {
+    /// The joins that its rows go through one after another.
+    pub(super) fn joins(&self) -> Option<&Arc<Joins>> {
         match &self.kind {
-            StageKind::Join(joins) => &joins.sides,
+            StageKind::Join(joins) => Some(joins),
             StageKind::Upload { .. }
             | StageKind::Stream { .. }
             | StageKind::Scan { .. }
@@ -183,8 +199,13 @@ impl Stage {
             | StageKind::Window { .. }
             | StageKind::Unnest { .. }
             | StageKind::Union { .. }
-            | StageKind::BuildSideJoin(_) => &[],
+            | StageKind::BuildSideJoin(_) => None,
         }
+    }
+
+    /// The tables that rows probe on their way through this stage, in order.
+    fn chain_sides(&self) -> &[Side] {
+        self.joins().map(|joins| joins.sides.as_slice()).unwrap_or_default()
     }
 
     /// Whether a dynamic filter here or below probes the table of a join whose number `of_join`
@@ -221,7 +242,7 @@ impl Stage {
             | StageKind::Coalesce { input, .. }
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => input.pipelines(),
-            StageKind::Aggregate { input, over_joins: Some(over), .. } => input.pipelines_of_chain(&over.chain) + 1,
+            StageKind::Aggregate { over_joins: Some(over), .. } => over.joins.pipelines(&over.chain) + 1,
             StageKind::Select { input, .. }
             | StageKind::LibraryCalls { input, .. }
             | StageKind::LibraryAggregates { input, .. }
@@ -233,7 +254,7 @@ impl Stage {
                 let rewrites = |unify: &UnifyLayouts| usize::from(!unify.kernel_source().is_empty());
                 inputs.iter().map(|(input, unify)| input.pipelines() + rewrites(unify)).sum()
             }
-            StageKind::Join(joins) => self.pipelines_of_chain(&joins.chain),
+            StageKind::Join(joins) => joins.pipelines(&joins.chain),
             StageKind::BuildSideJoin(join) => join.probe.pipelines() + join.build.stage.pipelines() + 2,
         }
     }
@@ -251,8 +272,8 @@ impl Stage {
             | StageKind::Shared { input, .. }
             | StageKind::Limit { input, .. } => (input, Vec::new()),
             StageKind::Select { input, op, .. } => (input, op.kernel_source()),
-            StageKind::Aggregate { input, over_joins: Some(over), .. } => {
-                return [input.kernel_sources_of_chain(&over.chain), over.kernel_sources.clone()].concat();
+            StageKind::Aggregate { over_joins: Some(over), .. } => {
+                return [over.joins.kernel_sources(&over.chain), over.kernel_sources.clone()].concat();
             }
             StageKind::LibraryCalls { input, calls, .. } => {
                 (input, calls.iter().flat_map(|call| call.adapter.kernel_source()).collect())
@@ -268,25 +289,11 @@ impl Stage {
                 let of = |(input, unify): &(Arc<Stage>, UnifyLayouts)| [input.kernel_sources(), unify.kernel_source()].concat();
                 return inputs.iter().flat_map(of).collect();
             }
-            StageKind::Join(joins) => return self.kernel_sources_of_chain(&joins.chain),
+            StageKind::Join(joins) => return joins.kernel_sources(&joins.chain),
             StageKind::BuildSideJoin(join) => {
                 return [join.build.kernel_sources(), join.probe.kernel_sources(), join.visited.kernel_source()].concat();
             }
         };
         [input.kernel_sources(), of_stage].concat()
-    }
-
-    /// As [`pipelines`](Self::pipelines) where the rows of joins go through `chain`.
-    fn pipelines_of_chain(&self, chain: &JoinChain) -> usize {
-        let StageKind::Join(joins) = &self.kind else { return self.pipelines() };
-        let builds = joins.builds().map(|build| build.stage.pipelines() + 1);
-        joins.probe.pipelines() + chain.pipelines() + builds.sum::<usize>()
-    }
-
-    /// As [`kernel_sources`](Self::kernel_sources) where the rows of joins go through `chain`.
-    fn kernel_sources_of_chain(&self, chain: &JoinChain) -> Vec<(String, String)> {
-        let StageKind::Join(joins) = &self.kind else { return self.kernel_sources() };
-        let of_builds = joins.builds().flat_map(BuildSide::kernel_sources);
-        of_builds.chain(joins.probe.kernel_sources()).chain(chain.kernel_source()).collect()
     }
 }

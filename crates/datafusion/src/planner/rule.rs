@@ -10,7 +10,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{DeviceScanExec, DeviceStreamExec, computes, is_trivial};
+use crate::exec::{computes, is_trivial, reads_device};
 use crate::planner::join_conditions::above_joins;
 use crate::planner::offload::Offloader;
 use crate::planner::placement::host_operators;
@@ -43,7 +43,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let options = DeviceOptions::of(config);
         self.runtime.note_settings(&options);
         let plan = projection_keeper::release(plan)?;
-        let resident = any(&plan, &|node| node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>())?;
+        let resident = any(&plan, &reads_device)?;
         if !resident && (!options.enabled || !any(&plan, &computes)?) {
             return Ok(plan);
         }

@@ -19,8 +19,8 @@ use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 
 use crate::exec::{
-    DeviceAggregateExec, DeviceFilterExec, DeviceJoinExec, DeviceLimitExec, DeviceOperator, DeviceReuseExec, DeviceSharedExec,
-    DeviceSortExec, DeviceToHostExec, Sharing, device_inputs, is_device,
+    DeviceJoinExec, DeviceLimitExec, DeviceOperator, DeviceReuseExec, DeviceSharedExec, DeviceToHostExec, Sharing, device_inputs,
+    is_device,
 };
 use crate::expr::awaits_subquery;
 use crate::planner::dynamic_filters::without_dynamic_filters;
@@ -198,10 +198,11 @@ fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
 /// Whether an operator below holds as many rows anyway. Projections stay with the readers, so that
 /// readers of other columns share the rows.
 fn is_held(plan: &Plan) -> bool {
-    if plan.is::<DeviceFilterExec>() {
-        return plan.children().into_iter().all(is_held);
+    match DeviceOperator::of(plan) {
+        Some(DeviceOperator::Filter(_)) => plan.children().into_iter().all(is_held),
+        Some(operator) => operator.holds_result(),
+        None => false,
     }
-    plan.is::<DeviceAggregateExec>() || plan.downcast_ref::<DeviceSortExec>().is_some_and(|sort| sort.fetch_rows().is_some())
 }
 
 fn replaced(plan: &Plan, subplan: &Plan, by: &dyn Fn(&Plan) -> Plan) -> Result<Plan> {

@@ -7,7 +7,7 @@ use datafusion::common::DataFusionError;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::windows::BoundedWindowAggExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
-use kernels::ops::{FrameBound, WindowCall, WindowFunction};
+use kernels::ops::{FrameBound, WindowCall};
 use kernels::support::supports_window;
 
 use crate::exec::{is_bounded, window_exprs};
@@ -18,7 +18,7 @@ use crate::reason::Reason;
 /// Refuses `string_agg` over growing frames if statistics show too many rows in the one partition.
 fn check_growing_strings(call: &WindowCall, input: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
     let grows = (call.frame.start == FrameBound::UnboundedPreceding) != (call.frame.end == FrameBound::UnboundedFollowing);
-    if !grows || !matches!(call.function, WindowFunction::StringAgg { distinct: false, .. }) {
+    if !grows || !call.function.repeats_strings() {
         return Ok(());
     }
     let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok();

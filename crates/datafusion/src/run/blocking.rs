@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use columnar::DeviceBatch;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_expr::PhysicalExpr;
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -15,7 +15,7 @@ use super::errors::explain;
 use super::lists::Elements;
 use super::memory::MemoryAttribution;
 use crate::error::op_error;
-use crate::graph::{AggregateOp, AggregateState, Stage, StageKind};
+use crate::graph::{AggregateOp, AggregateState, Checks, ListOutput, Stage};
 
 /// A kernel operator that takes batches and gives its rows at the end.
 trait BlockingOp: Sync {
@@ -57,31 +57,49 @@ blocking_op!(AggregateOp, AggregateState);
 blocking_op!(Sort, SortState);
 blocking_op!(Window, WindowState);
 
+/// The operator of a stage that reads all of its input first.
+pub(super) enum Blocking {
+    Aggregate(Arc<AggregateOp>, Vec<ListOutput>),
+    Sort(Arc<Sort>),
+    Window(Arc<Window>),
+}
+
+impl Blocking {
+    fn lists(&self) -> &[ListOutput] {
+        match self {
+            Blocking::Aggregate(_, lists) => lists,
+            Blocking::Sort(_) | Blocking::Window(_) => &[],
+        }
+    }
+}
+
 /// Runs the operator of a stage over all of its input.
-pub(super) fn run(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+pub(super) fn run(input: DeviceBatchStream, op: Blocking, checks: Checks, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
-        let mut elements = Elements::new(match &stage.kind {
-            StageKind::Aggregate { lists, .. } => lists,
-            _ => &[],
-        });
-        let batches = match &stage.kind {
-            StageKind::Aggregate { op, checks, .. } => result(op, checks, input, &mut elements, &stage, &queue).await?,
-            StageKind::Sort { op, checks, .. } => result(op.as_ref(), checks, input, &mut elements, &stage, &queue).await?,
-            StageKind::Window { op, checks, .. } => result(op.as_ref(), checks, input, &mut elements, &stage, &queue).await?,
-            _ => return internal_err!("the stage of a blocking operator"),
+        let mut elements = Elements::new(op.lists());
+        let batches = match &op {
+            Blocking::Aggregate(op, _) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
+            Blocking::Sort(op) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
+            Blocking::Window(op) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
         };
         let batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
         let batches: Vec<_> = batches.map(|batch| elements.attach(&queue, &stage, batch)).collect();
-        Ok(stream::iter(batches))
+        Ok::<_, DataFusionError>(stream::iter(batches))
     })
     .try_flatten()
     .boxed()
 }
 
 /// As [`run`] for an operator that holds all of its input in device memory.
-pub(super) fn run_over_whole_input(input: DeviceBatchStream, stage: &Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+pub(super) fn run_over_whole_input(
+    input: DeviceBatchStream,
+    op: Blocking,
+    checks: Checks,
+    stage: Arc<Stage>,
+    queue: Queue,
+) -> DeviceBatchStream {
     let memory = MemoryAttribution::new(&stage.operator, "its input");
-    run(memory.counted(input), Arc::clone(stage), queue).map_err(move |error| memory.attributed(error)).boxed()
+    run(memory.counted(input), op, checks, stage, queue).map_err(move |error| memory.attributed(error)).boxed()
 }
 
 async fn result<O: BlockingOp>(

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use columnar::DeviceBatch;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err, internal_err};
+use datafusion::common::{Result, ScalarValue, exec_datafusion_err, exec_err};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{MetricBuilder, Time};
 use device::{Buffer, Queue};
 use futures::future::OptionFuture;
@@ -21,21 +22,35 @@ use super::DeviceBatchStream;
 use super::errors::explain;
 use crate::error::{columnar_error, device_error, op_error};
 use crate::futhark::{DeviceAggregate, Function, row_of, unreached};
-use crate::graph::{LibraryCall, Stage, StageKind};
+use crate::graph::{Checks, LibraryAggregate, LibraryCall, Stage};
 
 /// Batches of the input with the results of calls behind their columns.
-pub(super) fn call(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue, partition: usize) -> DeviceBatchStream {
+pub(super) fn call(
+    input: DeviceBatchStream,
+    calls: Arc<[LibraryCall]>,
+    checks: Checks,
+    stage: Arc<Stage>,
+    queue: Queue,
+    partition: usize,
+) -> DeviceBatchStream {
     let time = MetricBuilder::new(&stage.metrics).subset_time("library_time", partition);
     let extended = input.map(move |batch| {
+        let (calls, checks) = (Arc::clone(&calls), Arc::clone(&checks));
         let (stage, queue, time) = (Arc::clone(&stage), queue.clone(), time.clone());
-        async move { with_results(&stage, &queue, &time, batch?).await }
+        async move { with_results(&calls, &checks, &stage, &queue, &time, batch?).await }
     });
     // Kernels compute the arguments of the next batch while the library works.
     extended.buffered(2).boxed()
 }
 
-async fn with_results(stage: &Stage, queue: &Queue, time: &Time, batch: DeviceBatch) -> Result<DeviceBatch> {
-    let StageKind::LibraryCalls { calls, checks, .. } = &stage.kind else { return internal_err!("a stage of calls") };
+async fn with_results(
+    calls: &[LibraryCall],
+    checks: &[Arc<dyn PhysicalExpr>],
+    stage: &Stage,
+    queue: &Queue,
+    time: &Time,
+    batch: DeviceBatch,
+) -> Result<DeviceBatch> {
     let failed = |error| columnar_error(&stage.operator, error);
     let (rows, mut columns) = (batch.num_rows(), batch.columns().to_vec());
     for library in calls {
@@ -79,15 +94,26 @@ async fn values(
 }
 
 /// One row of aggregates of libraries.
-pub(super) fn aggregate(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue, partition: usize) -> DeviceBatchStream {
+pub(super) fn aggregate(
+    input: DeviceBatchStream,
+    aggregates: Arc<[LibraryAggregate]>,
+    checks: Checks,
+    stage: Arc<Stage>,
+    queue: Queue,
+    partition: usize,
+) -> DeviceBatchStream {
     let time = MetricBuilder::new(&stage.metrics).subset_time("library_time", partition);
-    stream::once(async move { aggregated(input, &stage, &queue, &time).await }).boxed()
+    stream::once(async move { aggregated(input, &aggregates, &checks, &stage, &queue, &time).await }).boxed()
 }
 
-async fn aggregated(mut input: DeviceBatchStream, stage: &Stage, queue: &Queue, time: &Time) -> Result<DeviceBatch> {
-    let StageKind::LibraryAggregates { aggregates, checks, .. } = &stage.kind else {
-        return internal_err!("a stage of aggregates of libraries");
-    };
+async fn aggregated(
+    mut input: DeviceBatchStream,
+    aggregates: &[LibraryAggregate],
+    checks: &[Arc<dyn PhysicalExpr>],
+    stage: &Stage,
+    queue: &Queue,
+    time: &Time,
+) -> Result<DeviceBatch> {
     let mut chunks: Vec<Vec<Arguments>> = aggregates.iter().map(|_| Vec::new()).collect();
     while let Some(batch) = input.next().await {
         let batch = batch?;

@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 
 use super::DeviceBatchStream;
 use super::state::{BATCHES_AHEAD, Run};
-use crate::graph::{Stage, StageKind};
+use crate::graph::{Origin, Stage};
 
 impl Run {
     /// All partitions in no order. Host partitions decode in tasks of their own.
     pub fn merge(self: &Arc<Run>, stage: &Arc<Stage>) -> Result<DeviceBatchStream> {
-        if matches!(stage.kind, StageKind::Scan { .. }) && stage.partitions == 1 {
+        if stage.origin() == Origin::Resident && stage.partitions == 1 {
             return self.open(stage, 0);
         }
         let (sender, receiver) = mpsc::channel(stage.partitions.max(1));

@@ -10,6 +10,7 @@ use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{Concat, UnifyLayouts};
 
+use super::blocking::{self, Blocking};
 use super::expand::expand;
 use super::import::import;
 use super::limit::limit;
@@ -18,22 +19,24 @@ use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
 use super::upload::upload;
-use super::{DeviceBatchStream, blocking, futhark, joins, shared};
+use super::{DeviceBatchStream, futhark, joins, shared};
 use crate::error::{LOST, columnar_error, op_error};
-use crate::graph::{Stage, StageKind};
+use crate::graph::{Origin, Stage, StageKind};
 
 impl Run {
     /// The batches of one partition of a stage.
     pub fn open(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize) -> Result<DeviceBatchStream> {
-        let of_stage = if stage.is_external() { &self.uploads } else { &self.queue };
+        let of_stage = if stage.origin() == Origin::External { &self.uploads } else { &self.queue };
         let queue = self.metered(of_stage, &stage.metrics, partition);
         let output_rows = MetricBuilder::new(&stage.metrics).output_rows(partition);
         let batches = self.open_kind(stage, partition, queue)?;
         // A coalesced batch is charged to its reader's operator, and its rows are none of the
         // reader's output.
-        Ok(match stage.kind {
-            StageKind::Coalesce { .. } => batches,
-            _ => batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed(),
+        Ok(match stage.origin() {
+            Origin::Coalesced => batches,
+            Origin::External | Origin::Resident | Origin::Operator => {
+                batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed()
+            }
         })
     }
 
@@ -51,14 +54,21 @@ impl Run {
                 self.open(input, partition)?.map(move |batch| project(&batch?, &columns, &stage)).boxed()
             }
             StageKind::Expand { input, sets } => expand(self.merge(input)?, input, sets, stage, self.batch_rows, queue),
-            StageKind::Select { input, .. } => select(self.open(input, partition)?, Arc::clone(stage), queue),
-            StageKind::LibraryCalls { input, .. } => {
-                futhark::call(self.open(input, partition)?, Arc::clone(stage), queue, partition)
+            StageKind::Select { input, op, checks } => {
+                let (op, checks, operator) = (Arc::clone(op), Arc::clone(checks), stage.operator.clone());
+                select(self.open(input, partition)?, op, checks, operator, queue)
             }
-            StageKind::LibraryAggregates { input, .. } => {
-                futhark::aggregate(self.merge(input)?, Arc::clone(stage), queue, partition)
+            StageKind::LibraryCalls { input, calls, checks } => {
+                let (calls, checks, stage) = (Arc::clone(calls), Arc::clone(checks), Arc::clone(stage));
+                futhark::call(self.open(input, partition)?, calls, checks, stage, queue, partition)
             }
-            StageKind::Unnest { input, .. } => unnest(self.open(input, partition)?, Arc::clone(stage), queue),
+            StageKind::LibraryAggregates { input, aggregates, checks } => {
+                let (aggregates, checks, stage) = (Arc::clone(aggregates), Arc::clone(checks), Arc::clone(stage));
+                futhark::aggregate(self.merge(input)?, aggregates, checks, stage, queue, partition)
+            }
+            StageKind::Unnest { input, op } => {
+                unnest(self.open(input, partition)?, Arc::clone(op), stage.operator.clone(), queue)
+            }
             StageKind::Union { inputs } => self.open_union(inputs, stage, partition, queue)?,
             StageKind::Shared { input, sharing, .. } => shared::open(input, sharing, self)?,
             // A limit over all partitions merges them.
@@ -66,25 +76,38 @@ impl Run {
                 limit(self.merge(input)?, *skip, *fetch)
             }
             StageKind::Limit { input, skip, fetch } => limit(self.open(input, partition)?, *skip, *fetch),
-            StageKind::Aggregate { input, over_joins: Some(_), .. } => {
-                joins::aggregate(Arc::clone(stage), Arc::clone(input), Arc::clone(self), queue)
-            }
-            StageKind::Aggregate { input, .. } => match &input.kind {
-                StageKind::Coalesce { .. } => blocking::run_over_whole_input(self.merge(input)?, stage, queue),
-                _ => blocking::run(self.merge(input)?, Arc::clone(stage), queue),
-            },
-            StageKind::Coalesce { input, concat } => coalesce(self.merge(input)?, concat, stage, queue),
-            // Rows with equal keys keep their order, which is that of the partitions.
-            StageKind::Sort { input, op, .. } => {
-                let rows = self.merge_in_order(input)?;
-                match op.keeps_all() {
-                    true => blocking::run_over_whole_input(rows, stage, queue),
-                    false => blocking::run(rows, Arc::clone(stage), queue),
+            StageKind::Aggregate { input, op, checks, lists, over_joins } => {
+                let op = Blocking::Aggregate(Arc::clone(op), lists.clone());
+                let (checks, stage) = (Arc::clone(checks), Arc::clone(stage));
+                match (over_joins, input.origin()) {
+                    (Some(over), _) => {
+                        let (over, below, run) = (Arc::clone(over), Arc::clone(input), Arc::clone(self));
+                        joins::aggregate(over, op, checks, stage, below, run, queue)
+                    }
+                    (None, Origin::Coalesced) => blocking::run_over_whole_input(self.merge(input)?, op, checks, stage, queue),
+                    (None, Origin::External | Origin::Resident | Origin::Operator) => {
+                        blocking::run(self.merge(input)?, op, checks, stage, queue)
+                    }
                 }
             }
-            StageKind::Window { input, .. } => blocking::run_over_whole_input(self.merge_in_order(input)?, stage, queue),
-            StageKind::Join(_) => joins::join(Arc::clone(stage), Arc::clone(self), queue),
-            StageKind::BuildSideJoin(_) => joins::build_side(Arc::clone(stage), Arc::clone(self), queue),
+            StageKind::Coalesce { input, concat } => coalesce(self.merge(input)?, concat, stage, queue),
+            // Rows with equal keys keep their order, which is that of the partitions.
+            StageKind::Sort { input, op, checks } => {
+                let (rows, keeps_all) = (self.merge_in_order(input)?, op.keeps_all());
+                let (op, checks, stage) = (Blocking::Sort(Arc::clone(op)), Arc::clone(checks), Arc::clone(stage));
+                match keeps_all {
+                    true => blocking::run_over_whole_input(rows, op, checks, stage, queue),
+                    false => blocking::run(rows, op, checks, stage, queue),
+                }
+            }
+            StageKind::Window { input, op, checks } => {
+                let (op, checks, stage) = (Blocking::Window(Arc::clone(op)), Arc::clone(checks), Arc::clone(stage));
+                blocking::run_over_whole_input(self.merge_in_order(input)?, op, checks, stage, queue)
+            }
+            StageKind::Join(joins) => joins::join(Arc::clone(joins), Arc::clone(stage), Arc::clone(self), queue),
+            StageKind::BuildSideJoin(join) => {
+                joins::build_side(Arc::clone(join), stage.operator.clone(), Arc::clone(self), queue)
+            }
         })
     }
 

@@ -4,28 +4,33 @@
 use std::sync::Arc;
 
 use columnar::DeviceBatch;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::Result;
 use device::Queue;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use kernels::ops::Select;
 
 use super::DeviceBatchStream;
 use super::errors::explain;
-use crate::graph::{Stage, StageKind};
+use crate::graph::Checks;
 
 /// Batches whose first kernels run, or wait for their number of selected rows, at the same time.
 pub(super) const BATCHES_STARTED: usize = 2;
 
-pub(super) fn select(input: DeviceBatchStream, stage: Arc<Stage>, queue: Queue) -> DeviceBatchStream {
+pub(super) fn select(
+    input: DeviceBatchStream,
+    op: Arc<Select>,
+    checks: Checks,
+    operator: String,
+    queue: Queue,
+) -> DeviceBatchStream {
     let run = move |batch: Result<DeviceBatch>| {
-        let (stage, queue) = (Arc::clone(&stage), queue.clone());
+        let (op, checks) = (Arc::clone(&op), Arc::clone(&checks));
+        let (operator, queue) = (operator.clone(), queue.clone());
         started(async move {
             let batch = batch?;
-            let StageKind::Select { op, checks, .. } = &stage.kind else {
-                return internal_err!("a select stage");
-            };
             match op.run(&queue, &batch).await {
                 Ok(selected) => Ok(selected),
-                Err(error) => Err(explain(error, &stage.operator, &queue, &batch, checks).await),
+                Err(error) => Err(explain(error, &operator, &queue, &batch, &checks).await),
             }
         })
     };

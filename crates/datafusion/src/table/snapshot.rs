@@ -182,14 +182,15 @@ fn survives_comparisons(bound: &ScalarValue) -> bool {
 }
 
 fn column_statistics(column: &columnar::ColumnStatistics) -> ColumnStatistics {
-    let value = |array: &Option<ArrayRef>| {
-        let bound = array.as_ref().and_then(|array| ScalarValue::try_from_array(array, 0).ok());
+    let value = |array: Option<&ArrayRef>| {
+        let bound = array.and_then(|array| ScalarValue::try_from_array(array, 0).ok());
         bound.filter(survives_comparisons).map_or(Precision::Absent, Precision::Exact)
     };
+    let (min, max) = column.min_max.as_ref().map(|(min, max)| (min, max)).unzip();
     ColumnStatistics {
         null_count: column.null_count.map_or(Precision::Absent, Precision::Exact),
-        min_value: value(&column.min),
-        max_value: value(&column.max),
+        min_value: value(min),
+        max_value: value(max),
         distinct_count: column.distinct_count.map_or(Precision::Absent, Precision::Exact),
         ..ColumnStatistics::new_unknown()
     }

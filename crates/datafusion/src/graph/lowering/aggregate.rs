@@ -48,10 +48,10 @@ impl Lowering<'_> {
         let source = Arc::new(below.source);
         let goes_through_joins = lists.is_empty() && input.filter.is_none();
         let over_joins = match goes_through_joins {
-            true => OverJoins::of(&source, &keys, &aggregates)?.map(Box::new),
+            true => OverJoins::of(&source, &keys, &aggregates)?.map(Arc::new),
             false => None,
         };
-        let op = AggregateOp::try_new(input, keys, aggregates, self.options.clone()).map_err(kernel_error)?;
+        let op = Arc::new(AggregateOp::try_new(input, keys, aggregates, self.options.clone()).map_err(kernel_error)?);
         let mut types = op.output_types().to_vec();
         for list in &lists {
             if let (Some(pairs), Some(from)) = (types.get(list.pairs), source.types.get(list.input)) {
@@ -61,7 +61,7 @@ impl Lowering<'_> {
         }
         types.truncate(schema.fields().len());
         Ok(Stage {
-            kind: StageKind::Aggregate { input: source, op, checks, lists, over_joins },
+            kind: StageKind::Aggregate { input: source, op, checks: checks.into(), lists, over_joins },
             schema,
             types,
             partitions: 1,

@@ -249,7 +249,7 @@ impl<'a> LoweredJoin<'a, '_> {
             partitions: 1,
             operator: operator.clone(),
             metrics: metrics.clone(),
-            kind: StageKind::BuildSideJoin(Box::new(BuildSideJoin {
+            kind: StageKind::BuildSideJoin(Arc::new(BuildSideJoin {
                 probe: Arc::new(self.below.source),
                 build,
                 join: kernel_join,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use columnar::ColumnType;
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use kernels::ops::NullStripping;
 
@@ -24,7 +25,7 @@ impl Lowering<'_> {
     ) -> Result<Stage> {
         let (schema, width) = (plan.schema(), input.types.len());
         let mut types = input.types.clone();
-        let (mut calls, mut checks) = (Vec::new(), Vec::new());
+        let (mut calls, mut checks) = (Vec::new(), Vec::<Arc<dyn PhysicalExpr>>::new());
         for (call, result) in futhark.calls().iter().zip(schema.fields().iter().skip(width)) {
             let fields = schema.fields().iter().take(types.len()).cloned().collect::<Vec<_>>();
             let before = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
@@ -41,7 +42,7 @@ impl Lowering<'_> {
         }
         Ok(Stage {
             partitions: partitions(plan),
-            kind: StageKind::LibraryCalls { input: Arc::new(input), calls, checks },
+            kind: StageKind::LibraryCalls { input: Arc::new(input), calls: calls.into(), checks: checks.into() },
             schema,
             types,
             operator: futhark.name().to_string(),
@@ -51,7 +52,7 @@ impl Lowering<'_> {
 
     pub(super) fn library_aggregates(&self, aggregate: &DeviceAggregateExec, input: Stage) -> Result<Stage> {
         let schema = Arc::clone(&aggregate.spec.schema);
-        let (mut aggregates, mut checks) = (Vec::new(), Vec::new());
+        let (mut aggregates, mut checks) = (Vec::new(), Vec::<Arc<dyn PhysicalExpr>>::new());
         for call in &aggregate.spec.calls {
             let internal = |reason| internal_datafusion_err!("{}: {reason}", call.function.name());
             let fold = DeviceAggregate::try_new(call, &input.schema).map_err(internal)?;
@@ -62,7 +63,7 @@ impl Lowering<'_> {
         }
         let Some(types) = types_of(&schema) else { return internal_err!("{schema} is not supported on the device") };
         Ok(Stage {
-            kind: StageKind::LibraryAggregates { input: Arc::new(input), aggregates, checks },
+            kind: StageKind::LibraryAggregates { input: Arc::new(input), aggregates: aggregates.into(), checks: checks.into() },
             schema,
             types,
             partitions: 1,

@@ -72,7 +72,7 @@ impl Lowering<'_> {
             types: op.output_types().to_vec(),
             schema,
             partitions: partitions(plan),
-            kind: StageKind::Unnest { input: Arc::new(input), op: Box::new(op) },
+            kind: StageKind::Unnest { input: Arc::new(input), op: Arc::new(op) },
             operator: unnest.name().to_string(),
             metrics: unnest.metrics.clone(),
         })

@@ -43,7 +43,7 @@ impl Lowering<'_> {
             schema,
             types: op.output_types().to_vec(),
             partitions: 1,
-            kind: StageKind::Sort { input: Arc::new(below.source), op: Box::new(op), checks },
+            kind: StageKind::Sort { input: Arc::new(below.source), op: Arc::new(op), checks: checks.into() },
             operator: sort.name().to_string(),
             metrics: sort.metrics.clone(),
         })

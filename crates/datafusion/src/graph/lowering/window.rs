@@ -22,7 +22,7 @@ impl Lowering<'_> {
         let mut strings = ComputedStrings::new(&below);
         let internal = |reason| internal_datafusion_err!("{reason}");
         let Some(first) = window.functions().first() else { return internal_err!("a window without functions") };
-        let mut checks = Vec::new();
+        let mut checks: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
         let mut keys = |exprs: Vec<Arc<dyn PhysicalExpr>>| {
             checks.extend(exprs.iter().cloned());
             exprs.iter().map(|expr| strings.lower(expr).map_err(internal)).collect::<Result<Vec<_>>>()
@@ -46,7 +46,7 @@ impl Lowering<'_> {
             schema,
             types: op.output_types().to_vec(),
             partitions: 1,
-            kind: StageKind::Window { input: Arc::new(input), op: Box::new(op), checks },
+            kind: StageKind::Window { input: Arc::new(input), op: Arc::new(op), checks: checks.into() },
             operator: window.name().to_string(),
             metrics: window.metrics.clone(),
         })

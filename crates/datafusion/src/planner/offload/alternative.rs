@@ -10,7 +10,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use kernels::ops::Options;
 
 use super::Offloader;
-use crate::exec::{DeviceScanExec, DeviceStreamExec, Downloads, HostAlternative, HostExec, computes};
+use crate::exec::{Downloads, HostAlternative, HostExec, computes, reads_device};
 use crate::session::{DeviceOptions, Fallback};
 
 impl Offloader<'_> {
@@ -26,8 +26,8 @@ impl Offloader<'_> {
         if original.children().is_empty() {
             return Ok(None);
         }
-        let reads_device = original.exists(|node| Ok(node.is::<DeviceScanExec>() || node.is::<DeviceStreamExec>()))?;
-        Ok(Some(HostAlternative::new(Arc::clone(original), reads_device.then_some(with_downloads as Downloads))))
+        let has_scans = original.exists(|node| Ok(reads_device(node)))?;
+        Ok(Some(HostAlternative::new(Arc::clone(original), has_scans.then_some(with_downloads as Downloads))))
     }
 
     /// An operator that stays on the host, because its offloading fails.

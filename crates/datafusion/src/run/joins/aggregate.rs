@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use columnar::DeviceBatch;
-use datafusion::common::{DataFusionError, internal_err};
+use datafusion::common::DataFusionError;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use device::Queue;
@@ -15,33 +15,40 @@ use super::probing::{CurrentBatch, Probing, count};
 use super::tables::{Tables, has_planned_types};
 use super::written;
 use crate::error::op_error;
-use crate::graph::{Stage, StageKind};
+use crate::graph::{Checks, OverJoins, Stage};
+use crate::run::DeviceBatchStream;
+use crate::run::blocking::{self, Blocking};
 use crate::run::errors::explain;
 use crate::run::state::Run;
-use crate::run::{DeviceBatchStream, blocking};
 
 /// Runs an aggregation whose kernels probe the last joins themselves, if the tables allow that.
-pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
+/// Else the joins of the stage `below` write their rows, and `over_rows` aggregates them.
+pub(in crate::run) fn aggregate(
+    over: Arc<OverJoins>,
+    over_rows: Blocking,
+    checks: Checks,
+    stage: Arc<Stage>,
+    below: Arc<Stage>,
+    run: Arc<Run>,
+    queue: Queue,
+) -> DeviceBatchStream {
     stream::once(async move {
-        let StageKind::Aggregate { over_joins: Some(over), checks, .. } = &stage.kind else {
-            return internal_err!("an aggregate stage over joins");
-        };
-        let StageKind::Join(joins) = &below.kind else { return internal_err!("a join stage") };
+        let joins = &over.joins;
         let of_joins = run.metered(&run.queue, &below.metrics, 0);
         let joined_rows = MetricBuilder::new(&below.metrics).output_rows(0);
         let tables = Arc::new(Tables::build(joins, &run, &of_joins).await?);
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
         let chain = JoinChain::before_aggregation(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
         let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
-        let op = joined.as_ref().map(|joined| over.aggregate(joined, &joins.options)).transpose();
+        let op = joined.as_ref().map(|joined| over.aggregate(joined)).transpose();
         let op = op.map_err(|error| op_error(&stage.operator, error))?.flatten();
         let (Some(op), Some(joined)) = (op.filter(|op| has_planned_types(op.output_types(), &stage)), joined) else {
             let rows =
                 written(&below, joins, &run, of_joins, &tables)?.inspect_ok(move |batch| joined_rows.add(batch.num_rows()));
-            return Ok(blocking::run(rows.boxed(), Arc::clone(&stage), queue));
+            return Ok(blocking::run(rows.boxed(), over_rows, checks, Arc::clone(&stage), queue));
         };
         let nothing = chain.is_empty() || joined.is_empty();
-        let mut probing = Probing::new(nothing, chain, &below, &tables, &run, &of_joins)?;
+        let mut probing = Probing::new(nothing, chain, joins, &below, &tables, &run, &of_joins)?;
         let failed = |error| op_error(&stage.operator, error);
         let mut state = op.start();
         let mut throttle = Throttle::default();
@@ -49,7 +56,7 @@ pub(in crate::run) fn aggregate(stage: Arc<Stage>, below: Arc<Stage>, run: Arc<R
             for slice in joined.slices(&queue, &batch) {
                 joined.throttle(&queue, &mut throttle, &slice).await.map_err(failed)?;
                 if let Err(error) = op.push(&queue, &mut state, &slice).await {
-                    return Err(failed_joined(error, &stage.operator, &joined, &probing.current, &queue, &slice, checks).await);
+                    return Err(failed_joined(error, &stage.operator, &joined, &probing.current, &queue, &slice, &checks).await);
                 }
             }
         }

@@ -10,7 +10,7 @@ mod tables;
 
 use std::sync::Arc;
 
-use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::common::{DataFusionError, Result};
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 
@@ -19,26 +19,31 @@ use self::tables::Tables;
 use super::DeviceBatchStream;
 use super::coalesce::coalesce_small;
 use super::state::Run;
-use crate::graph::{Joins, Stage, StageKind};
+use crate::graph::{Joins, Stage};
 
 pub(super) use aggregate::aggregate;
 pub(super) use build_side::build_side;
 
 /// Builds the tables of a stage's joins, then probes them.
-pub(super) fn join(stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
+pub(super) fn join(joins: Arc<Joins>, stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
-        let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
-        let tables = Arc::new(Tables::build(joins, &run, &queue).await?);
-        written(&stage, joins, &run, queue, &tables)
+        let tables = Arc::new(Tables::build(&joins, &run, &queue).await?);
+        written(&stage, &joins, &run, queue, &tables)
     })
     .try_flatten()
     .boxed()
 }
 
 /// The joined rows, written to columns.
-fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tables: &Arc<Tables>) -> Result<DeviceBatchStream> {
+fn written(
+    stage: &Arc<Stage>,
+    joins: &Arc<Joins>,
+    run: &Arc<Run>,
+    queue: Queue,
+    tables: &Arc<Tables>,
+) -> Result<DeviceBatchStream> {
     let (chain, operator) = (tables.chain(stage, joins)?, stage.operator.clone());
-    let probing = Probing::new(chain.is_empty(), chain, stage, tables, run, &queue)?;
+    let probing = Probing::new(chain.is_empty(), chain, joins, stage, tables, run, &queue)?;
     let state = (Some(probing), Arc::clone(run));
     let batches = stream::try_unfold(state, |(probing, run)| async move {
         let Some(mut probing) = probing else { return Ok::<_, DataFusionError>(None) };

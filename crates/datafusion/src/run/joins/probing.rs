@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use columnar::DeviceBatch;
-use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::metrics::Count;
 use device::Queue;
 use futures::stream::BoxStream;
@@ -14,7 +14,7 @@ use kernels::ops::{ChainState, FirstStep, JoinChain};
 use super::failed::{failed_chain, failed_unmatched_build_row};
 use super::tables::Tables;
 use crate::error::op_error;
-use crate::graph::{Stage, StageKind};
+use crate::graph::{Joins, Stage};
 use crate::run::select::{BATCHES_STARTED, started};
 use crate::run::state::Run;
 
@@ -36,6 +36,7 @@ pub(super) struct Probing {
 /// The batch that is on its way, for messages.
 #[derive(Clone)]
 pub(super) struct CurrentBatch {
+    joins: Arc<Joins>,
     stage: Arc<Stage>,
     tables: Arc<Tables>,
     batch: Option<DeviceBatch>,
@@ -44,10 +45,8 @@ pub(super) struct CurrentBatch {
 impl CurrentBatch {
     /// The message of an error on the way.
     pub async fn failed(&self, error: kernels::Error, queue: &Queue) -> DataFusionError {
-        match (&error, &self.batch, &self.stage.kind) {
-            (kernels::Error::JoinedRow, Some(batch), StageKind::Join(joins)) => {
-                failed_chain(&self.stage, joins, &self.tables, queue, batch).await
-            }
+        match (&error, &self.batch) {
+            (kernels::Error::JoinedRow, Some(batch)) => failed_chain(&self.stage, &self.joins, &self.tables, queue, batch).await,
             _ => op_error(&self.stage.operator, error),
         }
     }
@@ -58,15 +57,16 @@ impl Probing {
     pub fn new(
         nothing: bool,
         chain: JoinChain,
+        joins: &Arc<Joins>,
         stage: &Arc<Stage>,
         tables: &Arc<Tables>,
         run: &Arc<Run>,
         queue: &Queue,
     ) -> Result<Probing> {
-        let StageKind::Join(joins) = &stage.kind else { return internal_err!("a join stage") };
         let input = if nothing { stream::empty().boxed() } else { run.merge(&joins.probe)? };
         let (state, chain, queue) = (chain.start(), Arc::new(chain), queue.clone());
-        let current = CurrentBatch { stage: Arc::clone(stage), tables: Arc::clone(tables), batch: None };
+        let (joins, stage, tables) = (Arc::clone(joins), Arc::clone(stage), Arc::clone(tables));
+        let current = CurrentBatch { joins, stage, tables, batch: None };
         let filter = (Arc::clone(&chain), queue.clone(), current.clone());
         let slices = input.and_then(move |batch| {
             let (chain, queue, current) = filter.clone();
@@ -121,12 +121,13 @@ impl Probing {
             count(&counters, removed.await.map_err(|error| op_error(&operator, error))?);
             Ok(())
         });
-        match (self.chain.finish(&self.queue, &self.state).await, &stage.kind) {
-            (Ok(rest), _) => Ok(rest),
-            (Err(kernels::Error::Row { row }), StageKind::Join(joins)) => {
-                Err(failed_unmatched_build_row(stage, joins, &self.current.tables, &self.queue, &self.state, row).await)
+        match self.chain.finish(&self.queue, &self.state).await {
+            Ok(rest) => Ok(rest),
+            Err(kernels::Error::Row { row }) => {
+                let CurrentBatch { joins, tables, .. } = &self.current;
+                Err(failed_unmatched_build_row(stage, joins, tables, &self.queue, &self.state, row).await)
             }
-            (Err(error), _) => Err(op_error(&stage.operator, error)),
+            Err(error) => Err(op_error(&stage.operator, error)),
         }
     }
 }

@@ -43,9 +43,25 @@ impl Sizes {
     pub fn accepts_tile_rows(rows: u32) -> bool {
         rows == 0 || rows.is_multiple_of(32) && Self::TILE_ROWS.contains(&rows)
     }
+
+    /// All sizes, with the names of their settings.
+    pub fn named(self) -> [(&'static str, u32); 3] {
+        let Sizes { work_group_size, compaction_tile_rows, max_work_groups } = self;
+        [
+            ("work_group_size", work_group_size),
+            ("compaction_tile_rows", compaction_tile_rows),
+            ("max_work_groups", max_work_groups),
+        ]
+    }
 }
 
 impl Options {
+    /// The sizes of the kernels.
+    pub fn sizes(&self) -> Sizes {
+        let Options { work_group_size, compaction_tile_rows, max_work_groups, .. } = *self;
+        Sizes { work_group_size, compaction_tile_rows, max_work_groups }
+    }
+
     /// The same with these sizes and the argument limit of a device.
     ///
     /// # Errors

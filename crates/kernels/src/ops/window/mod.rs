@@ -113,6 +113,27 @@ pub enum WindowFunction {
     },
 }
 
+impl WindowFunction {
+    /// Whether each value repeats all strings of its frame.
+    pub fn repeats_strings(&self) -> bool {
+        match self {
+            WindowFunction::StringAgg { distinct, .. } => !distinct,
+            WindowFunction::RowNumber
+            | WindowFunction::Rank
+            | WindowFunction::DenseRank
+            | WindowFunction::PercentRank
+            | WindowFunction::CumeDist
+            | WindowFunction::Ntile(_)
+            | WindowFunction::Lag { .. }
+            | WindowFunction::NthValue(..)
+            | WindowFunction::NthNonNull(..)
+            | WindowFunction::ArrayAgg { .. }
+            | WindowFunction::Aggregate(_)
+            | WindowFunction::Quantile { .. } => false,
+        }
+    }
+}
+
 /// The rows that [`WindowFunction::Lag`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NullTreatment {
