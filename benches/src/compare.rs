@@ -87,13 +87,14 @@ impl Comparison {
     }
 
     /// The cells from `plain ms` on.
-    fn cells(&self) -> [String; 12] {
+    fn cells(&self) -> [String; 13] {
         let metrics = self.fast.first.device_metrics();
         [
             self.plain.as_ref().map_or("–".to_string(), |plain| milliseconds(plain.median())),
             milliseconds(self.fast.median()),
             self.ratio().map_or("–".to_string(), |ratio| format!("{ratio:.3}")),
             self.target.map_or("–".to_string(), |target| target_cell(self.meets(target), &target.describe())),
+            milliseconds(self.fast.planning_median()),
             milliseconds(self.fast.kernel_median()),
             self.percent_of_bound.map_or("–".to_string(), |percent| format!("{percent:.0} %")),
             metrics.launches.to_string(),
@@ -206,6 +207,7 @@ impl QueryOutcome {
                     "ratio": measured.ratio(),
                     "target": measured.target.map(Target::describe),
                     "target_met": measured.target.map(|target| measured.meets(target)),
+                    "planning_seconds": fast.planning_median(),
                     "kernel_seconds": fast.kernel_median(),
                     "bytes": measured.bytes,
                     "percent_of_bound": measured.percent_of_bound,
@@ -236,13 +238,13 @@ impl QueryOutcome {
     }
 
     /// The line in the table.
-    fn cells(&self) -> [String; 15] {
+    fn cells(&self) -> [String; 16] {
         let values = match &self.result {
-            Err(_) => ["–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string),
+            Err(_) => ["–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "–", "failed"].map(str::to_string),
             Ok(Measurement::Plain(plain)) => {
-                let mut values = ["–"; 12].map(str::to_string);
+                let mut values = ["–"; 13].map(str::to_string);
                 values[0] = milliseconds(plain.median());
-                values[8] = milliseconds(plain.first.seconds);
+                values[9] = milliseconds(plain.first.seconds);
                 values
             }
             Ok(Measurement::Compared(measured)) => measured.cells(),
@@ -257,6 +259,7 @@ pub struct Total {
     device: String,
     plain: Option<f64>,
     fast: f64,
+    planning: f64,
     kernel: f64,
     launches: usize,
     waits: usize,
@@ -266,12 +269,14 @@ pub struct Total {
 /// Sums the outcomes; `None` if one of them failed.
 pub fn total(outcomes: &[QueryOutcome], source: Source, device: &Device, target: Option<Target>) -> Option<Total> {
     let device = device.engine.name.clone();
-    let mut total = Total { source, device, plain: Some(0.0), fast: 0.0, kernel: 0.0, launches: 0, waits: 0, target };
+    let mut total =
+        Total { source, device, plain: Some(0.0), fast: 0.0, planning: 0.0, kernel: 0.0, launches: 0, waits: 0, target };
     for outcome in outcomes.iter().filter(|outcome| outcome.source == source && outcome.device == total.device) {
         let Ok(Measurement::Compared(measured)) = &outcome.result else { return None };
         let metrics = measured.fast.first.device_metrics();
         total.plain = total.plain.zip(measured.plain.as_ref()).map(|(sum, plain)| sum + plain.median());
         total.fast += measured.fast.median();
+        total.planning += measured.fast.planning_median();
         total.kernel += measured.fast.kernel_median();
         total.launches += metrics.launches;
         total.waits += metrics.waits;
@@ -280,21 +285,22 @@ pub fn total(outcomes: &[QueryOutcome], source: Source, device: &Device, target:
 }
 
 impl Total {
-    fn cells(&self) -> [String; 15] {
+    fn cells(&self) -> [String; 16] {
         let ratio = self.plain.map(|plain| self.fast / plain);
         let target = self.target.map_or("–".to_string(), |target| match target {
             Target::Ratio(limit) => target_cell(ratio.is_some_and(|ratio| ratio <= limit), &target.describe()),
             Target::Seconds(limit) => target_cell(self.fast <= limit * 1000.0, &target.describe()),
             Target::Bound(_) => target.describe(),
         });
-        let mut values = ["–"; 12].map(str::to_string);
+        let mut values = ["–"; 13].map(str::to_string);
         values[0] = self.plain.map_or("–".to_string(), milliseconds);
         values[1] = milliseconds(self.fast);
         values[2] = ratio.map_or("–".to_string(), |ratio| format!("{ratio:.3}"));
         values[3] = target;
-        values[4] = milliseconds(self.kernel);
-        values[6] = self.launches.to_string();
-        values[7] = self.waits.to_string();
+        values[4] = milliseconds(self.planning);
+        values[5] = milliseconds(self.kernel);
+        values[7] = self.launches.to_string();
+        values[8] = self.waits.to_string();
         cells(["all".to_string(), self.source.name().to_string(), self.device.clone()], values)
     }
 }
@@ -309,6 +315,7 @@ pub fn print(outcomes: &[QueryOutcome], totals: &[Total]) {
         "device ms",
         "ratio",
         "target",
+        "planning ms",
         "kernel ms",
         "of bound",
         "launches",
@@ -362,7 +369,7 @@ fn failures(outcome: &QueryOutcome) -> Vec<String> {
     problems.iter().map(|problem| red(&format!("{label}, {}, {device}: {problem}", source.name()))).collect()
 }
 
-fn cells(names: [String; 3], values: [String; 12]) -> [String; 15] {
+fn cells(names: [String; 3], values: [String; 13]) -> [String; 16] {
     let mut all = names.into_iter().chain(values);
     std::array::from_fn(|_| all.next().unwrap_or_default())
 }
@@ -379,10 +386,17 @@ mod tests {
 
     fn outcome(later_cold: ColdWork) -> QueryOutcome {
         let plan = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
-        let first = Execution { seconds: 1.0, rows: 0, batches: Vec::new(), plan };
+        let first = Execution { seconds: 1.0, planning_seconds: 0.5, rows: 0, batches: Vec::new(), plan };
         let first_cold = ColdWork { programs: 1, kernels: 2 };
-        let fast =
-            Series { first, first_cold, seconds: vec![0.5], kernel_seconds: vec![0.1], later_cold, kernels: KernelTotals::new() };
+        let fast = Series {
+            first,
+            first_cold,
+            seconds: vec![0.5],
+            planning_seconds: vec![0.1],
+            kernel_seconds: vec![0.1],
+            later_cold,
+            kernels: KernelTotals::new(),
+        };
         let plain = Some(fast.without_answer());
         let measured = Comparison { plain, fast, target: None, bytes: None, percent_of_bound: None, difference: None };
         QueryOutcome {

@@ -67,6 +67,8 @@ pub struct Engine {
 pub struct Execution {
     /// From the SQL string to the last batch of the answer, planning included.
     pub seconds: f64,
+    /// The part of planning.
+    pub planning_seconds: f64,
     /// Rows of the answer.
     pub rows: usize,
     /// The answer, if the caller keeps it.
@@ -211,6 +213,7 @@ impl Engine {
         let query = self.session.sql(sql).await?;
         let task = Arc::new(query.task_ctx());
         let plan = query.create_physical_plan().await?;
+        let planning_seconds = begin.elapsed().as_secs_f64();
         let mut stream = execute_stream(Arc::clone(&plan), task)?;
         let (mut rows, mut batches) = (0, Vec::new());
         while let Some(batch) = stream.try_next().await? {
@@ -219,7 +222,7 @@ impl Engine {
                 batches.push(batch);
             }
         }
-        Ok(Execution { seconds: begin.elapsed().as_secs_f64(), rows, batches, plan })
+        Ok(Execution { seconds: begin.elapsed().as_secs_f64(), planning_seconds, rows, batches, plan })
     }
 
     /// Plans a query.

@@ -24,6 +24,8 @@ pub struct Series {
     pub first_cold: ColdWork,
     /// Seconds of the runs after the first.
     pub seconds: Vec<f64>,
+    /// Seconds of planning, of the same runs.
+    pub planning_seconds: Vec<f64>,
     /// Seconds inside kernels, of the same runs.
     pub kernel_seconds: Vec<f64>,
     /// Compilations and first launches of the later runs; any is a fault.
@@ -39,6 +41,7 @@ impl Series {
         Self {
             first,
             seconds: self.seconds.clone(),
+            planning_seconds: self.planning_seconds.clone(),
             kernel_seconds: self.kernel_seconds.clone(),
             kernels: self.kernels.clone(),
             ..*self
@@ -56,6 +59,11 @@ impl Series {
     /// Median of the runs after the first.
     pub fn median(&self) -> f64 {
         median(&self.seconds)
+    }
+
+    /// Median time of planning.
+    pub fn planning_median(&self) -> f64 {
+        median(&self.planning_seconds)
     }
 
     /// Median time inside kernels.
@@ -93,7 +101,15 @@ async fn run_first(contender: &Contender<'_>, sql: &str) -> Result<Series> {
     let first = contender.engine.execute(contender.source, sql, true).await?;
     let first_cold = contender.engine.cold_work().since(before);
     let later_cold = ColdWork::default();
-    Ok(Series { first, first_cold, seconds: vec![], kernel_seconds: vec![], later_cold, kernels: KernelTotals::new() })
+    Ok(Series {
+        first,
+        first_cold,
+        seconds: vec![],
+        planning_seconds: vec![],
+        kernel_seconds: vec![],
+        later_cold,
+        kernels: KernelTotals::new(),
+    })
 }
 
 async fn run_again(contender: &Contender<'_>, sql: &str, series: &mut Series) -> Result<()> {
@@ -108,6 +124,7 @@ async fn run_again(contender: &Contender<'_>, sql: &str, series: &mut Series) ->
     }
     series.kernels.retain(|_, (launches, _)| *launches > 0);
     series.seconds.push(execution.seconds);
+    series.planning_seconds.push(execution.planning_seconds);
     series.kernel_seconds.push(execution.device_metrics().kernel.as_secs_f64());
     series.later_cold.programs += cold.programs;
     series.later_cold.kernels += cold.kernels;

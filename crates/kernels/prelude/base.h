@@ -10,7 +10,7 @@
    - GID to NGRP: indices and sizes of the grid.
    - PREFETCH, MULHI64, CLZ64, POPC32, F64_BITS to BITS_F32: small operations.
    - FORGET: makes a u64 unknown to the compiler, so that what was loaded by it is loaded again.
-   - A_*: atomics. A_ADD_F64 is defined only where the device has it.
+   - A_*: atomics. A_ADD_F64 is defined only where the device has it. A_NEXT64 adds 1.
    - WARP_WIDTH: work-items of a warp; 1 without warp operations. BALLOT: the warp's vote.
    - *_RN: float operations that round once and are never contracted. F32_FMOD is C's fmodf.
    - LOAD64: eight bytes from any address.
@@ -48,6 +48,7 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define A_OR32(p, v) atomic_or((p), (v))
 #define A_AND32(p, v) atomic_and((p), (v))
 #define A_ADD64(p, v) atom_add((p), (v))
+#define A_NEXT64(p) atom_inc((p))
 #define A_XCHG64(p, v) atom_xchg((p), (v))
 #define A_CAS64(p, c, v) atom_cmpxchg((p), (c), (v))
 #define A_MIN64(p, v) atom_min((p), (v))
@@ -151,11 +152,18 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define F32_MUL_RN(a, b) __fmul_rn((a), (b))
 #define F32_DIV_RN(a, b) __fdiv_rn((a), (b))
 #define F32_FMOD(a, b) fmodf((a), (b))
-/* CUDA loads only aligned words. */
+/* CUDA loads only aligned words. A word of memory is accessible as a whole. */
 FN u64 LOAD64(const u8 *p) {
-  u64 word = 0;
-  for (u32 b = 0; b < 8; ++b) word |= (u64)p[b] << (8 * b);
-  return word;
+  const u64 *words = (const u64 *)((u64)p & ~(u64)7);
+  u32 shift = 8 * (u32)((u64)p & 7);
+  return shift == 0 ? words[0] : words[0] >> shift | words[1] << (64 - shift);
+}
+/* Atomics on one address wait for each other: one lane adds for those that are here. */
+FN u64 A_NEXT64(volatile u64 *p) {
+  u32 here = __activemask(), lane = threadIdx.x & 31, leader = (u32)__ffs((i32)here) - 1;
+  u64 first = 0;
+  if (lane == leader) first = atomicAdd((u64 *)p, (u64)__popc(here));
+  return __shfl_sync(here, first, (i32)leader) + __popc(here & (((u32)1 << lane) - 1));
 }
 #define BYTE_VECTORS 0
 #define ANY_OF_16(p, a, q, b) 1

@@ -9,7 +9,7 @@ use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Resident, ResidentBuilder};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err, exec_err};
-use device::Context;
+use device::{Context, DeviceKind};
 use parking_lot::RwLock;
 
 use crate::error::{LOST, columnar_error, device_error};
@@ -138,20 +138,22 @@ impl SnapshotBuilder {
     pub fn new(context: &Context, schema: &SchemaRef) -> Result<Self> {
         let queue = context.queue().map_err(|error| device_error(OPERATOR, error))?;
         let builder = ResidentBuilder::try_new(&queue, schema).map_err(|error| columnar_error(OPERATOR, error))?;
-        Ok(SnapshotBuilder { context: context.clone(), builder })
+        Ok(SnapshotBuilder { context: context.clone(), builder: builder.with_batch_rows(batch_rows(context)) })
     }
 
     /// A builder with the rows of a snapshot, whose batches are shared.
     pub fn extending(snapshot: &Snapshot) -> Result<Self> {
         let queue = snapshot.context.queue().map_err(|error| device_error(OPERATOR, error))?;
-        let builder = ResidentBuilder::extending(&queue, &snapshot.table);
+        let builder = ResidentBuilder::extending(&queue, &snapshot.table).with_batch_rows(batch_rows(&snapshot.context));
         Ok(SnapshotBuilder { context: snapshot.context.clone(), builder })
     }
 
     /// Full batches have `device.batch_rows` rows where that is more than the default.
     #[must_use]
     pub fn with_options(mut self, options: &DeviceOptions) -> Self {
-        self.builder = self.builder.with_batch_rows(Resident::BATCH_ROWS.max(options.batch_rows));
+        if options.batch_rows > 0 {
+            self.builder = self.builder.with_batch_rows(Resident::BATCH_ROWS.max(options.batch_rows));
+        }
         self
     }
 
@@ -164,6 +166,20 @@ impl SnapshotBuilder {
         Ok(Snapshot::new(self.context, table))
     }
 }
+
+/// Rows of a full batch: more on a GPU with much memory, since each launch costs it the time of some
+/// 10,000 rows.
+fn batch_rows(context: &Context) -> usize {
+    match context.info().kind {
+        DeviceKind::Cpu => Resident::BATCH_ROWS,
+        _ => (context.pool().limit() / BYTES_PER_ROW).clamp(Resident::BATCH_ROWS, MOST_BATCH_ROWS),
+    }
+}
+
+/// Bytes of the device's limit that allow for one more row in a batch.
+const BYTES_PER_ROW: usize = 4096;
+/// Most rows of a full batch, unless `device.batch_rows` asks for more.
+const MOST_BATCH_ROWS: usize = 1 << 24;
 
 /// Whether DataFusion may know this bound.
 ///

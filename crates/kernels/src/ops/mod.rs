@@ -106,7 +106,7 @@ pub struct Options {
     pub max_arg_bytes: usize,
     /// Shared memory that a work-group may use, in bytes.
     pub shared_bytes: usize,
-    /// Groups that a new hash table has room for. It grows.
+    /// Groups that a new hash table has room for, but no more than rows. It grows.
     pub initial_groups: usize,
     /// Most groups that are indexed directly, without a hash table, if the bounds of the keys are
     /// known.
@@ -129,7 +129,11 @@ impl Options {
             max_work_groups: 0,
             max_arg_bytes: 1024,
             shared_bytes: 32 << 10,
-            initial_groups: 1 << 14,
+            initial_groups: match profile {
+                Profile::Cpu => 1 << 14,
+                // Fits the caches of a GPU; a table that turns out too small costs a launch.
+                Profile::Gpu => 1 << 18,
+            },
             dense_groups: 1 << 16,
             private_bytes: 256 << 20,
         }

@@ -49,10 +49,32 @@ pub(super) struct GroupKernels {
 enum StateAccess {
     /// A copy for each work-item.
     Private,
-    /// A replica of so many state slots for each work-group, in shared memory.
-    Replica { slots: usize },
+    /// Replicas of the state slots of a work-group, in shared memory.
+    Replicas(Replicas),
     /// Atomics in global memory.
     Global,
+}
+
+/// Replicas of the states of few groups. Neighbouring work-items have different ones, since atomics
+/// on one address wait for each other.
+#[derive(Clone, Copy)]
+struct Replicas {
+    groups: usize,
+    copies: usize,
+    /// State slots from one replica to the next: an odd number, so that replicas lie in different
+    /// banks of shared memory.
+    stride: usize,
+}
+
+impl Replicas {
+    /// As many replicas as half of the shared memory holds, but at least one. `None` if that does
+    /// not fit.
+    fn of(groups: usize, slots: usize, options: &Options) -> Option<Replicas> {
+        let fits = |copies: &usize| copies * ((groups * slots) | 1) * 8 <= options.shared_bytes / 2;
+        let copies = [32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
+        let stride = if copies == 1 { groups * slots } else { (groups * slots) | 1 };
+        (stride * 8 <= options.shared_bytes).then_some(Replicas { groups, copies, stride })
+    }
 }
 
 /// The value of another row that competes for MIN or MAX.
@@ -135,7 +157,10 @@ impl UpdateKernel<'_> {
         if slot_count > 0 {
             writer.push(&match self.access {
                 StateAccess::Private => format!("G u64 *s = {states} + ((u64)GRP() * {capacity} + g) * {slot_count};"),
-                StateAccess::Replica { .. } => format!("volatile L u64 *s = replica + g * {slot_count};"),
+                StateAccess::Replicas(Replicas { copies: 1, .. }) => format!("volatile L u64 *s = replica + g * {slot_count};"),
+                StateAccess::Replicas(Replicas { copies, stride, .. }) => {
+                    format!("volatile L u64 *s = replica + (LID() & {}u) * {stride}u + g * {slot_count};", copies - 1)
+                }
                 StateAccess::Global => format!("volatile G u64 *s = {states} + (u64)g * {slot_count};"),
             });
         }
@@ -150,7 +175,7 @@ impl UpdateKernel<'_> {
             let address = |slot| format!("(s + {slot})");
             writer.push(&match self.access {
                 StateAccess::Private => state.kind.update(&state.slot_names(|slot| format!("s[{slot}]")), values),
-                StateAccess::Replica { .. } => state.kind.atomic_update(&state.slot_names(address), values, 'l')?,
+                StateAccess::Replicas(_) => state.kind.atomic_update(&state.slot_names(address), values, 'l')?,
                 StateAccess::Global => state.kind.atomic_update(&state.slot_names(address), values, 'g')?,
             });
             Ok(())
@@ -326,7 +351,8 @@ impl GroupKernels {
         let body = match profile {
             Profile::Cpu => find_blocks(&slot, &first_slot, &probe, &number),
             Profile::Gpu => {
-                let find = slot.replace(PROBE, &format!("u64 seen = slots[2 * h];\n{probe}"));
+                // A work-item that finds the table full is done: the look-up is repeated.
+                let find = slot.replace(PROBE, &format!("u64 seen = slots[2 * h];\n{probe}\nif (id == {NO_GROUP}) break;"));
                 row_loop(
                     profile,
                     "row",
@@ -457,21 +483,23 @@ impl GroupKernels {
             }
         };
         let body = match update.access {
-            StateAccess::Replica { slots } => self.with_replica(&rows, part, &update.states, slots)?,
+            StateAccess::Replicas(replicas) => {
+                self.accumulators.need(&mut params);
+                self.with_replicas(&rows, part, &update.states, replicas)?
+            }
             StateAccess::Private | StateAccess::Global => rows,
         };
         let body = tallied_body(&mut params, profile, &body, planned.source.tallies());
         Ok(Kernel::new(format!("group_update{feed}_{number}"), params, body))
     }
 
-    /// How update kernels access the states: few dense groups have a replica in shared memory.
+    /// How update kernels access the states: few dense groups have replicas in shared memory.
     fn state_access(&self) -> StateAccess {
+        let replicas = |groups| Replicas::of(groups, self.state_slots(), &self.options);
         match self.mode {
             _ if self.private => StateAccess::Private,
-            GroupMode::Dense { groups } if groups * self.state_slots() * 8 <= self.options.shared_bytes => {
-                StateAccess::Replica { slots: groups * self.state_slots() }
-            }
-            GroupMode::Dense { .. } | GroupMode::Inline { .. } | GroupMode::Wide => StateAccess::Global,
+            GroupMode::Dense { groups } => replicas(groups).map_or(StateAccess::Global, StateAccess::Replicas),
+            GroupMode::Inline { .. } | GroupMode::Wide => StateAccess::Global,
         }
     }
 
@@ -487,30 +515,45 @@ impl GroupKernels {
         rivals.collect()
     }
 
-    /// The body of an update kernel whose work-groups update a replica in shared memory, which is
+    /// The body of an update kernel whose work-groups update replicas in shared memory, which are
     /// then added to the states.
-    fn with_replica(&self, rows: &str, part: &[usize], states: &str, slots: usize) -> Result<String> {
+    fn with_replicas(&self, rows: &str, part: &[usize], states: &str, replicas: Replicas) -> Result<String> {
+        let Replicas { groups, copies, stride } = replicas;
         let per_group = self.state_slots();
-        let mut init = String::new();
-        let mut flush = String::new();
+        let (mut init, mut merge, mut flush) = (String::new(), String::new(), String::new());
         for index in part {
             let state = &self.accumulators.states[*index];
-            let replica = state.slot_names(|slot| format!("replica[g * {per_group} + {slot}]"));
-            for (slot, value) in replica.iter().zip(state.kind.init()) {
+            let first = state.slot_names(|slot| format!("replica[g * {per_group} + {slot}]"));
+            let each = state.slot_names(|slot| format!("replica[c * {stride}u + g * {per_group} + {slot}]"));
+            for (slot, value) in each.iter().zip(state.kind.init()) {
                 init.push_str(&format!("    {slot} = (u64){value:#x}UL;\n"));
             }
             let to = state.slot_names(|slot| format!("({states} + (u64)g * {per_group} + {slot})"));
-            flush.push_str(&match state.kind {
-                StateKind::VarWidthMin | StateKind::VarWidthMax => String::new(),
-                kind => format!("    {}\n", kind.atomic_merge(&to, &replica, 'g')?),
-            });
+            match state.kind {
+                StateKind::VarWidthMin | StateKind::VarWidthMax => {}
+                kind => {
+                    merge.push_str(&format!("      {}\n", kind.merge(&first, &each)));
+                    flush.push_str(&format!("    {}\n", kind.atomic_merge(&to, &first, 'g')?));
+                }
+            }
         }
-        let groups = slots / per_group.max(1);
         let work_group_size = self.options.work_group_size;
-        let every = format!("  for (u32 g = LID(); g < {groups}u; g += {work_group_size}u) {{\n");
+        let all = groups * copies;
+        let merge = match copies {
+            1 => String::new(),
+            _ => format!("    for (u32 c = 1; c < {copies}u; ++c) {{\n{merge}    }}\n"),
+        };
         Ok(format!(
-            "  SHARED(u64, replica, {});\n{every}{init}  }}\n  SYNC();\n{rows}  SYNC();\n{every}{flush}  }}\n",
-            slots.max(1)
+            "  SHARED(u64, replica, {});
+  for (u32 i = LID(); i < {all}u; i += {work_group_size}u) {{
+    u32 c = i / {groups}u, g = i % {groups}u;
+{init}  }}
+  SYNC();
+{rows}  SYNC();
+  for (u32 g = LID(); g < {groups}u; g += {work_group_size}u) {{
+{merge}{flush}  }}
+",
+            (stride * copies).max(1)
         ))
     }
 

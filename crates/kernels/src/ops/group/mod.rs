@@ -167,6 +167,9 @@ struct States {
     extremes: Vec<VarWidthStore>,
 }
 
+/// Groups that arrays of states and keys have room for at first, where the table has as many.
+const FEWEST_STATES: usize = 1 << 14;
+
 /// The result of looking up the rows of a batch.
 enum LookUp {
     Done {
@@ -375,7 +378,7 @@ impl GroupBy {
         let ids = queue.alloc(n * 4)?;
         let (mut table, mut keys) = match state.hashed.take() {
             Some(HashedGroups { table, keys }) => (table, Some(keys)),
-            None => (HashTable::new(queue, self.options.initial_groups)?, None),
+            None => (HashTable::new(queue, self.options.initial_groups.min(n))?, None),
         };
         loop {
             let store = self.reserve_keys(queue, keys.take(), table.capacity(), state.groups)?;
@@ -508,7 +511,7 @@ impl GroupBy {
         if store.columns_capacity >= groups {
             return Ok(());
         }
-        let capacity = groups.next_power_of_two().max(self.options.initial_groups);
+        let capacity = groups.next_power_of_two().max(self.options.initial_groups.min(FEWEST_STATES));
         for (key, buffers) in self.keys.iter().zip(&mut store.columns) {
             let mut grown = key.store.alloc(queue, capacity)?;
             grown.heap = buffers.heap.take();
@@ -596,7 +599,9 @@ impl GroupBy {
         };
         let capacity = match self.mode {
             GroupMode::Dense { groups } => groups,
-            GroupMode::Inline { .. } | GroupMode::Wide => groups.next_power_of_two().max(self.options.initial_groups),
+            GroupMode::Inline { .. } | GroupMode::Wide => {
+                groups.next_power_of_two().max(self.options.initial_groups.min(FEWEST_STATES))
+            }
         };
         let most = if slot_count == 0 { usize::MAX } else { self.options.private_bytes / (capacity * slot_count * 8).max(1) };
         let wanted = match self.options.max_work_groups {

@@ -22,6 +22,8 @@ use crate::ops::launch::program::contiguous_rows;
 
 /// Probes after which a table counts as full.
 pub(super) const MAX_PROBES: u32 = 512;
+/// Probes less one between two looks at whether the table is full: a power of two less one.
+const MISSES: u32 = 7;
 /// Flag of an id that is the number of a slot.
 pub(super) const UNRESOLVED: &str = "0x80000000u";
 /// The id of rows without a group.
@@ -87,7 +89,7 @@ pub(super) fn claimed(profile: Profile, number: &str) -> String {
     match profile {
         Profile::Cpu => format!("claims[claim_count++] = i; all_slots[here + i] = h; id = (u32)h | {UNRESOLVED};"),
         Profile::Gpu => {
-            format!("u64 g = A_ADD64(&control[{}], (u64)1); if (g < limit) {{ {number} id = (u32)g; }}", control::GROUPS)
+            format!("u64 g = A_NEXT64(&control[{}]); if (g < limit) {{ {number} id = (u32)g; }}", control::GROUPS)
         }
     }
 }
@@ -109,10 +111,18 @@ for (u32 step = 0; step < {MAX_PROBES}u; ++step) {{
   }}
   h = (h + 1) & mask;
   seen = slots[2 * h];
+  if ({is_full}) break;
 }}
 if (id == {NO_GROUP}) control[{full}] = 1;",
         full = control::FULL,
+        is_full = is_full(),
     )
+}
+
+/// C after a probe that missed: whether the table is known to be full. Chains get long then, so rows
+/// must not follow them all.
+fn is_full() -> String {
+    format!("(step & {MISSES}u) == {MISSES}u && control[{}]", control::FULL)
 }
 
 /// C that probes for the keys with the hash `key` from slot `h` on, whose first word is `seen`, and
@@ -145,9 +155,11 @@ for (u32 step = 0; step < {MAX_PROBES}u; ++step) {{
   }}
   h = (h + 1) & mask;
   seen = slots[2 * h];
+  if ({is_full}) break;
 }}
 if (id == {NO_GROUP}) control[{full}] = 1;",
         full = control::FULL,
+        is_full = is_full(),
     )
 }
 
