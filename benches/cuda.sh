@@ -135,7 +135,7 @@ tests() {
     else
         echo "sql-tests: not carried"
     fi
-    named tests part 240 xargs -a "$bin/logs/list" -P "$(nproc)" -L1 bash -c "$(declare -f one_test); one_test \"\$@\"" -
+    named tests part 240 xargs -r -a "$bin/logs/list" -P "$(nproc)" -L1 bash -c "$(declare -f one_test); one_test \"\$@\"" -
     together
 }
 

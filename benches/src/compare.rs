@@ -81,7 +81,7 @@ impl Comparison {
     fn meets(&self, target: Target) -> bool {
         match target {
             Target::Ratio(most) => self.ratio().is_some_and(|ratio| ratio <= most),
-            Target::Seconds(seconds) => self.fast.median() <= seconds * 1000.0,
+            Target::Seconds(seconds) => self.fast.median() <= seconds,
             Target::Bound(percent) => self.percent_of_bound.is_some_and(|reached| reached >= percent),
         }
     }
@@ -289,7 +289,7 @@ impl Total {
         let ratio = self.plain.map(|plain| self.fast / plain);
         let target = self.target.map_or("–".to_string(), |target| match target {
             Target::Ratio(limit) => target_cell(ratio.is_some_and(|ratio| ratio <= limit), &target.describe()),
-            Target::Seconds(limit) => target_cell(self.fast <= limit * 1000.0, &target.describe()),
+            Target::Seconds(limit) => target_cell(self.fast <= limit, &target.describe()),
             Target::Bound(_) => target.describe(),
         });
         let mut values = ["–"; 13].map(str::to_string);

@@ -48,7 +48,7 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define A_OR32(p, v) atomic_or((p), (v))
 #define A_AND32(p, v) atomic_and((p), (v))
 #define A_ADD64(p, v) atom_add((p), (v))
-#define A_NEXT64(p) atom_inc((p))
+#define A_NEXT64(p) atom_add((p), (u64)1)
 #define A_XCHG64(p, v) atom_xchg((p), (v))
 #define A_CAS64(p, c, v) atom_cmpxchg((p), (c), (v))
 #define A_MIN64(p, v) atom_min((p), (v))

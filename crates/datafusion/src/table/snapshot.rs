@@ -167,8 +167,8 @@ impl SnapshotBuilder {
     }
 }
 
-/// Rows of a full batch: more on a GPU with much memory, since each launch costs it the time of some
-/// 10,000 rows.
+/// Rows of a full batch: more on a GPU with much memory, since each launch costs it the time of
+/// some 10,000 rows.
 fn batch_rows(context: &Context) -> usize {
     match context.info().kind {
         DeviceKind::Cpu => Resident::BATCH_ROWS,

@@ -119,8 +119,8 @@ if (id == {NO_GROUP}) control[{full}] = 1;",
     )
 }
 
-/// C after a probe that missed: whether the table is known to be full. Chains get long then, so rows
-/// must not follow them all.
+/// C after a probe that missed: whether the table is known to be full. Chains get long then, so
+/// rows must not follow them all.
 fn is_full() -> String {
     format!("(step & {MISSES}u) == {MISSES}u && control[{}]", control::FULL)
 }
