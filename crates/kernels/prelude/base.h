@@ -154,7 +154,7 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define F32_FMOD(a, b) fmodf((a), (b))
 /* CUDA loads only aligned words. A word of memory is accessible as a whole. */
 FN u64 LOAD64(const u8 *p) {
-  const u64 *words = (const u64 *)((u64)p & ~(u64)7);
+  const u64 *words = (const u64 *)(p - ((u64)p & 7));
   u32 shift = 8 * (u32)((u64)p & 7);
   return shift == 0 ? words[0] : words[0] >> shift | words[1] << (64 - shift);
 }

@@ -2,13 +2,14 @@
 //! Builder of resident tables.
 //!
 //! Rows arrive in batches of any size and are stored in batches of
-//! [`ResidentBuilder::with_batch_rows`] rows. A full batch is uploaded at once, in the types that
-//! the rows so far allow, so the host holds at most one batch. If a later value needs a wider type,
-//! [`ResidentBuilder::finish`] converts the earlier batches, which is rare.
+//! [`ResidentBuilder::with_batch_rows`] rows, or fewer where rows are wide. A full batch is
+//! uploaded at once, in the types that the rows so far allow, so the host holds at most one batch.
+//! If a later value needs a wider type, [`ResidentBuilder::finish`] converts the earlier batches,
+//! which is rare.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use device::Queue;
 
@@ -16,6 +17,20 @@ use crate::resident::column::ColumnState;
 use crate::resident::table::Resident;
 use crate::upload::uploader::Uploader;
 use crate::{DeviceBatch, Result, natural_types};
+
+/// Most bytes of a batch of more than [`Resident::BATCH_ROWS`] rows: offsets have 32 bits, and the
+/// host holds the batch until it is full.
+const MOST_BATCH_BYTES: usize = 1 << 30;
+
+/// Bytes of a row on the host. Each row counts a value of its dictionary.
+fn row_bytes(batch: &RecordBatch) -> usize {
+    let each = |array: &dyn Array| array.get_array_memory_size() / array.len().max(1);
+    let of_column = |array: &ArrayRef| match array.as_any_dictionary_opt() {
+        Some(dictionary) => each(dictionary.keys()) + each(dictionary.values()),
+        None => each(array),
+    };
+    batch.columns().iter().map(of_column).sum()
+}
 
 /// Uploads rows as they arrive and finds their narrowest types.
 ///
@@ -29,8 +44,10 @@ pub struct ResidentBuilder {
     queue: Queue,
     schema: SchemaRef,
     batch_rows: usize,
+    batch_bytes: usize,
     pending: Vec<RecordBatch>,
     pending_rows: usize,
+    pending_bytes: usize,
     columns: Vec<ColumnState>,
     batches: Vec<DeviceBatch>,
 }
@@ -47,8 +64,10 @@ impl ResidentBuilder {
             queue: queue.clone(),
             schema: Arc::clone(schema),
             batch_rows: Resident::BATCH_ROWS,
+            batch_bytes: MOST_BATCH_BYTES,
             pending: vec![],
             pending_rows: 0,
+            pending_bytes: 0,
             columns,
             batches: vec![],
         })
@@ -62,8 +81,10 @@ impl ResidentBuilder {
             queue: queue.clone(),
             schema: Arc::clone(&table.schema),
             batch_rows: Resident::BATCH_ROWS,
+            batch_bytes: MOST_BATCH_BYTES,
             pending: vec![],
             pending_rows: 0,
+            pending_bytes: 0,
             columns: table.columns.clone(),
             batches: table.batches.clone(),
         }
@@ -78,23 +99,41 @@ impl ResidentBuilder {
         self
     }
 
+    /// Sets the bytes at which a batch of at least [`Resident::BATCH_ROWS`] rows is full, by the
+    /// size of its arrays on the host.
+    #[must_use]
+    pub fn with_batch_bytes(mut self, batch_bytes: usize) -> Self {
+        self.batch_bytes = batch_bytes.min(MOST_BATCH_BYTES);
+        self
+    }
+
     /// Adds rows and uploads all full batches.
     ///
     /// # Errors
     /// Those of [`upload`](crate::upload()).
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let row_bytes = row_bytes(&batch);
         let mut rest = batch;
-        while self.pending_rows + rest.num_rows() >= self.batch_rows {
-            let room = self.batch_rows - self.pending_rows;
-            self.pending.push(rest.slice(0, room));
-            rest = rest.slice(room, rest.num_rows() - room);
-            self.upload_pending()?;
-        }
-        if rest.num_rows() > 0 {
-            self.pending_rows += rest.num_rows();
-            self.pending.push(rest);
+        while rest.num_rows() > 0 {
+            let taken = self.room(row_bytes).min(rest.num_rows());
+            if taken > 0 {
+                self.pending.push(rest.slice(0, taken));
+                self.pending_rows += taken;
+                self.pending_bytes += taken * row_bytes;
+                rest = rest.slice(taken, rest.num_rows() - taken);
+            }
+            if self.room(row_bytes) == 0 {
+                self.upload_pending()?;
+            }
         }
         Ok(())
+    }
+
+    /// Rows of so many bytes each that the next batch has room for.
+    fn room(&self, row_bytes: usize) -> usize {
+        let fewest = Resident::BATCH_ROWS.saturating_sub(self.pending_rows);
+        let by_bytes = self.batch_bytes.saturating_sub(self.pending_bytes) / row_bytes.max(1);
+        (self.batch_rows - self.pending_rows).min(by_bytes.max(fewest))
     }
 
     /// Uploads the last rows and converts all batches to the final types.
@@ -125,7 +164,7 @@ impl ResidentBuilder {
     fn upload_pending(&mut self) -> Result<()> {
         let batches = std::mem::take(&mut self.pending);
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
-        self.pending_rows = 0;
+        (self.pending_rows, self.pending_bytes) = (0, 0);
         let uploader = Uploader::new(&self.queue, rows);
         let mut columns = Vec::with_capacity(self.columns.len());
         for (index, column) in self.columns.iter_mut().enumerate() {

@@ -289,6 +289,33 @@ fn batches_on_the_device_make_a_table_that_grows() {
     }
 }
 
+/// Narrow rows fill a batch of the given length; wide ones end it at its bytes, but not before the
+/// default length.
+#[test]
+fn batches_end_at_their_rows_or_bytes() {
+    let queue = default_queue();
+    let rows = Resident::BATCH_ROWS;
+    let array: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3 * rows as i64));
+    let batch = RecordBatch::try_new(schema_of(&array), vec![Arc::clone(&array)]).unwrap();
+    for (batch_bytes, expected) in [
+        (1 << 30, vec![3 * rows]),
+        (16 * rows, vec![2 * rows, rows]),
+        (12 * rows, vec![3 * rows / 2, 3 * rows / 2]),
+        (1, vec![rows; 3]),
+    ] {
+        let builder = ResidentBuilder::try_new(&queue, batch.schema_ref()).unwrap();
+        let mut builder = builder.with_batch_rows(4 * rows).with_batch_bytes(batch_bytes);
+        builder.push(batch.clone()).unwrap();
+        let table = futures::executor::block_on(builder.finish()).unwrap();
+        let lengths: Vec<usize> = table.batches.iter().map(DeviceBatch::num_rows).collect();
+        // Arrays have a few bytes beside their values.
+        let is_near = lengths.len() == expected.len() && lengths.iter().zip(&expected).all(|(a, b)| a.abs_diff(*b) < rows / 4);
+        assert!(is_near, "{batch_bytes}: {lengths:?}");
+        assert_eq!(lengths.iter().sum::<usize>(), 3 * rows);
+        assert_same(&all(&queue, &table), &array, "in order");
+    }
+}
+
 #[test]
 fn large_batches_on_the_device_are_sliced() {
     let queue = default_queue();

@@ -79,7 +79,8 @@ impl DeviceTable {
         Ok(Arc::new(Self::of_rows(builder, batches).await?.watched_by(&runtime)))
     }
 
-    /// A table of a stream's rows, on the session's device. One batch at a time is on the host.
+    /// A table of a stream's rows, on the session's device. One full batch at a time is on
+    /// the host.
     ///
     /// # Errors
     /// As [`try_from_batches`](Self::try_from_batches), or the stream's.

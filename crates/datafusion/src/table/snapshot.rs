@@ -138,22 +138,20 @@ impl SnapshotBuilder {
     pub fn new(context: &Context, schema: &SchemaRef) -> Result<Self> {
         let queue = context.queue().map_err(|error| device_error(OPERATOR, error))?;
         let builder = ResidentBuilder::try_new(&queue, schema).map_err(|error| columnar_error(OPERATOR, error))?;
-        Ok(SnapshotBuilder { context: context.clone(), builder: builder.with_batch_rows(batch_rows(context)) })
+        Ok(SnapshotBuilder { context: context.clone(), builder: sized(builder, context, 0) })
     }
 
     /// A builder with the rows of a snapshot, whose batches are shared.
     pub fn extending(snapshot: &Snapshot) -> Result<Self> {
         let queue = snapshot.context.queue().map_err(|error| device_error(OPERATOR, error))?;
-        let builder = ResidentBuilder::extending(&queue, &snapshot.table).with_batch_rows(batch_rows(&snapshot.context));
+        let builder = sized(ResidentBuilder::extending(&queue, &snapshot.table), &snapshot.context, 0);
         Ok(SnapshotBuilder { context: snapshot.context.clone(), builder })
     }
 
     /// Full batches have `device.batch_rows` rows where that is more than the default.
     #[must_use]
     pub fn with_options(mut self, options: &DeviceOptions) -> Self {
-        if options.batch_rows > 0 {
-            self.builder = self.builder.with_batch_rows(Resident::BATCH_ROWS.max(options.batch_rows));
-        }
+        self.builder = sized(self.builder, &self.context, options.batch_rows);
         self
     }
 
@@ -167,19 +165,20 @@ impl SnapshotBuilder {
     }
 }
 
-/// Rows of a full batch: more on a GPU with much memory, since each launch costs it the time of
-/// some 10,000 rows.
-fn batch_rows(context: &Context) -> usize {
-    match context.info().kind {
+/// Sets the size of full batches: at least `rows`, and more on a GPU, since each launch costs it
+/// the time of some 10,000 rows. Batches that are large for the device's limit end earlier.
+fn sized(builder: ResidentBuilder, context: &Context, rows: usize) -> ResidentBuilder {
+    let usual = match context.info().kind {
         DeviceKind::Cpu => Resident::BATCH_ROWS,
-        _ => (context.pool().limit() / BYTES_PER_ROW).clamp(Resident::BATCH_ROWS, MOST_BATCH_ROWS),
-    }
+        DeviceKind::Gpu | DeviceKind::Accelerator => GPU_BATCH_ROWS,
+    };
+    builder.with_batch_rows(usual.max(rows)).with_batch_bytes(context.pool().limit() / BATCHES_IN_LIMIT)
 }
 
-/// Bytes of the device's limit that allow for one more row in a batch.
-const BYTES_PER_ROW: usize = 4096;
-/// Most rows of a full batch, unless `device.batch_rows` asks for more.
-const MOST_BATCH_ROWS: usize = 1 << 24;
+/// Rows of a full batch on a GPU.
+const GPU_BATCH_ROWS: usize = 1 << 24;
+/// Batches that the device's limit has room for, so that queries with several fit.
+const BATCHES_IN_LIMIT: usize = 64;
 
 /// Whether DataFusion may know this bound.
 ///
@@ -236,9 +235,11 @@ mod tests {
         let rows = Resident::BATCH_ROWS + 2;
         let column = Arc::new(Int64Array::from_iter_values(0..rows as i64)) as _;
         let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
-        for (batch_rows, lengths) in
-            [(0, vec![Resident::BATCH_ROWS, 2]), (77, vec![Resident::BATCH_ROWS, 2]), (rows.num_rows(), vec![rows.num_rows()])]
-        {
+        let sliced = match context.info().kind {
+            DeviceKind::Cpu => vec![Resident::BATCH_ROWS, 2],
+            DeviceKind::Gpu | DeviceKind::Accelerator => vec![rows.num_rows()],
+        };
+        for (batch_rows, lengths) in [(0, sliced.clone()), (77, sliced), (rows.num_rows(), vec![rows.num_rows()])] {
             let mut options = DeviceOptions::default();
             options.batch_rows = batch_rows;
             let mut builder = SnapshotBuilder::new(&context, rows.schema_ref()).unwrap().with_options(&options);

@@ -273,8 +273,9 @@ impl<'a> RowWriter<'a> {
 
     /// [`detached`](Self::detached) with a given scope.
     pub(super) fn detached_from<T>(&mut self, scope: Scope, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(Scope, T)> {
-        if self.scopes.len() >= DEEPEST {
-            return unsupported(format!("an expression of more than {DEEPEST} nested branches is not supported on the device"));
+        if self.scopes.len() > DEEPEST {
+            let what = format!("a CASE of more than {DEEPEST} WHENs, or as many branches within each other,");
+            return unsupported(format!("{what} is not supported on the device"));
         }
         self.scopes.push(scope);
         let result = body(self);

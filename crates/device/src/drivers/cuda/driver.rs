@@ -35,9 +35,8 @@ use crate::{Error, Result};
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context of the process.
 const PORTABLE: c_uint = 1;
 
-/// How long a thread asks for an event before it sleeps: most kernels take less, and to be woken
-/// takes longer than many of them.
-const SPIN: Duration = Duration::from_millis(1);
+/// How long a thread asks for an event before it sleeps: many kernels take less than to be woken.
+const SPIN: Duration = Duration::from_micros(200);
 
 /// Event flag: the host sleeps while it waits, instead of spinning.
 const BLOCKING: c_uint = CUevent_flags::CU_EVENT_BLOCKING_SYNC as c_uint;

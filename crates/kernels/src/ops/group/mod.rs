@@ -10,8 +10,8 @@
 //!
 //! The states are one array, with the state slots of a group together. On CPUs each work-item has a
 //! private copy of the array, so that nothing is atomic. It always has the same share of a batch,
-//! so that float sums repeat. On GPUs there is one array of atomics; few dense groups have a
-//! replica in the shared memory of each work-group.
+//! so that float sums repeat. On GPUs there is one array of atomics; few dense groups have
+//! replicas in the shared memory of each work-group.
 //!
 //! DISTINCT is an inner aggregation by the keys and the argument. Its groups are fed to the outer
 //! one at the end, as an input of its own.
