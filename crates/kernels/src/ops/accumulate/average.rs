@@ -4,6 +4,7 @@
 use arrow::datatypes::{DataType, i256};
 
 use super::evaluate::{Evaluator, Slots, foreign};
+use super::state::{Content, Sum};
 use super::{Accumulators, StateKind};
 use crate::codegen::{CType, RowWriter, wide_literal};
 use crate::prelude::Section;
@@ -19,31 +20,16 @@ impl Accumulators {
         native: CType,
     ) -> Result<String> {
         let (own, count) = (&slots.own, &slots.count);
-        let bits = match kind {
-            StateKind::SumF64 => return Ok(format!("(BITS_F64({}) / (f64){count})", own[0])),
-            StateKind::Sum64 if matches!(evaluator.data_type(), DataType::Duration(_)) => {
+        let Content::Sum(sum) = kind.content() else { return foreign(kind, "an average") };
+        let bits = match sum {
+            Sum::Float64 => return Ok(format!("(BITS_F64({}) / (f64){count})", own[0])),
+            Sum::Int64 if matches!(evaluator.data_type(), DataType::Duration(_)) => {
                 return Ok(format!("({count} ? (i64){} / (i64){count} : 0)", own[0]));
             }
-            StateKind::Sum256 => return wide_decimal_average(writer, evaluator, own, count),
-            StateKind::Sum64 => 64,
-            StateKind::Sum128 => 128,
-            StateKind::Sum192 => 256,
-            StateKind::Count
-            | StateKind::Min
-            | StateKind::Max
-            | StateKind::Min128
-            | StateKind::Max128
-            | StateKind::Min256
-            | StateKind::Max256
-            | StateKind::And
-            | StateKind::Or
-            | StateKind::Xor
-            | StateKind::Welford
-            | StateKind::PowerSums
-            | StateKind::CrossSums
-            | StateKind::RankCounts
-            | StateKind::VarWidthMin
-            | StateKind::VarWidthMax => return foreign(kind, "an average"),
+            Sum::Int256 => return wide_decimal_average(writer, evaluator, own, count),
+            Sum::Int64 => 64,
+            Sum::Int128 => 128,
+            Sum::Int192 => 256,
         };
         let value = decimal_average(writer, evaluator, bits, own, count)?;
         Ok(if native == CType::I128 { value } else { format!("(({}){value}.lo)", native.local()) })

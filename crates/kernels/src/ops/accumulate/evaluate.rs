@@ -3,7 +3,7 @@
 
 use arrow::datatypes::DataType;
 
-use super::state::unordered;
+use super::state::{Content, Sum, unordered};
 use super::{Accumulators, StateKind};
 use crate::codegen::{CType, RowWriter, Value};
 use crate::expr::{AggregateFamily, AggregateFunction};
@@ -93,57 +93,27 @@ impl Accumulators {
 
 fn sum(writer: &mut RowWriter<'_>, evaluator: &Evaluator, kind: StateKind, slots: &Slots, result: Value) -> Result<Value> {
     let own = &slots.own;
-    Ok(match kind {
-        StateKind::Sum64 if matches!(evaluator.data_type, DataType::Interval(_)) => {
+    let Content::Sum(sum) = kind.content() else { return foreign(kind, "a sum") };
+    Ok(match sum {
+        Sum::Int64 if matches!(evaluator.data_type, DataType::Interval(_)) => {
             writer.params().need(Section::IntervalValue);
             let fields = [&own[0], &slots.others[0], &slots.others[1]];
             Value { code: format!("interval_of({}, {}, {})", fields[0], fields[1], fields[2]), ..result }
         }
-        StateKind::SumF64 => Value { code: format!("BITS_F64({})", own[0]), ..result },
-        StateKind::Sum128 | StateKind::Sum256 => wide(evaluator, own, result),
-        StateKind::Sum64 => Value { code: format!("({}){}", result.ctype.local(), own[0]), ..result },
-        StateKind::Count
-        | StateKind::Sum192
-        | StateKind::Min
-        | StateKind::Max
-        | StateKind::Min128
-        | StateKind::Max128
-        | StateKind::Min256
-        | StateKind::Max256
-        | StateKind::And
-        | StateKind::Or
-        | StateKind::Xor
-        | StateKind::Welford
-        | StateKind::PowerSums
-        | StateKind::CrossSums
-        | StateKind::RankCounts
-        | StateKind::VarWidthMin
-        | StateKind::VarWidthMax => return foreign(kind, "a sum"),
+        Sum::Float64 => Value { code: format!("BITS_F64({})", own[0]), ..result },
+        Sum::Int128 | Sum::Int256 => wide(evaluator, own, result),
+        Sum::Int64 => Value { code: format!("({}){}", result.ctype.local(), own[0]), ..result },
+        // Of AVG and medians alone.
+        Sum::Int192 => return foreign(kind, "a sum"),
     })
 }
 
 fn extreme(evaluator: &Evaluator, kind: StateKind, own: &[String], result: Value) -> Result<Value> {
-    match kind {
-        StateKind::Min128 | StateKind::Max128 | StateKind::Min256 | StateKind::Max256 => {
-            return Ok(wide(evaluator, own, result));
-        }
-        StateKind::Min | StateKind::Max => {}
+    match kind.content() {
+        Content::WideExtreme => return Ok(wide(evaluator, own, result)),
+        Content::Least | Content::Greatest => {}
         // States that refer to a row do not come here: the operator fetches its value.
-        StateKind::Count
-        | StateKind::Sum64
-        | StateKind::Sum128
-        | StateKind::Sum192
-        | StateKind::Sum256
-        | StateKind::SumF64
-        | StateKind::And
-        | StateKind::Or
-        | StateKind::Xor
-        | StateKind::Welford
-        | StateKind::PowerSums
-        | StateKind::CrossSums
-        | StateKind::RankCounts
-        | StateKind::VarWidthMin
-        | StateKind::VarWidthMax => return foreign(kind, "an extreme"),
+        Content::RowReference | Content::Sum(_) | Content::CountAndMore | Content::Other => return foreign(kind, "an extreme"),
     }
     let ctype = match &evaluator.argument {
         // A decimal in a narrow integer stays there.
@@ -167,35 +137,26 @@ fn wide(evaluator: &Evaluator, own: &[String], result: Value) -> Value {
 
 fn median(writer: &mut RowWriter<'_>, kind: StateKind, slots: &Slots, native: CType) -> Result<String> {
     let (own, count) = (&slots.own, &slots.count);
-    Ok(match kind {
-        StateKind::Min => {
+    Ok(match kind.content() {
+        Content::Least => {
             let (least, greatest) = (unordered(&own[0], native), unordered(&slots.others[0], native));
             format!("({count} == 1 ? {least} : ({least} + {greatest}) / 2)")
         }
         // Truncated, as in DataFusion.
-        StateKind::Sum64 => format!("(({})((i64){} / (i64)({count} ? {count} : 1)))", native.local(), own[0]),
-        StateKind::Sum256 => {
+        Content::Sum(Sum::Int64) => {
+            format!("(({})((i64){} / (i64)({count} ? {count} : 1)))", native.local(), own[0])
+        }
+        Content::Sum(Sum::Int256) => {
             writer.params().need(Section::I256Div);
             format!("i256_div(i256_make({}), i256_of_u64({count} == 2 ? 2 : 1))", own.join(", "))
         }
-        StateKind::Sum192 => format!("i192_median({}, {}, {}, {count})", own[0], own[1], own[2]),
-        StateKind::Count
-        | StateKind::Sum128
-        | StateKind::SumF64
-        | StateKind::Max
-        | StateKind::Min128
-        | StateKind::Max128
-        | StateKind::Min256
-        | StateKind::Max256
-        | StateKind::And
-        | StateKind::Or
-        | StateKind::Xor
-        | StateKind::Welford
-        | StateKind::PowerSums
-        | StateKind::CrossSums
-        | StateKind::RankCounts
-        | StateKind::VarWidthMin
-        | StateKind::VarWidthMax => return foreign(kind, "a median"),
+        Content::Sum(Sum::Int192) => format!("i192_median({}, {}, {}, {count})", own[0], own[1], own[2]),
+        Content::Sum(Sum::Int128 | Sum::Float64)
+        | Content::Greatest
+        | Content::WideExtreme
+        | Content::RowReference
+        | Content::CountAndMore
+        | Content::Other => return foreign(kind, "a median"),
     })
 }
 

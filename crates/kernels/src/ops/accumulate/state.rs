@@ -45,57 +45,61 @@ pub(in crate::ops) enum StateKind {
     VarWidthMax,
 }
 
+/// What the slots of a state hold, for those that compute results of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    Sum(Sum),
+    /// The least or the greatest value, in one slot.
+    Least,
+    Greatest,
+    /// The least or the greatest value of 128 or 256 bits.
+    WideExtreme,
+    /// A reference to a row instead of a value.
+    RowReference,
+    /// The number of values among others, so that the result needs no other count.
+    CountAndMore,
+    /// One of the others, whose results have no variants.
+    Other,
+}
+
+/// A sum, by its width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sum {
+    Int64,
+    Int128,
+    Int192,
+    Int256,
+    Float64,
+}
+
 impl StateKind {
+    /// What the state holds.
+    pub fn content(self) -> Content {
+        match self {
+            StateKind::Sum64 => Content::Sum(Sum::Int64),
+            StateKind::Sum128 => Content::Sum(Sum::Int128),
+            StateKind::Sum192 => Content::Sum(Sum::Int192),
+            StateKind::Sum256 => Content::Sum(Sum::Int256),
+            StateKind::SumF64 => Content::Sum(Sum::Float64),
+            StateKind::Min => Content::Least,
+            StateKind::Max => Content::Greatest,
+            StateKind::Min128 | StateKind::Max128 | StateKind::Min256 | StateKind::Max256 => Content::WideExtreme,
+            StateKind::VarWidthMin | StateKind::VarWidthMax => Content::RowReference,
+            StateKind::RankCounts | StateKind::Welford => Content::CountAndMore,
+            StateKind::Count | StateKind::And | StateKind::Or | StateKind::Xor | StateKind::PowerSums | StateKind::CrossSums => {
+                Content::Other
+            }
+        }
+    }
+
     /// Whether the state has the number of values, so that the result needs no other count.
     pub fn has_count(self) -> bool {
-        match self {
-            StateKind::RankCounts | StateKind::Welford => true,
-            StateKind::Count
-            | StateKind::Sum64
-            | StateKind::Sum128
-            | StateKind::Sum192
-            | StateKind::Sum256
-            | StateKind::SumF64
-            | StateKind::Min
-            | StateKind::Max
-            | StateKind::Min128
-            | StateKind::Max128
-            | StateKind::Min256
-            | StateKind::Max256
-            | StateKind::And
-            | StateKind::Or
-            | StateKind::Xor
-            | StateKind::PowerSums
-            | StateKind::CrossSums
-            | StateKind::VarWidthMin
-            | StateKind::VarWidthMax => false,
-        }
+        self.content() == Content::CountAndMore
     }
 
     /// Whether the state refers to a row instead of holding a value.
     pub fn refers_to_row(self) -> bool {
-        match self {
-            StateKind::VarWidthMin | StateKind::VarWidthMax => true,
-            StateKind::Count
-            | StateKind::Sum64
-            | StateKind::Sum128
-            | StateKind::Sum192
-            | StateKind::Sum256
-            | StateKind::SumF64
-            | StateKind::Min
-            | StateKind::Max
-            | StateKind::Min128
-            | StateKind::Max128
-            | StateKind::Min256
-            | StateKind::Max256
-            | StateKind::And
-            | StateKind::Or
-            | StateKind::Xor
-            | StateKind::Welford
-            | StateKind::PowerSums
-            | StateKind::CrossSums
-            | StateKind::RankCounts => false,
-        }
+        self.content() == Content::RowReference
     }
 
     /// Slots of the state.

@@ -2,9 +2,8 @@
 //! Kernels that write columns: a value of each column for every row, or for every surviving row.
 //!
 //! Many columns, and those that need more arguments than a kernel may have, are split over several
-//! kernels. Strings write lengths, which a prefix sum
-//! makes offsets. Once the host knows the number of bytes, a kernel for each string column copies
-//! them.
+//! kernels. Strings write lengths, which a prefix sum makes offsets. Once the host knows the number
+//! of bytes, a kernel for each string column copies them.
 
 use std::sync::OnceLock;
 
