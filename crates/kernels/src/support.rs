@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use columnar::ColumnType;
 
 use crate::codegen::{CType, Params, Profile, RowWriter};
-use crate::expr::{Aggregate, Expr};
+use crate::expr::{Aggregate, Expr, value_type};
 use crate::ops::{Input, Options, Reduce, Window, WindowCall};
 use crate::{Error, Result};
 
@@ -44,10 +44,11 @@ fn is_plain_column(expr: &Expr, schema: &Schema) -> bool {
 /// Whether a supported expression composes a string or a list, which other operations take from a
 /// column only.
 pub fn must_be_column(expr: &Expr, schema: &Schema) -> bool {
-    write(expr, schema, true).is_ok_and(|(ctype, _)| match ctype {
-        CType::List => !matches!(expr, Expr::Column(_)),
-        other => other == CType::ComposedString,
-    })
+    let is_number = |ty: DataType| value_type(&ty).is_primitive() || ty == DataType::Boolean;
+    if matches!(expr, Expr::Column(_)) || expr.data_type(schema).is_ok_and(is_number) {
+        return false;
+    }
+    write(expr, schema, true).is_ok_and(|(ctype, _)| ctype == CType::List || ctype == CType::ComposedString)
 }
 
 /// Whether a supported expression can fail, so that it must not be computed for other rows.
