@@ -13,6 +13,7 @@ mod header;
 mod misuse;
 mod overhead;
 mod pages;
+mod producer;
 mod query;
 mod raw;
 mod support;
