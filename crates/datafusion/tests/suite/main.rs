@@ -18,6 +18,9 @@ mod matrix;
 mod observe;
 mod reductions;
 mod reuse;
+// Linux tells the number of threads.
+#[cfg(target_os = "linux")]
+mod storm;
 mod streams;
 mod subqueries;
 mod symmetric_joins;
