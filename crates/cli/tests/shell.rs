@@ -450,6 +450,15 @@ fn damaged_files_are_errors() {
     }
 }
 
+#[test]
+fn a_panic_fails_its_statement_alone() {
+    // DataFusion 55.2 allocates the sum of the lengths, without signs.
+    let statements = "SELECT lpad(s, n) FROM (VALUES ('a', -1)) t(s, n);\nSELECT 1 + 1 AS two;\n";
+    let run = shell_with_input(&[&CSV[..], &["--device", "none"]].concat(), statements);
+    assert!(!run.success && run.stdout == "two\n2\n", "{}{}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("Error: Execution error: the statement panicked: capacity overflow\n"), "{}", run.stderr);
+}
+
 /// Starts an HTTP server for one file, with range requests. Returns its address.
 fn serve(content: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -16,6 +16,7 @@ mod harness;
 mod inserts;
 mod matrix;
 mod observe;
+mod panics;
 mod reductions;
 mod reuse;
 // Linux tells the number of threads.
