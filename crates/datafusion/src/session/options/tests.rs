@@ -92,9 +92,22 @@ fn variables_are_named_as_the_settings() {
 }
 
 #[test]
-fn an_unknown_setting_lists_the_known_ones() {
-    let error = DeviceOptions::default().set("fallbak", "error").unwrap_err().to_string();
-    assert!(error.contains("device.fallback"), "{error}");
+fn an_unknown_setting_has_the_nearest_one_in_its_error_or_all() {
+    for (mistyped, meant) in [
+        ("fallbak", "device.fallback"),
+        ("profil", "device.profile"),
+        ("memory_limit", "device.memory_bytes"),
+        ("minrows", "device.min_rows"),
+        ("max_groups", "device.max_work_groups"),
+    ] {
+        let error = DeviceOptions::default().set(mistyped, "error").unwrap_err().to_string();
+        assert!(error.contains(&format!("device.{mistyped} is not a setting; did you mean {meant}?")), "{error}");
+    }
+    for other in ["no_such", "threads", "gpu", ""] {
+        let error = DeviceOptions::default().set(other, "1").unwrap_err().to_string();
+        assert!(error.contains(&format!("device.{other} is not a setting; there are device.allow_unsafe_settings, ")), "{error}");
+        assert!(SETTINGS.iter().all(|setting| error.contains(setting.key)), "{error}");
+    }
 }
 
 #[test]
