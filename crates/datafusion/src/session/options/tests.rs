@@ -59,6 +59,7 @@ fn errors_name_the_accepted_values() {
             "99999999999999999999",
             "device.batch_rows = '99999999999999999999': must be less than 2 to the power of 64",
         ),
+        ("memory_bytes", "1048575", "device.memory_bytes = 1048575: must be 0, for the device's default, or at least 1048576"),
         ("min_rows", "-1", "device.min_rows = '-1': must be a whole number, 0 or more"),
         ("batch_rows", "4294967296", "device.batch_rows = 4294967296: must lie between 0 and 2147483647"),
         ("work_group_size", "48", "device.work_group_size = 48: must be 0 or a power of two from 32 to 512"),
