@@ -96,7 +96,9 @@ impl SchemaProvider for DeviceSchema {
             }
             None if table.is::<DeviceTable>() => table,
             None => {
-                return exec_err!("device.{name}: only tables of rows can be resident, create it with CREATE TABLE");
+                return exec_err!(
+                    "device.{name}: only tables of rows can be resident; create it with CREATE TABLE, or a view in another schema"
+                );
             }
         };
         Ok(self.tables.write().insert(name, table))
