@@ -186,8 +186,8 @@ int devicefusion_context_config_set_debugging(struct devicefusion_context_config
 // devicefusion_query_explain says why.
 int devicefusion_context_config_set_strict(struct devicefusion_context_config *config, int flag);
 
-// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory
-// or half of the host's.
+// Limits the device memory of the context, in bytes: from 1 MiB to all of the device's memory.
+// 0, the default, takes 90 % of a GPU's memory or half of the host's.
 int devicefusion_context_config_set_memory_limit(struct devicefusion_context_config *config, size_t bytes);
 
 // Limits the memory of host operators, in bytes, as SQL's SET datafusion.runtime.memory_limit.

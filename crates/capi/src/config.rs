@@ -237,8 +237,8 @@ pub extern "C" fn devicefusion_context_config_set_strict(config: *mut devicefusi
     set(config, "device.fallback", if flag == 0 { "host" } else { "error" })
 }
 
-/// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory
-/// or half of the host's.
+/// Limits the device memory of the context, in bytes: from 1 MiB to all of the device's memory.
+/// 0, the default, takes 90 % of a GPU's memory or half of the host's.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_memory_limit(config: *mut devicefusion_context_config, bytes: usize) -> c_int {
     set(config, "device.memory_bytes", bytes)

@@ -47,6 +47,7 @@ fn options_that_do_not_exist_or_do_not_fit_are_refused() {
     assert_eq!(status(database.set_option("nothing".into(), "1".into())), Status::NotFound);
     assert_eq!(status(database.set_option(OptionDatabase::Uri, "file:x".into())), Status::NotFound);
     assert_eq!(status(database.set_option("device.cost".into(), "sometimes".into())), Status::InvalidArguments);
+    assert_eq!(status(database.set_option("device.memory_bytes".into(), "65536".into())), Status::InvalidArguments);
     let mut connection = database.new_connection().unwrap();
     assert_eq!(status(connection.set_option(OptionConnection::AutoCommit, false.into())), Status::NotImplemented);
     assert!(connection.set_option(OptionConnection::AutoCommit, true.into()).is_ok());

@@ -18,6 +18,7 @@ mod insert_types;
 mod join_conditions;
 mod joins;
 mod merging;
+mod most_rows;
 mod offload;
 mod ordered_aggregates;
 mod placement;

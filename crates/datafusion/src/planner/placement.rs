@@ -120,8 +120,8 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     Some(support_of(node).err().unwrap_or_else(|| "its input stays on the host".to_string()))
 }
 
-/// The origin of uploaded rows, for EXPLAIN.
-pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -> String {
+/// The origin of uploaded rows, for EXPLAIN. An operator that computes shows its own reason.
+pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>) -> String {
     let mut plan = input;
     while !computes(plan) {
         match plan.children().as_slice() {
@@ -136,10 +136,7 @@ pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) ->
             }
         }
     }
-    match plan.downcast_ref::<HostExec>().map(|host| host.reason().to_string()).or_else(|| host_reason(plan, options, None)) {
-        Some(reason) => format!("{}: {reason}", plan.name()),
-        None => plan.name().to_string(),
-    }
+    plan.name().to_string()
 }
 
 fn walk(plan: &Arc<dyn ExecutionPlan>, visit: &mut dyn FnMut(&Arc<dyn ExecutionPlan>)) {

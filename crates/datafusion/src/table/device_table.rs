@@ -268,4 +268,21 @@ impl TableProvider for DeviceTable {
         let sink = TableSink::new(Arc::clone(&self.schema), Arc::clone(&self.state), overwrite);
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
+
+    async fn delete_from(&self, _session: &dyn Session, _filters: Vec<Expr>) -> Result<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("DELETE from a resident table; use INSERT OVERWRITE with a SELECT of the rows that stay")
+    }
+
+    async fn update(
+        &self,
+        _session: &dyn Session,
+        _assignments: Vec<(String, Expr)>,
+        _filters: Vec<Expr>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("UPDATE of a resident table; use INSERT OVERWRITE with a SELECT of all rows")
+    }
+
+    async fn truncate(&self, _session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("TRUNCATE of a resident table; use INSERT OVERWRITE with a SELECT of no rows")
+    }
 }

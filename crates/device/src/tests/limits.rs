@@ -9,9 +9,9 @@ use crate::testing::Fault;
 
 #[test]
 fn limit_too_small_to_work_with_is_refused() -> Result<()> {
-    let error = Context::new(config().with_memory_bytes(65_535)).unwrap_err();
-    assert_eq!(error.to_string(), "device.memory_bytes = 65535: must be 0, for the device's default, or at least 65536");
-    assert_eq!(Context::new(config().with_memory_bytes(65_536))?.pool().limit(), 65_536);
+    let error = Context::new(config().with_memory_bytes((1 << 20) - 1)).unwrap_err();
+    assert_eq!(error.to_string(), "device.memory_bytes = 1048575: must be 0, for the device's default, or at least 1048576");
+    assert_eq!(Context::new(config().with_memory_bytes(1 << 20))?.pool().limit(), 1 << 20);
     Ok(())
 }
 

@@ -25,13 +25,13 @@ use self::alternative::with_reason;
 use self::build::{aggregated, ordered};
 use self::exchanges::{subplan_below_exchanges, without_exchanges, without_round_robin};
 use self::order::{by_hash, in_order_of, merged, restore, sorted_for_merge, unsorted};
-use crate::exec::{DeviceToHostExec, HostAlternative, HostToDeviceExec, computes, is_device};
+use crate::exec::{DeviceToHostExec, HostAlternative, HostToDeviceExec, is_device};
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::ordered_aggregates::{all_name_their_order, has_ordered};
 use crate::planner::placement::origin;
 use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
-use crate::planner::support::{is_tiny, subplan_input, support_for_explain, support_of, supported_aggregation};
+use crate::planner::support::{is_tiny, subplan_input, support_of, supported_aggregation};
 use crate::session::DeviceOptions;
 
 /// Replaces host operators by device operators, for one plan.
@@ -173,7 +173,7 @@ impl<'a> Offloader<'a> {
     }
 
     fn upload(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        let origin = origin(&input, self.options);
+        let origin = origin(&input);
         Arc::new(HostToDeviceExec::new(input, origin))
     }
 
@@ -199,11 +199,7 @@ impl<'a> Offloader<'a> {
                 restored.push(child);
                 continue;
             }
-            let destination = match support_for_explain(plan) {
-                Err(reason) if computes(plan) => format!("{}: {reason}", plan.name()),
-                _ => plan.name().to_string(),
-            };
-            let top = self.to_host(child, destination, self.alternative(original)?)?;
+            let top = self.to_host(child, plan.name(), self.alternative(original)?)?;
             let input = restore(original, top, plan.name(), required)?;
             restored.push(match plan.downcast_ref::<SortPreservingMergeExec>() {
                 Some(merge) => sorted_for_merge(merge, input)?,
