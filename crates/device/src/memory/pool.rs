@@ -9,8 +9,8 @@
 //! - the limit is reached, or the driver has no more memory;
 //! - all memory of the free lists is still in use.
 //!
-//! Free memory returns to the driver once it has not been reused for some seconds. On a CPU the
-//! bytes that stay free have a bound too.
+//! A CPU's free memory has a bound, and returns to the driver once it has not been reused for some
+//! seconds.
 
 mod evictor;
 

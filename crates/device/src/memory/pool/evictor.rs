@@ -6,15 +6,17 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Pool, PoolState};
+use crate::DeviceKind;
 use crate::exit::{self, WorkGuard};
 
 /// The thread's period, and how long memory stays free before it returns to the driver.
 const FREE_FOR: Duration = Duration::from_secs(5);
 
 impl Pool {
-    /// Starts the thread, unless it runs. It ends when no memory is free, and with the pool.
+    /// Starts the thread, unless it runs. It ends when no memory is free, and with the pool. A
+    /// GPU's memory stays free: returning it may wait for all work of the device.
     pub(super) fn start_evictor(&self, state: &mut PoolState) {
-        if state.evictor.is_some() {
+        if state.evictor.is_some() || self.0.driver.info().kind != DeviceKind::Cpu {
             return;
         }
         let pool = Arc::downgrade(&self.0);
