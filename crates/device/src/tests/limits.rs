@@ -148,3 +148,23 @@ fn memory_returns_to_the_driver_where_nothing_reuses_it() -> Result<()> {
     assert_eq!(pool.cached(), 0);
     Ok(())
 }
+
+#[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn the_heap_returns_free_memory_where_the_process_is_idle() -> Result<()> {
+    let context = context();
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim_end_matches("kB").trim().parse::<usize>().unwrap() << 10
+    };
+    // Blocks below the size that glibc maps for itself. The last one keeps the heap's end in place.
+    let mut blocks: Vec<Vec<u8>> = (0..2000).map(|_| vec![1; 64 << 10]).collect();
+    let last = blocks.pop();
+    drop(blocks);
+    let before = resident();
+    assert!(!context.pool().evict_unused(Duration::ZERO));
+    assert!(resident() + (64 << 20) < before, "{} of {before} bytes stay resident", resident());
+    drop(last);
+    Ok(())
+}

@@ -33,7 +33,8 @@ impl Pool {
         state.evictor = started.ok().map(|evictor| evictor.thread().clone());
     }
 
-    /// Returns memory that has been free for `time` to the driver. Whether other memory is free.
+    /// Returns memory that has been free for `time` to the driver. Whether other memory is free: if
+    /// not, the process is idle, and its heap returns free memory to the system.
     pub(crate) fn evict_unused(&self, time: Duration) -> bool {
         let mut state = self.0.state.lock();
         state.recent_peaks = [state.in_use, state.recent_peaks[0]];
@@ -47,6 +48,18 @@ impl Pool {
         }
         drop(state);
         drop(freed);
+        if !is_left {
+            trim_heap();
+        }
         is_left
+    }
+}
+
+/// Returns free memory of the heap to the system. glibc would keep what loads have freed.
+fn trim_heap() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the function has no preconditions, and other threads may allocate meanwhile.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
