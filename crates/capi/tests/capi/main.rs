@@ -6,6 +6,8 @@ mod adbc;
 mod c;
 mod config;
 mod context;
+#[path = "../../../arrow-device/tests/doubling/mod.rs"]
+mod doubling;
 #[path = "../../../futhark/tests/fixture/mod.rs"]
 mod fixture;
 mod futhark;
@@ -15,5 +17,6 @@ mod overhead;
 mod pages;
 mod query;
 mod raw;
+mod schemas;
 mod support;
 mod table;
