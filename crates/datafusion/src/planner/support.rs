@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use datafusion::common::stats::Precision;
 use datafusion::common::{DataFusionError, plan_datafusion_err};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
@@ -11,7 +10,6 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::unnest::UnnestExec;
 
 use crate::exec::{
@@ -23,6 +21,7 @@ use crate::planner::columns::{reason_of, support_of_columns};
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, supported_join};
 use crate::planner::ordered_aggregates::{has_ordered, ordered_calls};
+use crate::planner::row_counts::RowCounts;
 use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::support_of_window;
 use crate::reason::Reason;
@@ -199,17 +198,12 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
 }
 
 /// The reason if statistics say that an input is too small for the device to pay off.
-pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -> Option<Reason> {
+pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, counts: &RowCounts) -> Option<Reason> {
     if options.always() {
         return None;
     }
-    let statistics = StatisticsContext::new().compute(input.as_ref(), &StatisticsArgs::new()).ok()?;
-    match statistics.num_rows {
-        Precision::Exact(rows) if rows < options.min_rows => {
-            Some(format!("its input has {rows} rows, fewer than device.min_rows = {}", options.min_rows))
-        }
-        Precision::Exact(_) | Precision::Inexact(_) | Precision::Absent => None,
-    }
+    let rows = counts.exact(input).filter(|rows| *rows < options.min_rows)?;
+    Some(format!("its input has {rows} rows, fewer than device.min_rows = {}", options.min_rows))
 }
 
 /// The device operators of a `DeviceToHostExec`; `None` for other operators.

@@ -21,3 +21,4 @@ mod reuse;
 mod streams;
 mod subqueries;
 mod symmetric_joins;
+mod unions;
