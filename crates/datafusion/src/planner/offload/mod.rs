@@ -257,7 +257,7 @@ impl<'a> Offloader<'a> {
         DeviceToHostExec::try_new(input, destination, self.kernels.clone())
     }
 
-    /// Merges partitions, if a union has more than the session wants by far.
+    /// Merges partitions if there are more than the session wants by far, as unions have.
     fn in_few_partitions(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let most = self.config.execution.target_partitions.saturating_mul(PARTITIONS_PER_TARGET).max(1);
         if input.output_partitioning().partition_count() > most { in_one_partition(input) } else { Ok(input) }
