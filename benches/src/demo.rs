@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::util::pretty::pretty_format_batches_with_schema;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -134,7 +136,7 @@ async fn show(plain: &Engine, fast: &Engine, sql: &str, runs: usize) -> Result<b
     };
     let mut good = true;
     if let Ok(series) = fast_resident {
-        let text = pretty_format_batches(&series.first.batches)?.to_string();
+        let text = table(series.first.plan.schema(), &series.first.batches)?;
         text.lines().for_each(|line| println!("  {line}"));
     }
     for (storage, plain, fast) in [("resident", plain_resident, fast_resident), ("Parquet", plain_parquet, fast_parquet)] {
@@ -151,6 +153,11 @@ async fn show(plain: &Engine, fast: &Engine, sql: &str, runs: usize) -> Result<b
         }
     }
     Ok(good)
+}
+
+/// An answer with its header, which an answer without rows has too.
+fn table(schema: SchemaRef, batches: &[RecordBatch]) -> Result<String> {
+    Ok(pretty_format_batches_with_schema(schema, batches)?.to_string())
 }
 
 fn print_times(storage: &str, plain: &Series, fast: &Series) -> Result<bool> {
@@ -239,7 +246,17 @@ fn spinner() -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use super::short_name;
+    use std::sync::Arc;
+
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
+
+    use super::{short_name, table};
+
+    #[test]
+    fn an_answer_without_rows_has_a_header() {
+        let schema = Arc::new(Schema::new(vec![Field::new("orders", DataType::Int64, false)]));
+        assert!(table(schema, &[]).unwrap().contains("| orders |"));
+    }
 
     #[test]
     fn operators_have_short_names() {

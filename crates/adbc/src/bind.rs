@@ -16,8 +16,9 @@ use arrow_device::{ImportedArray, cpu};
 use datafusion::common::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use futures::TryStreamExt;
 
-use crate::error::error;
+use crate::error::{error, from_datafusion};
 use crate::reader::BoxedReader;
 
 /// Number of batches of a stream that wait for the engine.
@@ -52,11 +53,11 @@ impl Bound {
         }
     }
 
-    /// All rows, in memory.
-    pub fn collect(self) -> Result<Vec<RecordBatch>> {
+    /// All rows, in memory. A stream is read as [`into_stream`](Self::into_stream) does.
+    pub async fn collect(self) -> Result<Vec<RecordBatch>> {
         match self {
             Bound::Batch(batch) => Ok(vec![batch]),
-            Bound::Stream(reader) => reader.map(|batch| batch.map_err(unreadable)).collect(),
+            stream @ Bound::Stream(_) => stream.into_stream(Arc::default()).try_collect().await.map_err(from_datafusion),
         }
     }
 

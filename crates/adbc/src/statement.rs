@@ -90,7 +90,10 @@ impl DeviceFusionStatement {
         }
         let plans = match bound {
             None => vec![plan.clone()],
-            Some(bound) => devicefusion::with_rows_of_parameters(&plan, parameters(bound)?).map_err(from_datafusion)?,
+            Some(bound) => {
+                let rows = self.runtime.block_on(&mut signal, bound.collect())??;
+                devicefusion::with_rows_of_parameters(&plan, parameters(rows)?).map_err(from_datafusion)?
+            }
         };
         PlanReader::begin(Arc::clone(&self.runtime), self.session.clone(), &plan, plans, signal)
     }
@@ -106,9 +109,9 @@ impl DeviceFusionStatement {
 }
 
 /// The parameter values of each bound row.
-fn parameters(bound: Bound) -> Result<Vec<ParamValues>> {
+fn parameters(batches: Vec<RecordBatch>) -> Result<Vec<ParamValues>> {
     let mut rows = Vec::new();
-    for batch in bound.collect()? {
+    for batch in batches {
         for row in 0..batch.num_rows() {
             let value = |column: &ArrayRef| ScalarValue::try_from_array(column, row).map_err(from_datafusion);
             rows.push(ParamValues::from(batch.columns().iter().map(value).collect::<Result<Vec<_>>>()?));

@@ -186,8 +186,8 @@ int devicefusion_context_config_set_debugging(struct devicefusion_context_config
 // devicefusion_query_explain says why.
 int devicefusion_context_config_set_strict(struct devicefusion_context_config *config, int flag);
 
-// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory
-// or half of the host's.
+// Limits the device memory of the context, in bytes: from 1 MiB to all of the device's memory.
+// 0, the default, takes 90 % of a GPU's memory or half of the host's.
 int devicefusion_context_config_set_memory_limit(struct devicefusion_context_config *config, size_t bytes);
 
 // Limits the memory of host operators, in bytes, as SQL's SET datafusion.runtime.memory_limit.
@@ -249,6 +249,15 @@ int devicefusion_context_config_set_nvrtc_path(struct devicefusion_context_confi
 // Sets the number of the context's threads, for planning, decoding and host operators. Less than
 // 1, the default, means one for each processor.
 int devicefusion_context_config_set_num_threads(struct devicefusion_context_config *config, int threads);
+
+// Limits how long the registration of a table waits for a silent producer, in milliseconds. 0: no
+// limit. The default is 300000, five minutes.
+//
+// - devicefusion_register_async_stream waits for the schema, and for each array of a table of the
+//   kind DEVICEFUSION_TABLE_HOST or DEVICEFUSION_TABLE_DEVICE. Each wait has this limit.
+// - A registration that fails cancels the producer, and refuses its later calls.
+// - Queries wait without a limit. devicefusion_query_cancel ends them.
+int devicefusion_context_config_set_producer_timeout(struct devicefusion_context_config *config, size_t milliseconds);
 
 // Sets any setting, by the name and value that SQL's SET takes: those of
 // devicefusion_get_option_name, and DataFusion's own, such as "datafusion.execution.batch_size".
@@ -319,6 +328,11 @@ int devicefusion_context_free(struct devicefusion_context *context);
 // Waits until the device has finished all work of this context. Fails if some of that work failed.
 int devicefusion_context_sync(struct devicefusion_context *context);
 
+// Cancels all that is under way in this context, from any thread: registrations of tables,
+// devicefusion_store, devicefusion_execute, and runs of queries with their streams. They fail.
+// Later calls are not affected.
+int devicefusion_context_cancel(struct devicefusion_context *context);
+
 // The cl_command_queue that this context shares with the program. It is that of the configuration,
 // or a queue that the first call makes in the context's cl_context. The library owns it until the
 // context is freed.
@@ -333,7 +347,7 @@ void *devicefusion_context_get_command_queue(struct devicefusion_context *contex
 void *devicefusion_context_get_cuda_stream(struct devicefusion_context *context);
 
 // The message of this thread's last failure in this context. The caller frees it. NULL if there
-// was none since the last call.
+// was none since the last call. As with errno, failures of other threads change nothing here.
 //
 // With NULL as the context: this thread's last failure that belongs to no context, such as a
 // setting that was refused.
@@ -389,6 +403,9 @@ int devicefusion_register_device_array(struct devicefusion_context *context,
 // - This function calls `produce` once, on this thread and with `data`. It makes the producer push
 //   to `handler`, at once or on its own threads. Then this function waits for the schema.
 // - If the function fails earlier, it does not call `produce`.
+// - A producer that makes no call lets the function fail, by the limit that
+//   devicefusion_context_config_set_producer_timeout sets. devicefusion_context_cancel on another
+//   thread ends the wait at once.
 // - When a query ends early, the producer is cancelled.
 int devicefusion_register_async_stream(struct devicefusion_context *context,
                                        const char *name,

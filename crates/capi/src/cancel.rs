@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cancellation of a query's runs, from any thread.
+//! Cancellation of what is under way in a query or a context, from any thread.
 
 use std::future::pending;
 
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::error::{Failure, Result};
 
-/// Cancels the runs that are under way. Later runs are not affected.
+/// Cancels what is under way. Later calls are not affected.
 pub(crate) struct Canceller(Mutex<watch::Sender<bool>>);
 
 impl Canceller {
@@ -33,11 +33,15 @@ impl Canceller {
     }
 }
 
-/// Runs `work` to its end, or fails once `cancelled` is ready.
-pub(crate) async fn unless_cancelled<T>(cancelled: impl Future<Output = ()>, work: impl Future<Output = Result<T>>) -> Result<T> {
+/// Runs `work` to its end, or fails once `cancelled` is ready. `what` names the work in messages.
+pub(crate) async fn unless_cancelled<T>(
+    what: &str,
+    cancelled: impl Future<Output = ()>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
     tokio::select! {
         biased;
-        () = cancelled => Err(Failure::other("the query was cancelled")),
+        () = cancelled => Err(Failure::other(format!("{what} was cancelled"))),
         done = work => done,
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::boundary::{code, string, without_context};
 use crate::error::{Failure, Result};
 use crate::handle::Registry;
+use crate::pushed::ProducerTimeout;
 use crate::settings;
 
 /// The settings of a future context. Making one is cheap: it opens no driver and starts no thread.
@@ -45,6 +46,8 @@ pub(crate) struct ContextOptions {
     pub queue: Option<ApplicationQueue>,
     pub logging: bool,
     pub debugging: bool,
+    /// How long a registration waits for a silent producer.
+    pub producer_timeout: ProducerTimeout,
 }
 
 impl ContextOptions {
@@ -234,8 +237,8 @@ pub extern "C" fn devicefusion_context_config_set_strict(config: *mut devicefusi
     set(config, "device.fallback", if flag == 0 { "host" } else { "error" })
 }
 
-/// Limits the device memory of the context, in bytes. 0, the default, takes 90 % of a GPU's memory
-/// or half of the host's.
+/// Limits the device memory of the context, in bytes: from 1 MiB to all of the device's memory.
+/// 0, the default, takes 90 % of a GPU's memory or half of the host's.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_memory_limit(config: *mut devicefusion_context_config, bytes: usize) -> c_int {
     set(config, "device.memory_bytes", bytes)
@@ -389,6 +392,24 @@ pub unsafe extern "C" fn devicefusion_context_config_set_nvrtc_path(
 pub extern "C" fn devicefusion_context_config_set_num_threads(config: *mut devicefusion_context_config, threads: c_int) -> c_int {
     change(config, |options| {
         options.threads = usize::try_from(threads).unwrap_or(0);
+        Ok(())
+    })
+}
+
+/// Limits how long the registration of a table waits for a silent producer, in milliseconds. 0: no
+/// limit. The default is 300000, five minutes.
+///
+/// - devicefusion_register_async_stream waits for the schema, and for each array of a table of the
+///   kind DEVICEFUSION_TABLE_HOST or DEVICEFUSION_TABLE_DEVICE. Each wait has this limit.
+/// - A registration that fails cancels the producer, and refuses its later calls.
+/// - Queries wait without a limit. devicefusion_query_cancel ends them.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_config_set_producer_timeout(
+    config: *mut devicefusion_context_config,
+    milliseconds: usize,
+) -> c_int {
+    change(config, |options| {
+        options.producer_timeout = ProducerTimeout::of_milliseconds(milliseconds);
         Ok(())
     })
 }

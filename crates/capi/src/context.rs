@@ -8,6 +8,7 @@ use std::sync::Arc;
 use device::DriverKind;
 
 use crate::boundary::{catch_panics, code, malloc_string, without_context};
+use crate::cancel::{Canceller, unless_cancelled};
 use crate::config::{CONFIGS, Config, devicefusion_context_config};
 use crate::error::{Failure, LastErrors, Result, take_from_thread};
 use crate::handle::Registry;
@@ -25,6 +26,8 @@ pub(crate) static CONTEXTS: Registry<devicefusion_context, Context> = Registry::
 pub(crate) struct Context {
     pub errors: LastErrors,
     pub log: Arc<Log>,
+    /// Of all that is under way.
+    pub canceller: Canceller,
     /// `None` if it could not be opened.
     session: Option<Session>,
     config: Arc<Config>,
@@ -43,7 +46,7 @@ impl Context {
                 None
             }
         };
-        Ok(Self { errors, log, session, config })
+        Ok(Self { errors, log, canceller: Canceller::new(), session, config })
     }
 
     pub fn session(&self) -> Result<&Session> {
@@ -56,6 +59,11 @@ impl Context {
             self.errors.keep(failure.message);
             failure.code
         })
+    }
+
+    /// Drives `work` until it ends, or this context is cancelled. `what` names the work.
+    pub fn run<T>(&self, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.session()?.block_on(unless_cancelled(what, self.canceller.cancelled(), work))
     }
 
     /// The device, if one was opened.
@@ -110,6 +118,17 @@ pub extern "C" fn devicefusion_context_sync(context: *mut devicefusion_context) 
     }))
 }
 
+/// Cancels all that is under way in this context, from any thread: registrations of tables,
+/// devicefusion_store, devicefusion_execute, and runs of queries with their streams. They fail.
+/// Later calls are not affected.
+#[unsafe(no_mangle)]
+pub extern "C" fn devicefusion_context_cancel(context: *mut devicefusion_context) -> c_int {
+    code(with_context(context, |context| {
+        context.canceller.cancel();
+        Ok(())
+    }))
+}
+
 /// The cl_command_queue that this context shares with the program. It is that of the configuration,
 /// or a queue that the first call makes in the context's cl_context. The library owns it until the
 /// context is freed.
@@ -145,7 +164,7 @@ fn shared_queue(context: *mut devicefusion_context, driver: DriverKind) -> *mut 
 }
 
 /// The message of this thread's last failure in this context. The caller frees it. NULL if there
-/// was none since the last call.
+/// was none since the last call. As with errno, failures of other threads change nothing here.
 ///
 /// With NULL as the context: this thread's last failure that belongs to no context, such as a
 /// setting that was refused.

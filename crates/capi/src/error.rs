@@ -2,7 +2,6 @@
 //! Failures: the code that a function returns, and the message that is kept until C takes it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -151,30 +150,36 @@ impl Drop for LastErrors {
     }
 }
 
-/// Most messages that a thread keeps. Then the oldest context's is dropped, which may be freed.
+/// Most messages that a thread keeps. Then the oldest is dropped, whose context may be freed.
 const MOST_KEPT: usize = 64;
 
 /// Key of the failures without a context.
 const NO_CONTEXT: u64 = 0;
 
 thread_local! {
-    /// The messages of this thread's last failures.
-    static MESSAGES: RefCell<BTreeMap<u64, String>> = const { RefCell::new(BTreeMap::new()) };
+    /// Keys and messages of this thread's last failures, the oldest first.
+    static MESSAGES: RefCell<Vec<(u64, String)>> = const { RefCell::new(Vec::new()) };
 }
 
 fn keep(key: u64, message: String) {
     // At the end of a thread the variable is gone, and no call can ask for it.
     _ = MESSAGES.try_with(|messages| {
         let mut messages = messages.borrow_mut();
-        messages.insert(key, message);
-        if messages.len() > MOST_KEPT {
-            messages.pop_first();
+        messages.retain(|(kept, _)| *kept != key);
+        if messages.len() == MOST_KEPT {
+            messages.remove(0);
         }
+        messages.push((key, message));
     });
 }
 
 fn take(key: u64) -> Option<String> {
-    MESSAGES.try_with(|messages| messages.borrow_mut().remove(&key)).ok().flatten()
+    let found = MESSAGES.try_with(|messages| {
+        let mut messages = messages.borrow_mut();
+        let index = messages.iter().position(|(kept, _)| *kept == key)?;
+        Some(messages.remove(index).1)
+    });
+    found.ok().flatten()
 }
 
 /// Keeps a message without a context for this thread.
@@ -185,4 +190,25 @@ pub(crate) fn keep_on_thread(message: String) {
 /// Takes the message that [`keep_on_thread`] has kept.
 pub(crate) fn take_from_thread() -> Option<String> {
     take(NO_CONTEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_newest_messages() {
+        let (old, others) = (LastErrors::new(), [(); MOST_KEPT].map(|()| LastErrors::new()));
+        for other in &others {
+            other.keep("of another context".to_owned());
+        }
+        keep_on_thread("of no context".to_owned());
+        old.keep("first".to_owned());
+        old.keep("second".to_owned());
+        assert_eq!(old.take().as_deref(), Some("second"));
+        assert_eq!(old.take(), None);
+        assert_eq!(take_from_thread().as_deref(), Some("of no context"));
+        assert_eq!(others.iter().filter_map(LastErrors::take).count(), MOST_KEPT - 2);
+        assert_eq!(MESSAGES.with_borrow(Vec::len), 0);
+    }
 }

@@ -21,6 +21,7 @@ pub mod context;
 mod error;
 mod handle;
 mod log;
+mod pushed;
 pub mod query;
 pub mod raw;
 mod rows;

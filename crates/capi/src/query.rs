@@ -120,9 +120,20 @@ impl Query {
         Ok(devicefusion::with_parameters(self.plan.clone(), values)?)
     }
 
+    /// A future that is ready once a later call cancels this query or its context.
+    fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (query, context) = (self.canceller.cancelled(), self.context.canceller.cancelled());
+        async move {
+            tokio::select! {
+                () = query => (),
+                () = context => (),
+            }
+        }
+    }
+
     /// Drives the work of one run until it ends or is cancelled.
-    fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.context.session()?.block_on(unless_cancelled(self.canceller.cancelled(), work))
+    fn run<T>(&self, cancelled: impl Future<Output = ()>, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.context.session()?.block_on(unless_cancelled("the query", cancelled, work))
     }
 
     /// Runs statements with effects (DDL, SET, INSERT, COPY …), and plans queries. The plan of a
@@ -150,8 +161,8 @@ impl Query {
 
     fn stream(&self) -> Result<FFI_ArrowArrayStream> {
         // Subscribes before the run begins, so that a cancellation during planning counts.
-        let cancelled = self.canceller.cancelled().boxed();
-        let (rows, plan) = self.run(async {
+        let cancelled = self.cancelled().boxed();
+        let (rows, plan) = self.run(self.cancelled(), async {
             let Planned { plan, task, .. } = self.planned().await?;
             Ok((execute_stream(Arc::clone(&plan), task)?, plan))
         })?;
@@ -167,8 +178,8 @@ impl Query {
                 "a result on the device needs a device, and the context has none: {problem}; devicefusion_query_stream gives host rows"
             )));
         }
-        let (cancelled, context) = (self.canceller.cancelled(), Arc::clone(&self.context));
-        self.run(async {
+        let (cancelled, context) = (self.cancelled(), Arc::clone(&self.context));
+        self.run(self.cancelled(), async {
             let Planned { plan, task, .. } = self.planned().await?;
             // A task on the context's threads produces the rows, so it keeps the context alive.
             let kept = (context, Arc::clone(&plan));
@@ -190,8 +201,8 @@ impl Query {
     }
 
     /// Runs to the end and counts the rows: those written, or those of the result.
-    fn count(&self) -> Result<i64> {
-        self.run(async {
+    fn count(&self, cancelled: impl Future<Output = ()>) -> Result<i64> {
+        self.run(cancelled, async {
             let Planned { plan, task, counts_written_rows } = self.planned().await?;
             let mut rows = execute_stream(Arc::clone(&plan), task)?;
             let mut count = 0;
@@ -217,7 +228,7 @@ impl Query {
     fn explain(&self, verbose: bool, analyze: bool) -> Result<String> {
         let state = self.context.session()?.ctx.state();
         let plan = self.bound()?;
-        self.run(async {
+        self.run(self.cancelled(), async {
             let mut rows = DataFrame::new(state, plan).explain(verbose, analyze)?.execute_stream().await?;
             let mut lines = String::new();
             while let Some(batch) = rows.next().await.transpose()? {
@@ -386,7 +397,7 @@ pub unsafe extern "C" fn devicefusion_query_push(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_run(query: *mut devicefusion_query, rows: *mut i64) -> c_int {
     code(with_query(query, |query| {
-        let count = query.count()?;
+        let count = query.count(query.cancelled())?;
         if !rows.is_null() {
             // SAFETY: not null, and writable as the header asks.
             unsafe { rows.write(count) };
@@ -455,8 +466,10 @@ pub extern "C" fn devicefusion_query_cancel(query: *mut devicefusion_query) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_execute(context: *mut devicefusion_context, sql: *const c_char, rows: *mut i64) -> c_int {
     code(with_context(context, |context| {
+        // A cancellation counts from here on, also while the statement is planned.
+        let cancelled = context.canceller.cancelled();
         // SAFETY: `sql` is as the header asks.
-        let count = Query::new(context, unsafe { string("SQL", sql) }?)?.count()?;
+        let count = Query::new(context, unsafe { string("SQL", sql) }?)?.count(cancelled)?;
         if !rows.is_null() {
             // SAFETY: not null, and writable as the header asks.
             unsafe { rows.write(count) };

@@ -380,7 +380,7 @@ pub unsafe extern "C" fn devicefusion_register_raw(
         let reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream)? };
         let kind = if device.is_some() { DEVICEFUSION_TABLE_DEVICE } else { DEVICEFUSION_TABLE_HOST };
         // SAFETY: the name is as the header asks.
-        register(context, unsafe { string("name of the table", name) }, Ok(ArraySource::Pulled(reader)), kind)
+        register(context, unsafe { string("name of the table", name) }, |_| Ok(ArraySource::Pulled(reader)), kind)
     }))
 }
 

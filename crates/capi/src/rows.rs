@@ -34,7 +34,7 @@ impl<C: Future<Output = ()> + Send + Unpin> HostRows<C> {
 
     fn pull(&mut self) -> Result<Option<RecordBatch>> {
         let next = async { Ok(self.rows.next().await.transpose()?) };
-        self.context.session()?.block_on(unless_cancelled(&mut self.cancelled, next))
+        self.context.session()?.block_on(unless_cancelled("the query", &mut self.cancelled, next))
     }
 }
 

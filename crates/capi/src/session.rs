@@ -14,6 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::config::ContextOptions;
 use crate::error::{Failure, Result};
 use crate::log::Log;
+use crate::pushed::ProducerTimeout;
 
 /// How long freeing a context waits for its threads. A thread may be in a callback of the program.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,6 +26,8 @@ pub(crate) struct Session {
     pub logging: bool,
     /// Whether plans are logged.
     pub debugging: bool,
+    /// How long a registration waits for a silent producer.
+    pub producer_timeout: ProducerTimeout,
     runtime: WorkerRuntime,
 }
 
@@ -58,7 +61,8 @@ impl Session {
         let ctx = SessionContext::new_with_state(state.build());
         register_schema(&ctx)?;
         let runtime = WorkerRuntime::start(options.threads)?;
-        Ok(Self { ctx, device, logging, debugging: options.debugging, runtime })
+        let (debugging, producer_timeout) = (options.debugging, options.producer_timeout);
+        Ok(Self { ctx, device, logging, debugging, producer_timeout, runtime })
     }
 
     /// Drives `work` on the calling thread until it ends.

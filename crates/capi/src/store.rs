@@ -44,8 +44,7 @@ pub unsafe extern "C" fn devicefusion_store(
         check_out("number of bytes", size)?;
         // SAFETY: as above.
         let reader = unsafe { ArrowDeviceArrayStreamReader::try_new(stream?)? };
-        let session = context.session()?;
-        let stored = session.block_on(ipc_bytes(session, reader))?;
+        let stored = context.run("devicefusion_store", ipc_bytes(context.session()?, reader))?;
         // SAFETY: `malloc` has no precondition.
         let copy = unsafe { libc::malloc(stored.len().max(1)) };
         if copy.is_null() {

@@ -2,6 +2,7 @@
 //! Tables of the program's Arrow data, and of files.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use arrow::ffi::FFI_ArrowSchema;
@@ -22,8 +23,10 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::arrow_stream::{reader_of_array, take_struct};
 use crate::boundary::{code, string};
+use crate::cancel::unless_cancelled;
 use crate::context::{Context, devicefusion_context, with_context};
 use crate::error::{Failure, Result};
+use crate::pushed::PushedArrays;
 use crate::session::Session;
 
 /// The rows stay where they are until a query scans the table. A second scan is an error. Needs a
@@ -43,15 +46,29 @@ pub(crate) enum ArraySource {
     /// A thread pulls them from a stream.
     Pulled(ArrowDeviceArrayStreamReader),
     /// A producer pushes them.
-    Pushed(AsyncDeviceStream),
+    Pushed(PushedArrays),
 }
 
 impl ArraySource {
+    /// A table of a kind.
+    async fn into_table(self, session: &Session, kind: c_int) -> Result<Arc<dyn TableProvider>> {
+        match kind {
+            DEVICEFUSION_TABLE_STREAM if session.device.opened().is_none() => Err(Failure::program(
+                "a table of the kind DEVICEFUSION_TABLE_STREAM needs a device, and the context has none; \
+                 DEVICEFUSION_TABLE_HOST does not",
+            )),
+            DEVICEFUSION_TABLE_STREAM => self.into_stream_table().await,
+            DEVICEFUSION_TABLE_HOST => self.into_host_table().await,
+            DEVICEFUSION_TABLE_DEVICE => self.into_device_table(&session.ctx).await,
+            other => Err(Failure::program(format!("{other} is not a kind of table: see DEVICEFUSION_TABLE_STREAM"))),
+        }
+    }
+
     /// A table that reads the arrays when a query scans it.
     pub async fn into_stream_table(self) -> Result<Arc<dyn TableProvider>> {
         Ok(match self {
             Self::Pulled(reader) => Arc::new(DeviceStreamTable::try_new(reader)?),
-            Self::Pushed(stream) => Arc::new(AsyncDeviceStreamTable::try_new(stream).await?),
+            Self::Pushed(arrays) => Arc::new(AsyncDeviceStreamTable::try_new(arrays.opened().await?).await?),
         })
     }
 
@@ -66,20 +83,20 @@ impl ArraySource {
                 let is_host = reader.device_type() == ArrowDeviceType::CPU;
                 Ok((schema, is_host, reader.into_stream(READ_AHEAD)?.boxed()))
             }
-            Self::Pushed(mut stream) => {
-                let schema = stream.schema().await?;
-                Ok((schema, stream.device_type() == Some(ArrowDeviceType::CPU), stream.boxed()))
+            Self::Pushed(mut arrays) => {
+                let schema = arrays.schema().await?;
+                Ok((schema, arrays.is_host(), arrays.into_stream().boxed()))
             }
         }
     }
 
-    async fn into_host_table(self) -> Result<Arc<MemTable>> {
+    async fn into_host_table(self) -> Result<Arc<dyn TableProvider>> {
         let (schema, _, arrays) = self.open().await?;
         let batches = arrays.and_then(async |array| cpu::import_batch(array)).try_collect().await?;
         Ok(Arc::new(MemTable::try_new(schema, vec![batches])?))
     }
 
-    async fn into_device_table(self, ctx: &SessionContext) -> Result<Arc<DeviceTable>> {
+    async fn into_device_table(self, ctx: &SessionContext) -> Result<Arc<dyn TableProvider>> {
         let (schema, is_host, arrays) = self.open().await?;
         if !is_host {
             let arrays: Vec<_> = arrays.try_collect().await?;
@@ -92,24 +109,27 @@ impl ArraySource {
     }
 }
 
-/// Registers a table of a kind. Name and arrays are results, so that structs are taken in any case.
-pub(crate) fn register(context: &Context, name: Result<&str>, arrays: Result<ArraySource>, kind: c_int) -> Result<()> {
+/// Registers a table of a kind. `arrays` gets the checked name. The name is a result, so that
+/// structs are taken in any case.
+pub(crate) fn register(
+    context: &Context,
+    name: Result<&str>,
+    arrays: impl FnOnce(&TableReference) -> Result<ArraySource>,
+    kind: c_int,
+) -> Result<()> {
     let session = context.session()?;
-    let (name, arrays) = (new_table_name(session, name?)?, arrays?);
-    let table: Arc<dyn TableProvider> = match kind {
-        DEVICEFUSION_TABLE_STREAM if session.device.opened().is_none() => {
-            return Err(Failure::program(
-                "a table of the kind DEVICEFUSION_TABLE_STREAM needs a device, and the context has none; \
-                 DEVICEFUSION_TABLE_HOST does not",
-            ));
-        }
-        DEVICEFUSION_TABLE_STREAM => session.block_on(arrays.into_stream_table())?,
-        DEVICEFUSION_TABLE_HOST => session.block_on(arrays.into_host_table())?,
-        DEVICEFUSION_TABLE_DEVICE => session.block_on(arrays.into_device_table(&session.ctx))?,
-        other => return Err(Failure::program(format!("{other} is not a kind of table: see DEVICEFUSION_TABLE_STREAM"))),
-    };
+    let name = new_table_name(session, name?)?;
+    // A cancellation counts from here on, also while a producer starts.
+    let cancelled = context.canceller.cancelled();
+    let table = arrays(&name)?.into_table(session, kind);
+    let table = session.block_on(unless_cancelled(&registration(&name), cancelled, table))?;
     session.ctx.register_table(name, table)?;
     Ok(())
+}
+
+/// The registration of a table, for messages.
+fn registration(name: impl Display) -> String {
+    format!("the registration of the table {name}")
 }
 
 /// Parses a table name as SQL does. A table of that name is an error.
@@ -139,7 +159,7 @@ pub unsafe extern "C" fn devicefusion_register_stream(
         // SAFETY: name and stream are as the header asks.
         let (name, reader) =
             unsafe { (string("name of the table", name), stream.and_then(|stream| Ok(cpu::reader_of_host_stream(stream)?))) };
-        register(context, name, reader.map(ArraySource::Pulled), kind)
+        register(context, name, |_| reader.map(ArraySource::Pulled), kind)
     }))
 }
 
@@ -158,7 +178,7 @@ pub unsafe extern "C" fn devicefusion_register_device_stream(
         // SAFETY: as above.
         let reader = stream.and_then(|stream| Ok(unsafe { ArrowDeviceArrayStreamReader::try_new(stream)? }));
         // SAFETY: the name is as the header asks.
-        register(context, unsafe { string("name of the table", name) }, reader.map(ArraySource::Pulled), kind)
+        register(context, unsafe { string("name of the table", name) }, |_| reader.map(ArraySource::Pulled), kind)
     }))
 }
 
@@ -178,7 +198,7 @@ pub unsafe extern "C" fn devicefusion_register_device_array(
         // SAFETY: as above.
         let reader = array.and_then(|array| unsafe { reader_of_array(array, schema?) });
         // SAFETY: the name is as the header asks.
-        register(context, unsafe { string("name of the table", name) }, reader.map(ArraySource::Pulled), kind)
+        register(context, unsafe { string("name of the table", name) }, |_| reader.map(ArraySource::Pulled), kind)
     }))
 }
 
@@ -187,6 +207,9 @@ pub unsafe extern "C" fn devicefusion_register_device_array(
 /// - This function calls `produce` once, on this thread and with `data`. It makes the producer push
 ///   to `handler`, at once or on its own threads. Then this function waits for the schema.
 /// - If the function fails earlier, it does not call `produce`.
+/// - A producer that makes no call lets the function fail, by the limit that
+///   devicefusion_context_config_set_producer_timeout sets. devicefusion_context_cancel on another
+///   thread ends the wait at once.
 /// - When a query ends early, the producer is cancelled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_register_async_stream(
@@ -198,14 +221,17 @@ pub unsafe extern "C" fn devicefusion_register_async_stream(
 ) -> c_int {
     code(with_context(context, |context| {
         // SAFETY: the name is as the header asks.
-        let name = unsafe { string("name of the table", name) }?;
-        new_table_name(context.session()?, name)?;
+        let name = unsafe { string("name of the table", name) };
+        let timeout = context.session()?.producer_timeout;
         let Some(produce) = produce else { return Err(Failure::program("the function that starts the producer is NULL")) };
-        // SAFETY: the producer follows the interface, as the header asks.
-        let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
-        // SAFETY: the program's function with its own data, and a new handler.
-        unsafe { produce(data, handler.into_raw()) };
-        register(context, Ok(name), Ok(ArraySource::Pushed(stream)), kind)
+        let arrays = |name: &TableReference| {
+            // SAFETY: the producer follows the interface, as the header asks.
+            let (handler, stream) = unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) };
+            // SAFETY: the program's function with its own data, and a new handler.
+            unsafe { produce(data, handler.into_raw()) };
+            Ok(ArraySource::Pushed(PushedArrays::new(stream, name.to_string(), timeout)))
+        };
+        register(context, name, arrays, kind)
     }))
 }
 
@@ -231,7 +257,11 @@ pub unsafe extern "C" fn devicefusion_register_file(
             return Err(Failure::program(format!("'{format}' is not a file format")));
         }
         let sql = format!("CREATE EXTERNAL TABLE {name} STORED AS {format} LOCATION '{}'", url.replace('\'', "''"));
-        session.block_on(session.ctx.sql(&sql)).map(drop)
+        let create = async {
+            drop(session.ctx.sql(&sql).await?);
+            Ok(())
+        };
+        context.run(&registration(&name), create)
     }))
 }
 

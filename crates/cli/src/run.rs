@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
@@ -20,6 +21,7 @@ use datafusion_cli::exec;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
 use devicefusion::{DevicePlanner, DeviceRuntime};
+use futures::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Args;
@@ -171,8 +173,13 @@ impl Statements<'_> {
         self.outcome = Outcome::StatementsFailed;
     }
 
+    /// Runs statements. A panic, which damaged files cause in some readers, fails them alone.
     async fn run_sql(&self, sql: String) -> Result<()> {
-        exec::exec_from_commands(self.session, vec![sql], &self.print).await
+        let statements = exec::exec_from_commands(self.session, vec![sql], &self.print);
+        AssertUnwindSafe(statements).catch_unwind().await.unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+            exec_err!("the statement panicked: {}", message.unwrap_or("without a message"))
+        })
     }
 
     /// Runs a backslash command. `Break` means that the shell quits.

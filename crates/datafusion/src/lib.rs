@@ -35,6 +35,7 @@ pub mod exec;
 mod expr;
 mod futhark;
 mod graph;
+mod panics;
 mod planner;
 mod reason;
 mod run;

@@ -13,9 +13,6 @@ use crate::interop::ApplicationQueue;
 use crate::selector::Selector;
 use crate::{Error, Result};
 
-/// The smallest limit of a pool.
-const LEAST_MEMORY_BYTES: usize = 64 << 10;
-
 /// Wraps a context's driver in a driver of a test.
 pub type Wrap = Arc<dyn Fn(Arc<dyn Driver>) -> Arc<dyn Driver> + Send + Sync>;
 
@@ -60,7 +57,8 @@ pub struct DeviceConfig {
     /// A part of the platform's name, where several drivers offer the same device.
     pub platform: Option<String>,
     /// The limit of the memory pool in bytes. 0 is the default: 90 % of a GPU's memory, half of the
-    /// host's memory for a CPU. Values below 64 KiB are refused.
+    /// host's memory for a CPU. Other values below
+    /// [`LEAST_MEMORY_BYTES`](Self::LEAST_MEMORY_BYTES) are refused.
     pub memory_bytes: usize,
     /// Options for the device's compiler, after those of this crate.
     pub compile_options: Vec<String>,
@@ -137,6 +135,10 @@ impl fmt::Debug for DeviceConfig {
 }
 
 impl DeviceConfig {
+    /// The smallest limit of a memory pool in bytes. Queries of a few columns and 1024 rows run
+    /// within half of it.
+    pub const LEAST_MEMORY_BYTES: usize = 1 << 20;
+
     /// Sets which device.
     pub fn with_selector(mut self, selector: Selector) -> Self {
         self.selector = selector;
@@ -238,8 +240,8 @@ impl DeviceConfig {
 
     /// The pool's limit for a device, in bytes.
     pub(crate) fn memory_limit(&self, info: &DeviceInfo) -> Result<usize> {
-        if (1..LEAST_MEMORY_BYTES).contains(&self.memory_bytes) {
-            let reason = format!("must be 0, for the device's default, or at least {LEAST_MEMORY_BYTES}");
+        if (1..Self::LEAST_MEMORY_BYTES).contains(&self.memory_bytes) {
+            let reason = format!("must be 0, for the device's default, or at least {}", Self::LEAST_MEMORY_BYTES);
             return Err(Error::Config { setting: MEMORY_SETTING, value: self.memory_bytes.to_string(), reason });
         }
         let limit = match (self.memory_bytes, info.kind) {

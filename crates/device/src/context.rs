@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -15,12 +15,9 @@ use crate::exit::{self, Unfinished};
 use crate::interop::SharedQueue;
 use crate::memory::{Buffer, PinnedPool, Pool};
 use crate::program::Compiler;
-use crate::queue::{Queue, QueueWorker};
+use crate::queue::{Queue, QueueWorker, Workers};
 use crate::report::{Counters, LaunchRecord, LiveCounters, Timeline};
 use crate::{DeviceConfig, DeviceEntry, DeviceInfo, Error, Result};
-
-/// The number of queues from which on a returned queue is reused while its work still runs.
-const MANY_QUEUES: usize = 32;
 
 /// An opened device. Clones share everything.
 ///
@@ -33,8 +30,6 @@ struct ContextInner {
     info: DeviceInfo,
     config: DeviceConfig,
     workers: Mutex<Workers>,
-    /// All queues so far.
-    workers_created: AtomicU32,
     /// Whether launches are not timed for now.
     profiling_paused: AtomicBool,
     /// Buffers of [`Queue::constant`], by the host's address.
@@ -50,17 +45,10 @@ struct ContextInner {
     driver: Arc<dyn Driver>,
 }
 
-#[derive(Default)]
-struct Workers {
-    idle: Vec<Arc<QueueWorker>>,
-    /// All queues that may still be alive.
-    all: Vec<Weak<QueueWorker>>,
-}
-
 impl ContextInner {
     /// All live queues.
     fn workers(&self) -> Vec<Arc<QueueWorker>> {
-        self.workers.lock().all.iter().filter_map(Weak::upgrade).collect()
+        self.workers.lock().alive()
     }
 }
 
@@ -128,7 +116,6 @@ impl Context {
         let inner = Arc::new(ContextInner {
             info,
             workers: Mutex::default(),
-            workers_created: AtomicU32::new(0),
             profiling_paused: AtomicBool::new(false),
             constants: Mutex::default(),
             compiler: Compiler::new(Arc::clone(&driver), Arc::clone(&counters), loss.clone(), &config)?,
@@ -170,20 +157,16 @@ impl Context {
         &self.0.config
     }
 
-    /// A queue for the caller alone: an idle one, or a new one. The last handle returns it.
+    /// An idle queue, or a new one. The last handle returns it.
+    ///
+    /// A context has at most 32 queues. Further callers share them: their work waits for work of
+    /// others that was enqueued earlier, and a failure is one of all of them.
     ///
     /// # Errors
     /// The driver's refusal.
     pub fn queue(&self) -> Result<Queue> {
-        let worker = match self.idle_worker() {
-            Some(worker) => worker,
-            None => {
-                let ContextInner { driver, loss, timeline, workers, workers_created, .. } = &*self.0;
-                let worker = QueueWorker::new(workers_created.fetch_add(1, Relaxed) + 1, driver, loss, timeline)?;
-                workers.lock().all.push(Arc::downgrade(&worker));
-                worker
-            }
-        };
+        let ContextInner { driver, loss, timeline, workers, .. } = &*self.0;
+        let worker = workers.lock().lease(|number| QueueWorker::new(number, driver, loss, timeline))?;
         let queue = Queue::new(self.clone(), worker);
         let shared = self.0.shared_queue.lock().clone();
         shared.map_or(Ok(()), |shared| shared.order_before(queue.worker()))?;
@@ -225,23 +208,9 @@ impl Context {
         unsafe { self.get_shared_queue()?.wait_for(event) }
     }
 
-    /// A returned queue, preferably one whose work has completed.
-    fn idle_worker(&self) -> Option<Arc<QueueWorker>> {
-        let mut workers = self.0.workers.lock();
-        // Work may have failed after the queue was returned.
-        workers.idle.retain(|worker| worker.outcome().is_ok());
-        workers.all.retain(|worker| worker.strong_count() > 0);
-        let many = workers.all.len() >= MANY_QUEUES;
-        let free = workers.idle.iter().rposition(|worker| worker.is_idle());
-        let any = if many && !workers.idle.is_empty() { Some(0) } else { None };
-        free.or(any).map(|index| workers.idle.remove(index))
-    }
-
-    /// Takes a queue back from its last handle. A queue with a failure is not reused.
+    /// Takes a queue back from the last handle of a lease.
     pub(crate) fn give_back(&self, worker: &Arc<QueueWorker>) {
-        if worker.outcome().is_ok() {
-            self.0.workers.lock().idle.push(Arc::clone(worker));
-        }
+        self.0.workers.lock().give_back(worker);
     }
 
     /// The memory pool.
@@ -351,7 +320,7 @@ impl Context {
     /// Frees caches: free memory, constants, idle queues and unused programs.
     pub fn trim(&self) {
         self.0.constants.lock().clear();
-        let idle: Vec<_> = self.0.workers.lock().idle.extract_if(.., |worker| worker.is_idle()).collect();
+        let idle = self.0.workers.lock().take_idle();
         drop(idle);
         self.0.compiler.trim();
         self.0.pinned.trim();

@@ -335,6 +335,11 @@ pub trait Driver: Debug + Send + Sync {
     fn compiler(&self) -> String {
         String::new()
     }
+    /// Options of a compilation that shall not take long, whatever its kernels cost then. Empty
+    /// for compilers that take linear time as they are.
+    fn options_against_optimization(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Compiles kernel source to an image for [`load`](Self::load). Blocks; any thread may call
     /// it. `CompileFailed` carries source and log.
     fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>>;

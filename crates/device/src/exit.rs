@@ -26,6 +26,9 @@ static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 /// The process that has the threads. A forked child has none of them and does not wait.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
+/// The end of the wait at the end of the process, once that has begun.
+static END: OnceLock<Instant> = OnceLock::new();
+
 /// Contexts that may still be alive.
 static CONTEXTS: Mutex<Vec<Box<dyn Unfinished>>> = Mutex::new(Vec::new());
 
@@ -55,6 +58,11 @@ impl Drop for WorkGuard {
         }
         AT_WORK.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// Whether the process ends. Work that begins now could outlive the driver.
+pub(crate) fn has_begun() -> bool {
+    END.get().is_some()
 }
 
 /// Makes the end of the process wait for the work of `context`, whose driver is loaded.
@@ -95,7 +103,6 @@ extern "C" fn wait() {
     if PROCESS.load(Ordering::Relaxed) != std::process::id() {
         return;
     }
-    static END: OnceLock<Instant> = OnceLock::new();
     let end = *END.get_or_init(|| Instant::now() + TIMEOUT);
     CONTEXTS.lock().iter().for_each(|context| context.flush_and_leak());
     while AT_WORK.load(Ordering::Acquire) > 0 && Instant::now() < end {

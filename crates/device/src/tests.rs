@@ -6,6 +6,7 @@ mod foreign;
 mod launches;
 mod limits;
 mod memory;
+mod pocl_cache;
 mod programs;
 mod reports;
 mod selection;
@@ -102,16 +103,23 @@ fn add(queue: &Queue, x: &Buffer, by: u64) -> Result<()> {
     queue.launch(&program.kernel("add")?, grid, &[x.into(), by.into(), n.into()])
 }
 
+/// The variable of a process that runs one test alone: the test's name.
+const ALONE: &str = "DEVICE_TEST_ALONE";
+
 /// Runs the test `name` in a new process with environment variables; returns `true` in that
 /// process.
 fn alone_with(name: &str, variables: &[(&str, &std::path::Path)]) -> bool {
-    const MARK: &str = "DEVICE_TEST_ALONE";
-    if std::env::var(MARK).is_ok_and(|alone| alone == name) {
+    if std::env::var(ALONE).is_ok_and(|alone| alone == name) {
         return true;
     }
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", name]).env(MARK, name).envs(variables.iter().copied()).output().unwrap();
+    let output = output_alone(name, variables);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
     false
+}
+
+/// The output of the test `name` in a new process with environment variables.
+fn output_alone(name: &str, variables: &[(&str, &std::path::Path)]) -> std::process::Output {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name]).env(ALONE, name).envs(variables.iter().copied()).output().unwrap()
 }

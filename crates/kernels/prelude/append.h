@@ -9,6 +9,11 @@ FN u64 append_str(G u8 *to, u64 n, str s) {
     for (u32 i = 0; i < s.len; ++i) to[n + i] = s.p[i];
   return n + s.len;
 }
+/* Appends strings in turn. */
+COLD_FN u64 append_all(G u8 *to, u64 n, const str *parts, u32 count) {
+  ROLLED for (u32 i = 0; i < count; ++i) n = append_str(to, n, parts[i]);
+  return n;
+}
 /* A character by its code point. */
 FN u64 append_code_point(G u8 *to, u64 n, u32 code) {
   if (code < 0x80) return append_byte(to, n, code);

@@ -3,13 +3,15 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use adbc_core::error::{Result, Status};
 use adbc_core::options::{InfoCode, IngestMode, ObjectDepth, OptionConnection, OptionDatabase, OptionStatement};
 use adbc_core::{Connection, Database, Optionable, Statement};
-use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::array::{ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, RecordBatchReader, StringArray};
+use arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use arrow::error::ArrowError;
 
 use crate::support::{connection, database, ints, numbers, query};
 
@@ -45,6 +47,7 @@ fn options_that_do_not_exist_or_do_not_fit_are_refused() {
     assert_eq!(status(database.set_option("nothing".into(), "1".into())), Status::NotFound);
     assert_eq!(status(database.set_option(OptionDatabase::Uri, "file:x".into())), Status::NotFound);
     assert_eq!(status(database.set_option("device.cost".into(), "sometimes".into())), Status::InvalidArguments);
+    assert_eq!(status(database.set_option("device.memory_bytes".into(), "65536".into())), Status::InvalidArguments);
     let mut connection = database.new_connection().unwrap();
     assert_eq!(status(connection.set_option(OptionConnection::AutoCommit, false.into())), Status::NotImplemented);
     assert!(connection.set_option(OptionConnection::AutoCommit, true.into()).is_ok());
@@ -250,6 +253,56 @@ fn cancelling_ends_a_query_from_another_thread() -> Result<()> {
         // The connection stays usable.
         assert_eq!(numbers(&query(&mut connection, "SELECT sum(value) FROM generate_series(1, 3)")?), [6]);
     }
+    Ok(())
+}
+
+/// A stream of rows that reports when it is read, and gives nothing until `silence` ends.
+struct SilentRows {
+    schema: SchemaRef,
+    asked: Sender<()>,
+    silence: Receiver<()>,
+}
+
+impl Iterator for SilentRows {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.asked.send(()).unwrap();
+        // The end of the silence is an error.
+        _ = self.silence.recv();
+        None
+    }
+}
+
+impl RecordBatchReader for SilentRows {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+#[test]
+fn cancelling_ends_a_wait_for_bound_rows() -> Result<()> {
+    let mut connection = connection();
+    for ingests in [false, true] {
+        let mut statement = connection.new_statement()?;
+        match ingests {
+            true => statement.set_option(OptionStatement::TargetTable, "t".into())?,
+            false => statement.set_sql_query("SELECT x + $1 FROM (SELECT 1 AS x)")?,
+        }
+        let ((asked, is_asked), (end_silence, silence)) = (channel(), channel());
+        statement.bind_stream(Box::new(SilentRows { schema: ints(&[1]).schema(), asked, silence }))?;
+        let cancel = statement.get_cancel_handle();
+        let canceller = std::thread::spawn(move || {
+            is_asked.recv().unwrap();
+            cancel.try_cancel()
+        });
+        let error = statement.execute_update().expect_err("the rows do not come");
+        assert_eq!((error.status, &*error.message), (Status::Cancelled, "the query was cancelled"));
+        canceller.join().unwrap()?;
+        drop(end_silence);
+    }
+    // The connection stays usable.
+    assert_eq!(numbers(&query(&mut connection, "SELECT sum(value) FROM generate_series(1, 3)")?), [6]);
     Ok(())
 }
 

@@ -151,7 +151,8 @@ impl AsyncDeviceStream {
 
     /// Waits for the schema of all batches.
     ///
-    /// It requests no batches, and may be called repeatedly.
+    /// It requests no batches, and may be called repeatedly. It waits without a limit. Dropping the
+    /// future, as a time-out does, loses nothing.
     ///
     /// # Errors
     /// The error of the producer or of its schema, if no schema will come; `Invalid` if the arrays

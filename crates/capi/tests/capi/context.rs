@@ -33,6 +33,7 @@ fn without_a_device_queries_run_on_the_host_unless_the_context_is_strict() {
     assert_eq!(report["problem"], "device.selector = 'none'");
     for call in [
         devicefusion_context_sync,
+        devicefusion_context_cancel,
         devicefusion_context_clear_caches,
         devicefusion_context_pause_profiling,
         devicefusion_context_unpause_profiling,

@@ -15,6 +15,7 @@ mod header;
 mod misuse;
 mod overhead;
 mod pages;
+mod producer;
 mod query;
 mod raw;
 mod schemas;

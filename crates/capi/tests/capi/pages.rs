@@ -37,7 +37,7 @@ fn names(cell: &str) -> impl Iterator<Item = &str> {
 fn the_futhark_table_names_existing_functions_and_tests() {
     let functions = functions();
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi");
-    let sources: String = ["config", "context", "misuse", "query", "raw", "table"]
+    let sources: String = ["config", "context", "misuse", "producer", "query", "raw", "table"]
         .map(|name| std::fs::read_to_string(tests.join(format!("{name}.rs"))).unwrap())
         .concat();
     let page = page();

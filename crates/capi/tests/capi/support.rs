@@ -108,6 +108,12 @@ impl Context {
         self.error().unwrap()
     }
 
+    /// Cancels all that is under way.
+    #[track_caller]
+    pub fn cancel(&self) {
+        self.ok(devicefusion_context_cancel(self.raw));
+    }
+
     #[track_caller]
     pub fn execute(&self, sql: &str) -> i64 {
         let (sql, mut rows) = (c(sql), -1);

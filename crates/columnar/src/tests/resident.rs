@@ -363,8 +363,8 @@ fn host_memory_that_a_table_uses_in_place_counts_once() {
         queue.context().synchronize().unwrap();
         assert_eq!(pool.in_use(), before);
     }
-    let small = Context::new(config().with_memory_bytes(1 << 16)).unwrap().queue().unwrap();
-    let floats: ArrayRef = Arc::new(Float64Array::from_iter_values((0..100_000).map(f64::from)));
+    let small = Context::new(config().with_memory_bytes(1 << 20)).unwrap().queue().unwrap();
+    let floats: ArrayRef = Arc::new(Float64Array::from_iter_values((0..400_000).map(f64::from)));
     let error = build(&small, 1000, &[floats]).unwrap_err().to_string();
     assert!(error.contains("device.memory_bytes"), "{error}");
     assert_eq!(small.context().pool().in_use(), 0);

@@ -96,7 +96,10 @@ pub struct AsyncDeviceStreamTable {
 }
 
 impl AsyncDeviceStreamTable {
-    /// A table of a stream. Waits for the schema.
+    /// A table of a stream. Waits for the schema, without a limit.
+    ///
+    /// Dropping the future cancels the producer. So `tokio::time::timeout` limits the wait for a
+    /// producer that may never call.
     ///
     /// # Errors
     /// The producer's; also if its arrays are not record batches.

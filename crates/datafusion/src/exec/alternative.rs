@@ -24,6 +24,7 @@ use kernels::ops::Options;
 use parking_lot::Mutex;
 
 use crate::error::refusal;
+use crate::panics;
 use crate::session::{DeviceOptions, kernel_options, task_context};
 
 /// Host operators with the rows of an offloaded subplan.
@@ -137,7 +138,7 @@ impl HostAlternative {
                 RowSource::Host => {
                     drop(rest);
                     let host = run.host(&alternative, &properties, by_key, &task)?;
-                    host.execute(if by_key { partition } else { 0 }, task)?.boxed()
+                    panics::caught(&host, || host.execute(if by_key { partition } else { 0 }, task))?.boxed()
                 }
             };
             Result::<_>::Ok(rows)

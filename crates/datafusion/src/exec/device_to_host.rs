@@ -40,7 +40,7 @@ pub struct DeviceToHostExec {
 
 impl DeviceToHostExec {
     /// The top of `input`'s device operators. `destination`, for EXPLAIN: the result, or the host
-    /// operator that reads the rows, and its reason.
+    /// operator that reads the rows.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, destination: impl Into<String>, options: Options) -> Result<Self> {
         let stage = graph::lower(&input, &options)?;
         // Each partition of the plan runs by itself: one too many would give rows twice.
@@ -78,7 +78,7 @@ impl DeviceToHostExec {
         &self.input
     }
 
-    /// The reader of the rows, and why it runs on the host.
+    /// The reader of the rows.
     pub fn destination(&self) -> &str {
         &self.destination
     }

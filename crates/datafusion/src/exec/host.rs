@@ -17,6 +17,8 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
+use crate::panics;
+
 /// Decorates a host operator with the reason why it is not offloaded, for EXPLAIN.
 ///
 /// It has the operator's name and children, and delegates all methods to the operator.
@@ -124,7 +126,7 @@ impl ExecutionPlan for HostExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.inner.execute(partition, context)
+        panics::caught(&self.inner, || self.inner.execute(partition, context))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

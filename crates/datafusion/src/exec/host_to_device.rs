@@ -13,7 +13,7 @@ use crate::exec::{inner_methods, pass_through_methods, refuse_stream, refused_ex
 
 /// Uploads the rows of a host operator. Partitions decode in parallel; small batches are coalesced.
 ///
-/// Partitioning and ordering are the input's. The origin says why the rows start on the host.
+/// Partitioning and ordering are the input's.
 #[derive(Debug)]
 pub struct HostToDeviceExec {
     input: Arc<dyn ExecutionPlan>,
@@ -23,8 +23,7 @@ pub struct HostToDeviceExec {
 }
 
 impl HostToDeviceExec {
-    /// An upload of `input`'s rows. `origin`, for EXPLAIN: a host scan, or the operator and its
-    /// reason.
+    /// An upload of `input`'s rows. `origin`, for EXPLAIN: a host scan, or the operator.
     pub fn new(input: Arc<dyn ExecutionPlan>, origin: impl Into<String>) -> Self {
         let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
         HostToDeviceExec { input, origin: origin.into(), properties, metrics: ExecutionPlanMetricsSet::new() }
@@ -35,7 +34,7 @@ impl HostToDeviceExec {
         &self.input
     }
 
-    /// Where the rows come from, and why they start on the host.
+    /// Where the rows come from.
     pub fn origin(&self) -> &str {
         &self.origin
     }

@@ -10,8 +10,8 @@
 //!
 //! | word | operator | meaning |
 //! |---|---|---|
-//! | `to=[…]` | `DeviceToHostExec` | the reader of the downloaded rows; with a reason if it computes on the host |
-//! | `from=[…]` | `HostToDeviceExec` | the origin of the uploaded rows; with a reason if it computes on the host |
+//! | `to=[…]` | `DeviceToHostExec` | the reader of the downloaded rows |
+//! | `from=[…]` | `HostToDeviceExec` | the origin of the uploaded rows |
 //! | `host=[…]` | host operators | the reason why the operator is not offloaded |
 //! | `ran_on_host=[…]` | `DeviceToHostExec` | why the host has run the replaced operators (EXPLAIN ANALYZE) |
 //! | `pipelines=N` | `DeviceToHostExec` | number of pipelines that launch kernels |

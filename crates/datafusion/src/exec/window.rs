@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Window functions.
 
+use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::window::WindowExpr;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
 use crate::exec::{host_counterpart, window_exprs};
+use crate::expr::describe_window;
 
 /// Appends window functions of one partitioning and order to its rows, which have that order.
 ///
@@ -36,4 +38,16 @@ impl DeviceWindowExec {
     }
 }
 
-host_counterpart!(DeviceWindowExec, "DeviceWindowExec");
+impl DisplayAs for DeviceWindowExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if format == DisplayFormatType::TreeRender {
+            // The names of the functions.
+            return self.host.fmt_as(format, f);
+        }
+        // DataFusion's text has types and frames in Rust's notation.
+        let functions: Vec<String> = self.functions.iter().map(describe_window).collect();
+        write!(f, "DeviceWindowExec: wdw=[{}]", functions.join(", "))
+    }
+}
+
+host_counterpart!(plan of DeviceWindowExec, "DeviceWindowExec", |node| node.host.properties());

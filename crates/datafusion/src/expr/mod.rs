@@ -24,4 +24,4 @@ pub(crate) use evaluation::Evaluation;
 pub(crate) use library::LibraryFunctions;
 pub(crate) use list_key::{KEY_TYPE, as_key, as_sort_key, is_list};
 pub(crate) use translate::{awaits_subquery, lower, may_fail, must_be_column, supported};
-pub(crate) use window::lower_window;
+pub(crate) use window::{describe_window, lower_window};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translation of DataFusion's window functions and frames to those of the kernels.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
@@ -27,12 +28,7 @@ pub(crate) fn lower_window(
     bounded: bool,
     strings: &mut ComputedStrings,
 ) -> Result<WindowCall, Reason> {
-    let any = expr.as_any();
-    let aggregate = any
-        .downcast_ref::<PlainAggregateWindowExpr>()
-        .map(PlainAggregateWindowExpr::get_aggregate_expr)
-        .or_else(|| any.downcast_ref::<SlidingAggregateWindowExpr>().map(SlidingAggregateWindowExpr::get_aggregate_expr));
-    let function = if let Some(aggregate) = aggregate {
+    let function = if let Some(aggregate) = aggregate_of(expr) {
         let (rule, quantile) = (rank_rule(aggregate), quantile(aggregate)?);
         let name = aggregate.fun().name();
         let sees_nulls = !skips_nulls(name) && rule != Some(RankRule::List);
@@ -72,8 +68,7 @@ pub(crate) fn lower_window(
             ) => WindowFunction::Aggregate(strings.lower_aggregate(&AggregateCall::new(&Arc::new(aggregate.clone()), None))?),
         }
     } else {
-        let standard = any.downcast_ref::<StandardWindowExpr>().map(StandardWindowExpr::get_standard_func_expr);
-        let Some(udf) = standard.and_then(|standard| standard.as_any().downcast_ref::<WindowUDFExpr>()) else {
+        let Some(udf) = udf_of(expr) else {
             return Err(format!("the window function {} is not supported on the device", expr.name()));
         };
         ranking(udf, bounded, strings)?
@@ -83,6 +78,37 @@ pub(crate) fn lower_window(
         _ => None,
     };
     Ok(WindowCall { function, frame: frame(expr.get_window_frame(), key.as_ref())? })
+}
+
+/// A window function for EXPLAIN.
+///
+/// A function of the query has its SQL as its name. A function that the planner has added has the
+/// name of its column, which stands behind its call here.
+pub(crate) fn describe_window(expr: &Arc<dyn WindowExpr>) -> String {
+    let aggregate = aggregate_of(expr).map(|aggregate| aggregate.fun().name());
+    let function = aggregate.or_else(|| udf_of(expr).map(|udf| udf.fun().name()));
+    let Some(function) = function.filter(|function| !expr.name().starts_with(&format!("{function}("))) else {
+        return expr.name().to_string();
+    };
+    let clause = |word: &str, exprs: String| if exprs.is_empty() { exprs } else { format!(" {word} BY [{exprs}]") };
+    let partition = clause("PARTITION", joined(expr.partition_by()));
+    let order = clause("ORDER", joined(expr.order_by()));
+    format!("{function}({}){partition}{order} {} as {}", joined(&expr.expressions()), expr.get_window_frame(), expr.name())
+}
+
+fn joined(exprs: &[impl fmt::Display]) -> String {
+    exprs.iter().map(|expr| expr.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn aggregate_of(expr: &Arc<dyn WindowExpr>) -> Option<&AggregateFunctionExpr> {
+    let any = expr.as_any();
+    any.downcast_ref::<PlainAggregateWindowExpr>()
+        .map(PlainAggregateWindowExpr::get_aggregate_expr)
+        .or_else(|| any.downcast_ref::<SlidingAggregateWindowExpr>().map(SlidingAggregateWindowExpr::get_aggregate_expr))
+}
+
+fn udf_of(expr: &Arc<dyn WindowExpr>) -> Option<&WindowUDFExpr> {
+    expr.as_any().downcast_ref::<StandardWindowExpr>()?.get_standard_func_expr().as_any().downcast_ref()
 }
 
 fn ranking(udf: &WindowUDFExpr, bounded: bool, strings: &mut ComputedStrings) -> Result<WindowFunction, Reason> {

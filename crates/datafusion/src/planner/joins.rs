@@ -38,11 +38,27 @@ impl<'a> HostJoin<'a> {
             .or_else(|| plan.downcast_ref().map(HostJoin::PiecewiseMerge))
             .or_else(|| plan.downcast_ref().map(HostJoin::SymmetricHash))
     }
+
+    fn join_type(&self) -> JoinType {
+        match self {
+            HostJoin::Cross => JoinType::Inner,
+            HostJoin::Hash(join) => *join.join_type(),
+            HostJoin::NestedLoop(join) => *join.join_type(),
+            HostJoin::SortMerge(join) => join.join_type(),
+            HostJoin::PiecewiseMerge(join) => join.join_type(),
+            HostJoin::SymmetricHash(join) => *join.join_type(),
+        }
+    }
 }
 
 /// Whether a host operator is a join.
 pub(crate) fn is_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     HostJoin::of(plan).is_some()
+}
+
+/// The type of a host operator that is a join.
+pub(crate) fn join_type(plan: &Arc<dyn ExecutionPlan>) -> Option<JoinType> {
+    HostJoin::of(plan).map(|join| join.join_type())
 }
 
 /// The spec of a host join, if it is supported on the device.
@@ -74,8 +90,8 @@ fn spec_of(plan: &Arc<dyn ExecutionPlan>, join: HostJoin<'_>) -> Result<JoinSpec
         equivalences.clear_orderings();
     }
     let nulls_equal = |equality| equality == NullEquality::NullEqualsNull;
-    let cross = JoinSpec {
-        join_type: JoinType::Inner,
+    let plain = JoinSpec {
+        join_type: join.join_type(),
         on: vec![],
         null_equals_null: false,
         null_aware: false,
@@ -86,43 +102,39 @@ fn spec_of(plan: &Arc<dyn ExecutionPlan>, join: HostJoin<'_>) -> Result<JoinSpec
         equivalences,
     };
     Ok(match join {
-        HostJoin::Cross => cross,
+        HostJoin::Cross => plain,
         HostJoin::Hash(join) if join.null_aware && (join.join_type(), join.on().len()) != (&JoinType::LeftAnti, 1) => {
             return Err("NOT IN of several columns is not supported on the device yet".to_string());
         }
         HostJoin::Hash(join) => JoinSpec {
-            join_type: *join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
             // In a column of untyped NULLs DataFusion sees no NULL.
             null_aware: join.null_aware && !join.on().iter().any(|(key, _)| is_untyped(key, &join.left().schema())),
             filter: join.filter().cloned(),
             projection: join.projection.as_ref().map(|projection| projection.to_vec()),
-            ..cross
+            ..plain
         },
         HostJoin::NestedLoop(join) => JoinSpec {
-            join_type: *join.join_type(),
             filter: join.filter().cloned(),
             projection: join.projection().as_ref().map(|projection| projection.to_vec()),
-            ..cross
+            ..plain
         },
         HostJoin::SortMerge(join) => JoinSpec {
-            join_type: join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
             filter: join.filter().clone(),
-            ..cross
+            ..plain
         },
-        HostJoin::PiecewiseMerge(join) => JoinSpec { join_type: join.join_type(), filter: Some(range_filter(join)?), ..cross },
+        HostJoin::PiecewiseMerge(join) => JoinSpec { filter: Some(range_filter(join)?), ..plain },
         HostJoin::SymmetricHash(_) if plan.boundedness().is_unbounded() => {
             return Err("joins of unbounded streams are not supported on the device".to_string());
         }
         HostJoin::SymmetricHash(join) => JoinSpec {
-            join_type: *join.join_type(),
             on: join.on().to_vec(),
             null_equals_null: nulls_equal(join.null_equality()),
             filter: join.filter().cloned(),
-            ..cross
+            ..plain
         },
     })
 }

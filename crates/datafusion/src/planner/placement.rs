@@ -11,7 +11,7 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
 use crate::exec::{HostExec, computes, device_inputs};
-use crate::planner::row_counts::RowCounts;
+use crate::planner::most_rows::RowBounds;
 use crate::planner::support::{is_tiny, raw_input, support_for_explain, support_of};
 use crate::reason::Reason;
 use crate::session::DeviceOptions;
@@ -95,9 +95,9 @@ pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
 
 /// The computing operators that a plan keeps on the host. `absent`: why there is no device.
 pub(crate) fn host_operators(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, absent: Option<&str>) -> Vec<HostOperator> {
-    let (mut operators, counts) = (Vec::new(), RowCounts::default());
+    let (mut operators, bounds) = (Vec::new(), RowBounds::default());
     walk(plan, &mut |node| {
-        if let Some(reason) = host_reason(node, options, &counts, absent) {
+        if let Some(reason) = host_reason(node, options, &bounds, absent) {
             operators.push(HostOperator { operator: node.name().to_string(), reason });
         }
     });
@@ -108,7 +108,7 @@ pub(crate) fn host_operators(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOpti
 pub(crate) fn host_reason(
     node: &Arc<dyn ExecutionPlan>,
     options: &DeviceOptions,
-    counts: &RowCounts,
+    bounds: &RowBounds,
     absent: Option<&str>,
 ) -> Option<Reason> {
     if !computes(node) {
@@ -120,14 +120,14 @@ pub(crate) fn host_reason(
     if let Err(reason) = support_for_explain(node) {
         return Some(reason);
     }
-    if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options, counts)) {
+    if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options, bounds)) {
         return Some(reason);
     }
     Some(support_of(node).err().unwrap_or_else(|| "its input stays on the host".to_string()))
 }
 
-/// The origin of uploaded rows, for EXPLAIN.
-pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, counts: &RowCounts) -> String {
+/// The origin of uploaded rows, for EXPLAIN. An operator that computes shows its own reason.
+pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>) -> String {
     let mut plan = input;
     while !computes(plan) {
         match plan.children().as_slice() {
@@ -142,11 +142,7 @@ pub(crate) fn origin(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, co
             }
         }
     }
-    let known = plan.downcast_ref::<HostExec>().map(|host| host.reason().to_string());
-    match known.or_else(|| host_reason(plan, options, counts, None)) {
-        Some(reason) => format!("{}: {reason}", plan.name()),
-        None => plan.name().to_string(),
-    }
+    plan.name().to_string()
 }
 
 fn walk(plan: &Arc<dyn ExecutionPlan>, visit: &mut dyn FnMut(&Arc<dyn ExecutionPlan>)) {

@@ -10,8 +10,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::HostExec;
+use crate::planner::most_rows::RowBounds;
 use crate::planner::placement::host_reason;
-use crate::planner::row_counts::RowCounts;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Wraps each operator that computes on the host in a [`HostExec`], which shows the reason in
@@ -34,13 +34,13 @@ impl PhysicalOptimizerRule for HostReasons {
         if !options.enabled {
             return Ok(plan);
         }
-        let (absent, counts) = (self.runtime.problem(), RowCounts::default());
+        let (absent, bounds) = (self.runtime.problem(), RowBounds::default());
         plan.transform_up(|node| {
             // The planner knew a better reason.
             if node.is::<HostExec>() {
                 return Ok(Transformed::no(node));
             }
-            Ok(match host_reason(&node, &options, &counts, absent.as_deref()) {
+            Ok(match host_reason(&node, &options, &bounds, absent.as_deref()) {
                 Some(reason) => Transformed::yes(Arc::new(HostExec::new(node, reason)) as Arc<dyn ExecutionPlan>),
                 None => Transformed::no(node),
             })

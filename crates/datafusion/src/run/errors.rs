@@ -10,6 +10,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use device::Queue;
 
 use crate::error::{columnar_error, op_error};
+use crate::panics;
 
 /// The error of a failed kernel. For a failed row the host evaluates `checks` and gives its
 /// message.
@@ -41,7 +42,7 @@ async fn evaluated_on_host(
     let row = columnar::download(queue, &batch.slice(row as usize, 1)).await;
     let row = row.map_err(|error| columnar_error(operator, error))?;
     for check in checks {
-        check.evaluate(&row)?;
+        panics::evaluate(operator, check, &row)?;
     }
     Ok(row)
 }

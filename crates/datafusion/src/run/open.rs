@@ -22,6 +22,7 @@ use super::upload::upload;
 use super::{DeviceBatchStream, futhark, joins, shared};
 use crate::error::{LOST, columnar_error, op_error};
 use crate::graph::{Origin, Stage, StageKind};
+use crate::panics;
 
 impl Run {
     /// The batches of one partition of a stage.
@@ -42,7 +43,10 @@ impl Run {
 
     fn open_kind(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize, queue: Queue) -> Result<DeviceBatchStream> {
         Ok(match &stage.kind {
-            StageKind::Upload { input } => upload(input.execute(partition, Arc::clone(&self.task))?, stage, self, queue),
+            StageKind::Upload { input } => {
+                let rows = panics::caught(input, || input.execute(partition, Arc::clone(&self.task)))?;
+                upload(rows, stage, self, queue)
+            }
             StageKind::Scan { snapshot, .. } if snapshot.context().has_met_fatal_fault() => return exec_err!("{LOST}"),
             StageKind::Scan { snapshot, columns } => {
                 let batches = snapshot.batches().iter().map(|batch| project(batch, columns, stage));

@@ -15,7 +15,7 @@ use datafusion::datasource::sink::DataSinkExec;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{DataFrame, SessionContext};
 use device::Context;
 use futures::StreamExt;
@@ -23,6 +23,7 @@ use kernels::ops::Decode;
 
 use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::DeviceScanExec;
+use crate::panics;
 use crate::session::{DeviceOptions, DeviceRuntime, Problem, kernel_options};
 use crate::table::sink::TableSink;
 use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder, TableState};
@@ -156,7 +157,10 @@ impl DeviceTable {
     /// # Errors
     /// As [`try_from_stream`](Self::try_from_stream).
     pub async fn load(ctx: &SessionContext, rows: DataFrame) -> Result<Arc<Self>> {
-        Self::try_from_stream(ctx, rows.execute_stream().await?).await
+        let task = Arc::new(rows.task_ctx());
+        let plan = rows.create_physical_plan().await?;
+        let rows = panics::caught(&plan, || execute_stream(Arc::clone(&plan), task))?;
+        Self::try_from_stream(ctx, rows).await
     }
 
     /// Number of rows; 0 after the device was lost.
@@ -263,5 +267,22 @@ impl TableProvider for DeviceTable {
         }
         let sink = TableSink::new(Arc::clone(&self.schema), Arc::clone(&self.state), overwrite);
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
+    }
+
+    async fn delete_from(&self, _session: &dyn Session, _filters: Vec<Expr>) -> Result<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("DELETE from a resident table; use INSERT OVERWRITE with a SELECT of the rows that stay")
+    }
+
+    async fn update(
+        &self,
+        _session: &dyn Session,
+        _assignments: Vec<(String, Expr)>,
+        _filters: Vec<Expr>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("UPDATE of a resident table; use INSERT OVERWRITE with a SELECT of all rows")
+    }
+
+    async fn truncate(&self, _session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("TRUNCATE of a resident table; use INSERT OVERWRITE with a SELECT of no rows")
     }
 }

@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
 use crate::table::device_table::needed;
+use crate::table::missing::MissingTables;
 
 /// Name of the schema of resident tables.
 pub(super) const DEVICE_SCHEMA: &str = "device";
@@ -33,9 +34,10 @@ pub fn register_schema(ctx: &SessionContext) -> Result<()> {
     })?;
     let name = state.config().options().catalog.default_catalog.clone();
     let catalog = ctx.catalog(&name).ok_or_else(|| plan_datafusion_err!("there is no catalog {name}"))?;
+    let missing = MissingTables { catalog: name, runtime: Arc::clone(&runtime) };
     let schema = DeviceSchema { session: ctx.state_weak_ref(), runtime, tables: RwLock::default() };
     catalog.register_schema(DEVICE_SCHEMA, Arc::new(schema))?;
-    Ok(())
+    ctx.register_relation_planner(Arc::new(missing))
 }
 
 /// Tables by name. Registration uploads tables of the host.
@@ -94,7 +96,9 @@ impl SchemaProvider for DeviceSchema {
             }
             None if table.is::<DeviceTable>() => table,
             None => {
-                return exec_err!("device.{name}: only tables of rows can be resident, create it with CREATE TABLE");
+                return exec_err!(
+                    "device.{name}: only tables of rows can be resident; create it with CREATE TABLE, or a view in another schema"
+                );
             }
         };
         Ok(self.tables.write().insert(name, table))

@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions, ProduceOptions, produce_on_thread};
-use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArrayStream};
+use arrow_device::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
 use arrow_device::stream::{ArrowDeviceArrayStreamReader, export_iterator};
 use arrow_device::{ArrayExport, ImportedArray, cpu, schema};
 use columnar::exchange;
@@ -343,7 +345,7 @@ fn foreign_threads_produce_and_consume() {
             let foreign = reader(stream);
             let field = schema::batch_field(&foreign.schema().unwrap());
             let arrays = stream::iter(foreign.map(|array| Ok(array?.into_ffi())));
-            produce_on_thread::<_, arrow_device::ffi::FFI_ArrowDeviceArray>(
+            produce_on_thread::<_, FFI_ArrowDeviceArray>(
                 arrays,
                 &field,
                 ArrowDeviceType::CPU,
@@ -361,6 +363,48 @@ fn foreign_threads_produce_and_consume() {
         let counts =
             tokio::task::spawn_blocking(|| consumers.into_iter().map(|consumer| consumer.join().unwrap()).collect::<Vec<_>>());
         assert_eq!(counts.await.unwrap(), [1000; 8]);
+    });
+}
+
+/// Waits end when they are dropped, and the producer is cancelled.
+#[test]
+fn a_silent_producer_blocks_neither_its_table_nor_a_query() {
+    block_on(async {
+        let context = context(device_config());
+        let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+        let field = schema::batch_field(&numbers(1, 1).0);
+        let new_stream = || {
+            // SAFETY: this test is the producer.
+            unsafe { AsyncDeviceStream::new(AsyncStreamOptions::default()) }
+        };
+        // Gives the schema and no rows. Its sender drops when it ends.
+        let produce = |handler| {
+            let (requested, requests) = tokio::sync::mpsc::unbounded_channel();
+            let rows = stream::poll_fn(move |_| -> Poll<Option<arrow_device::Result<FFI_ArrowDeviceArray>>> {
+                // The test may have received a request already.
+                _ = requested.send(());
+                Poll::Pending
+            });
+            produce_on_thread(rows, &field, ArrowDeviceType::CPU, handler, ProduceOptions::default()).unwrap();
+            requests
+        };
+
+        let (handler, silent) = new_stream();
+        let table = AsyncDeviceStreamTable::try_new(silent);
+        assert!(tokio::time::timeout(Duration::from_millis(50), table).await.is_err());
+        // The late schema is refused.
+        assert_eq!(produce(handler).recv().await, None);
+
+        let (handler, silent) = new_stream();
+        let mut requests = produce(handler);
+        ctx.register_table("t", Arc::new(AsyncDeviceStreamTable::try_new(silent).await.unwrap())).unwrap();
+        let before = context.pool().in_use();
+        tokio::select! {
+            ended = answer(&ctx, "SELECT i FROM t") => panic!("{ended:?}"),
+            requested = requests.recv() => assert_eq!(requested, Some(())),
+        }
+        while requests.recv().await.is_some() {}
+        assert_returned(&context, before);
     });
 }
 

@@ -143,7 +143,7 @@ fn a_host_operator_within_device_operators_costs_one_download_and_one_upload() {
         let ([above, below], [upload]) = (&tops[..], &uploads[..]) else {
             panic!("not two offloaded subplans and one upload: {plan}")
         };
-        assert!(below.contains("to=[AggregateExec: ") && upload.contains("from=[AggregateExec: "), "{plan}");
+        assert!(below.contains("to=[AggregateExec]") && upload.contains("from=[AggregateExec]"), "{plan}");
         assert!(above.contains("to=[the result]"), "{plan}");
         for (line, rows, bytes) in [(below, "19.99 K", "bytes_down="), (upload, "7", "bytes_up="), (above, "1", "bytes_down=")] {
             // Metrics that are zero are not shown.
@@ -194,6 +194,9 @@ fn session_of_one_call_runs_on_the_device() {
         set(&ctx, "device.selector", "none");
         let error = text(&crate::harness::answer(&ctx, "CREATE TABLE device.r AS SELECT 1 AS i").await.unwrap_err());
         assert!(error.contains("a table of device memory needs a device: device.selector = 'none'"), "{error}");
+        let error = text(&crate::harness::answer(&ctx, "SELECT i FROM device.r").await.unwrap_err());
+        let reason = "a table of device memory needs a device, and there is none: device.selector = 'none'";
+        assert!(error.contains(&format!("table 'datafusion.device.r' not found: {reason}")), "{error}");
         set(&ctx, "device.selector", "auto");
         for sql in ["SET device.fallback = 'error'", &format!("CREATE TABLE device.r AS SELECT * FROM '{file}'")] {
             ctx.sql(sql).await.unwrap().collect().await.unwrap();

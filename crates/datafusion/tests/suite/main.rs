@@ -16,8 +16,12 @@ mod harness;
 mod inserts;
 mod matrix;
 mod observe;
+mod panics;
 mod reductions;
 mod reuse;
+// Linux tells the number of threads.
+#[cfg(target_os = "linux")]
+mod storm;
 mod streams;
 mod subqueries;
 mod symmetric_joins;

@@ -66,6 +66,29 @@ fn a_second_run_and_other_constants_compile_nothing() {
 }
 
 #[test]
+fn other_columns_of_the_same_types_compile_nothing() {
+    block_on(async {
+        let runtime = DeviceRuntime::new();
+        let ctx = strict_on(2, Arc::clone(&runtime));
+        let table =
+            "CREATE TABLE same AS SELECT value AS a, value + 1 AS b, value + 2 AS c, value + 3 AS d FROM generate_series(1, 300)";
+        ctx.sql(table).await.unwrap().collect().await.unwrap();
+        for pair in [
+            ["SELECT sum(a), min(b) FROM same WHERE c > 3", "SELECT sum(d), min(a) FROM same WHERE b > 3"],
+            ["SELECT a, b - 1 FROM same WHERE d > 290 ORDER BY c", "SELECT c, d - 1 FROM same WHERE a > 290 ORDER BY b"],
+            ["SELECT a % 3, max(b) FROM same GROUP BY a % 3", "SELECT d % 3, max(c) FROM same GROUP BY d % 3"],
+        ] {
+            answer(&ctx, pair[0]).await.unwrap();
+            let before = runtime.counters().unwrap();
+            answer(&ctx, pair[1]).await.unwrap();
+            let after = runtime.counters().unwrap();
+            assert_eq!(after.programs_compiled, before.programs_compiled, "{} compiles", pair[1]);
+            assert!(after.launches > before.launches, "{} launches nothing", pair[1]);
+        }
+    });
+}
+
+#[test]
 fn programs_come_from_the_cache_folder_in_the_next_session() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();

@@ -124,11 +124,11 @@ const CANCELLED: &[(&str, &str)] = &[
     ("DeviceSortExec: expr=", "SELECT i, s FROM t ORDER BY s DESC, i"),
     ("DeviceSortExec: TopK", "SELECT i, s FROM t ORDER BY s DESC, i LIMIT 10"),
     (
-        "DeviceBoundedWindowAggExec: wdw=[rank()",
+        "DeviceWindowExec: wdw=[rank()",
         "SELECT sum(i) OVER (PARTITION BY k ORDER BY i ROWS 3 PRECEDING), rank() OVER (ORDER BY s) FROM t",
     ),
     (
-        "DeviceBoundedWindowAggExec: wdw=[median(",
+        "DeviceWindowExec: wdw=[median(",
         "SELECT median(CAST(i AS DOUBLE)) OVER (PARTITION BY k ORDER BY i ROWS 9 PRECEDING) FROM t",
     ),
     ("DeviceUnnestExec", "SELECT unnest(l) FROM (SELECT array_agg(i) AS l FROM t GROUP BY k)"),

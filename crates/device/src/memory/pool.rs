@@ -8,10 +8,17 @@
 //! An allocation blocks until a launch ends only if both hold:
 //! - the limit is reached, or the driver has no more memory;
 //! - all memory of the free lists is still in use.
+//!
+//! A CPU's free memory has a bound, and returns to the driver once it has not been reused for some
+//! seconds.
 
-use std::collections::HashMap;
+mod evictor;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -49,8 +56,6 @@ struct PoolInner {
     counters: Arc<LiveCounters>,
     name: String,
     limit: usize,
-    /// Free memory beyond this returns to the driver: other processes need a CPU's memory too.
-    max_cached: usize,
     state: Mutex<PoolState>,
 }
 
@@ -58,10 +63,15 @@ struct PoolInner {
 struct PoolState {
     in_use: usize,
     peak: usize,
+    /// The highest `in_use` of the evictor's present period, and of the one before.
+    recent_peaks: [usize; 2],
     cached: usize,
     /// Reserved bytes that are not allocated yet.
     reserved: usize,
-    free: HashMap<usize, Vec<Block>>,
+    /// Free blocks by size class, those freed last at the end.
+    free: HashMap<usize, VecDeque<Block>>,
+    /// The thread that returns free memory to the driver, while there is free memory.
+    evictor: Option<Thread>,
     /// Host memory that tables hold in place: bytes and buffers by address. Batches share heaps.
     host: HashMap<usize, (usize, usize)>,
 }
@@ -90,6 +100,7 @@ impl Drop for CountedHost {
 struct Block {
     memory: Memory,
     uses: PendingUses,
+    free_since: Instant,
 }
 
 impl Block {
@@ -115,20 +126,20 @@ impl Drop for Freed {
 
 impl Drop for PoolInner {
     fn drop(&mut self) {
-        for (_, blocks) in self.state.get_mut().free.drain() {
-            for Block { memory, uses } in blocks {
-                drop_after(Freed { driver: Arc::clone(&self.driver), memory }, &uses);
-            }
+        let state = self.state.get_mut();
+        for Block { memory, uses, .. } in state.free.drain().flat_map(|(_, blocks)| blocks) {
+            drop_after(Freed { driver: Arc::clone(&self.driver), memory }, &uses);
+        }
+        if let Some(evictor) = &state.evictor {
+            evictor.unpark();
         }
     }
 }
 
 impl Pool {
     pub(crate) fn new(driver: Arc<dyn Driver>, counters: Arc<LiveCounters>, limit: usize) -> Self {
-        let info = driver.info();
-        let max_cached = if info.kind == DeviceKind::Cpu { limit / 4 } else { limit };
-        let name = info.label();
-        Self(Arc::new(PoolInner { driver, counters, name, limit, max_cached, state: Mutex::default() }))
+        let name = driver.info().label();
+        Self(Arc::new(PoolInner { driver, counters, name, limit, state: Mutex::default() }))
     }
 
     /// The most bytes of buffers, reservations and free lists together.
@@ -203,15 +214,18 @@ impl Pool {
         claim: Option<&SharedClaim>,
     ) -> Result<(Memory, PendingUses)> {
         let class = self.class(bytes);
-        let block = match self.take_or_count((!idle).then_some(worker), class, claim)? {
-            Some(block) => block,
-            None => self.alloc_from_driver(class).inspect_err(|error| {
-                worker.check_loss(error);
-                self.uncount(class, claim);
-            })?,
+        let allocated = match self.take_or_count((!idle).then_some(worker), class, claim)? {
+            Some(block) => (block.memory, block.uses),
+            None => {
+                let memory = self.alloc_from_driver(class).inspect_err(|error| {
+                    worker.check_loss(error);
+                    self.uncount(class, claim);
+                })?;
+                (memory, PendingUses::new())
+            }
         };
         self.0.counters.allocations.fetch_add(1, Relaxed);
-        Ok((block.memory, block.uses))
+        Ok(allocated)
     }
 
     /// Takes memory back from a buffer.
@@ -219,11 +233,29 @@ impl Pool {
         let mut state = self.0.state.lock();
         state.give_back(memory.bytes, claim);
         state.cached += memory.bytes;
-        state.free.entry(memory.bytes).or_default().push(Block { memory, uses });
-        let surplus = state.cached.saturating_sub(self.0.max_cached);
-        let freed = self.evict(&mut state, surplus);
+        state.free.entry(memory.bytes).or_default().push_back(Block { memory, uses, free_since: Instant::now() });
+        let most = self.most_cached(&state);
+        let mut freed = Vec::new();
+        while state.cached > most
+            && let Some(block) = state.take_oldest(Duration::ZERO)
+        {
+            freed.push(self.freed(block.memory));
+        }
+        self.start_evictor(&mut state);
         drop(state);
         drop(freed);
+    }
+
+    /// The most bytes that stay free.
+    ///
+    /// Other processes need a CPU's memory too. The sizes of a query's buffers differ, so that it
+    /// leaves up to twice the bytes that it has had in use at once.
+    fn most_cached(&self, state: &PoolState) -> usize {
+        if self.0.driver.info().kind != DeviceKind::Cpu {
+            return self.0.limit;
+        }
+        let [present, before] = state.recent_peaks;
+        (self.0.limit / 4).min(2 * present.max(before))
     }
 
     /// The size class of an allocation, limited by the device's largest allocation.
@@ -246,7 +278,12 @@ impl Pool {
             if !state.fits(class, claim, self.0.limit) {
                 return Err(self.out_of_memory(state.in_use + state.reserved, class));
             }
-            if let Some(block) = state.take(class, SEARCHED, |block| block.is_ready_for(worker)) {
+            let mut found = state.take(class, SEARCHED, |block| block.is_ready_for(worker));
+            if found.is_none() && worker.is_some() && state.cached > self.most_cached(&state) {
+                // Too much memory is free, but in use. The device waits for some of it.
+                found = state.take_at(class, 0);
+            }
+            if let Some(block) = found {
                 state.count(class, claim);
                 return Ok(Some(block));
             }
@@ -274,14 +311,13 @@ impl Pool {
     }
 
     /// Allocates from the driver. Where it has no memory, retries after [`drain`](Self::drain).
-    fn alloc_from_driver(&self, class: usize) -> Result<Block> {
-        let block = |memory| Block { memory, uses: Vec::new() };
+    fn alloc_from_driver(&self, class: usize) -> Result<Memory> {
         match self.0.driver.alloc(class) {
             Err(Error::OutOfMemory { .. }) => {}
-            answer => return answer.map(block),
+            answer => return answer,
         }
         self.drain();
-        self.0.driver.alloc(class).map(block).map_err(|error| match error {
+        self.0.driver.alloc(class).map_err(|error| match error {
             // The caller has already counted this allocation as in use.
             Error::OutOfMemory { .. } => self.out_of_memory(self.in_use() - class, class),
             other => other,
@@ -295,10 +331,10 @@ impl Pool {
             state.cached = 0;
             std::mem::take(&mut state.free)
         };
-        for Block { memory, uses } in free.into_values().flatten() {
+        for Block { memory, uses, .. } in free.into_values().flatten() {
             // If waiting is impossible, the memory is freed when its uses complete.
             uses.iter().for_each(|(worker, last)| _ = worker.wait_blocking(*last));
-            drop_after(Freed { driver: Arc::clone(&self.0.driver), memory }, &uses);
+            drop_after(self.freed(memory), &uses);
         }
     }
 
@@ -319,10 +355,14 @@ impl Pool {
                 && let Some(block) = state.take(class, usize::MAX, |block| block.is_ready_for(None))
             {
                 missing = missing.saturating_sub(class);
-                freed.push(Freed { driver: Arc::clone(&self.0.driver), memory: block.memory });
+                freed.push(self.freed(block.memory));
             }
         }
         freed
+    }
+
+    fn freed(&self, memory: Memory) -> Freed {
+        Freed { driver: Arc::clone(&self.0.driver), memory }
     }
 
     fn out_of_memory(&self, in_use: usize, requested: usize) -> Error {
@@ -334,9 +374,23 @@ impl PoolState {
     /// Takes a block of `class` that `suits` out of its free list; searches the last `searched`
     /// ones.
     fn take(&mut self, class: usize, searched: usize, suits: impl Fn(&Block) -> bool) -> Option<Block> {
+        let list = self.free.get(&class)?;
+        let index = list.len() - 1 - list.iter().rev().take(searched).position(suits)?;
+        self.take_at(class, index)
+    }
+
+    /// Takes the block out that has been free longest, if that is at least `time`. Of each size
+    /// class it looks at the oldest block, and skips the class where that is in use.
+    fn take_oldest(&mut self, time: Duration) -> Option<Block> {
+        let idle = self.free.values().filter_map(VecDeque::front).filter(|block| block.is_ready_for(None));
+        let oldest = idle.min_by_key(|block| block.free_since).filter(|block| block.free_since.elapsed() >= time)?;
+        let class = oldest.memory.bytes;
+        self.take_at(class, 0)
+    }
+
+    fn take_at(&mut self, class: usize, index: usize) -> Option<Block> {
         let list = self.free.get_mut(&class)?;
-        let index = list.iter().rev().take(searched).position(suits)?;
-        let block = list.remove(list.len() - 1 - index);
+        let block = list.remove(index)?;
         if list.is_empty() {
             self.free.remove(&class);
         }
@@ -359,6 +413,7 @@ impl PoolState {
     fn count(&mut self, bytes: usize, claim: Option<&SharedClaim>) {
         self.in_use += bytes;
         self.peak = self.peak.max(self.in_use);
+        self.recent_peaks[0] = self.recent_peaks[0].max(self.in_use);
         self.change(claim, |claim| claim.drawn += bytes);
     }
 

@@ -108,7 +108,10 @@ impl Compiler {
 
     /// The program of `source` from the cache, else its compilation, which starts now.
     pub(crate) fn get(self: &Arc<Self>, source: ProgramSource, meters: Meters) -> ProgramFuture {
-        let ProgramSource { source, operator, mut options } = source;
+        let ProgramSource { source, operator, mut options, is_optimized } = source;
+        if !is_optimized {
+            options.extend(self.driver.options_against_optimization().iter().map(|option| option.to_string()));
+        }
         options.extend_from_slice(&self.options);
         let key = (source, options);
         let mut cache = self.cache.lock();

@@ -31,12 +31,14 @@ pub struct ProgramSource {
     pub operator: String,
     /// Options for the compiler, before those of the configuration.
     pub options: Vec<String>,
+    /// Whether the compiler optimizes. Without, compilers take linear time for long sources.
+    pub is_optimized: bool,
 }
 
 impl ProgramSource {
     /// A source without options.
     pub fn new(source: impl Into<Arc<str>>, operator: impl Into<String>) -> Self {
-        Self { source: source.into(), operator: operator.into(), options: Vec::new() }
+        Self { source: source.into(), operator: operator.into(), options: Vec::new(), is_optimized: true }
     }
 
     /// Adds an option for the compiler.

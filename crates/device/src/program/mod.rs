@@ -7,3 +7,4 @@ mod store;
 
 pub(crate) use compiler::Compiler;
 pub use handle::{Kernel, Program, ProgramSource};
+pub(crate) use store::owner_problem;

@@ -82,29 +82,33 @@ fn create(folder: &Path) -> std::io::Result<()> {
     builder.recursive(true).create(folder)
 }
 
-/// Refuses a folder where another user could put programs, which would run as this one.
-#[cfg(unix)]
+/// Refuses a folder where another user could put programs.
 fn check_owner(setting: &'static str, folder: &Path) -> Result<()> {
+    match owner_problem(folder) {
+        Ok(None) => Ok(()),
+        Ok(Some(reason)) => Err(Error::Config { setting, value: folder.display().to_string(), reason }),
+        Err(error) => Err(unusable(setting, folder, &error)),
+    }
+}
+
+/// How another user could put programs into a folder, which would run as this one.
+#[cfg(unix)]
+pub(crate) fn owner_problem(folder: &Path) -> std::io::Result<Option<String>> {
     use std::os::unix::fs::MetadataExt;
-    let refused = |reason| Err(Error::Config { setting, value: folder.display().to_string(), reason });
-    let metadata = fs::metadata(folder).map_err(|error| unusable(setting, folder, &error))?;
+    let metadata = fs::metadata(folder)?;
     // SAFETY: it has no precondition.
     let user = unsafe { libc::geteuid() };
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
     if owner != user && owner != 0 {
-        return refused(format!("belongs to the user {owner}, whose programs would run as the user {user}"));
+        return Ok(Some(format!("belongs to the user {owner}, whose programs would run as the user {user}")));
     }
-    if mode & 0o022 != 0 {
-        return refused(format!(
-            "other users can write to it (mode {mode:o}), so their programs could run; chmod go-w forbids that"
-        ));
-    }
-    Ok(())
+    Ok((mode & 0o022 != 0)
+        .then(|| format!("other users can write to it (mode {mode:o}), so their programs could run; chmod go-w forbids that")))
 }
 
 #[cfg(not(unix))]
-fn check_owner(_: &'static str, _: &Path) -> Result<()> {
-    Ok(())
+pub(crate) fn owner_problem(_: &Path) -> std::io::Result<Option<String>> {
+    Ok(None)
 }
 
 /// The folder `device.dump_programs`: the source of each program as `HASH.cl`, named by the hash of

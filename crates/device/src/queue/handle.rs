@@ -30,7 +30,7 @@ pub struct Queue {
     pub(super) claim: Option<SharedClaim>,
 }
 
-/// A queue out of the context's idle ones, returned when dropped.
+/// A queue of the context, returned when dropped. Several leases may share it.
 struct Lease {
     context: Context,
     worker: Arc<QueueWorker>,

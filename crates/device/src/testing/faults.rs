@@ -508,6 +508,10 @@ impl Driver for FaultyDriver {
         self.driver.compiler()
     }
 
+    fn options_against_optimization(&self) -> &'static [&'static str] {
+        self.driver.options_against_optimization()
+    }
+
     fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>> {
         self.check_device("compile")?;
         if self.plan.compiles.fails() {

@@ -207,3 +207,26 @@ fn queues_and_threads_at_once_give_right_answers() -> Result<()> {
     assert_eq!(context.pool().in_use(), 0);
     Ok(())
 }
+
+#[test]
+fn handles_share_queues_from_a_bound_on() -> Result<()> {
+    let plan = FaultPlan::new();
+    let context = under(&plan);
+    let queues = (0..100).map(|_| context.queue()).collect::<Result<Vec<_>>>()?;
+    assert_eq!(plan.live().queues, 32);
+    let of_number = |number| queues.iter().filter(|queue| queue.number() == number).count();
+    assert!((1..=32).all(|number| (3..=4).contains(&of_number(number))));
+    let buffers = queues.iter().map(|queue| queue.zeroed(80)).collect::<Result<Vec<_>>>()?;
+    for (number, (queue, x)) in (0u64..).zip(queues.iter().zip(&buffers)) {
+        add(queue, x, number)?;
+    }
+    for (number, (queue, x)) in (0u64..).zip(queues.iter().zip(&buffers)) {
+        assert_eq!(to_numbers(&block_on(queue.read(x, 0..80))?), [number; 10]);
+    }
+    drop((buffers, queues));
+    context.synchronize()?;
+    // All are idle again, so that none is shared.
+    let queues = (0..32).map(|_| context.queue()).collect::<Result<Vec<_>>>()?;
+    assert!((1..=32).all(|number| queues.iter().any(|queue| queue.number() == number)));
+    Ok(())
+}

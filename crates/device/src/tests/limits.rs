@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory limit: refusals, waits and reservations.
 
+use std::time::Duration;
+
 use super::*;
+use crate::DeviceKind;
+use crate::testing::Fault;
 
 #[test]
 fn limit_too_small_to_work_with_is_refused() -> Result<()> {
-    let error = Context::new(config().with_memory_bytes(65_535)).unwrap_err();
-    assert_eq!(error.to_string(), "device.memory_bytes = 65535: must be 0, for the device's default, or at least 65536");
-    assert_eq!(Context::new(config().with_memory_bytes(65_536))?.pool().limit(), 65_536);
+    let error = Context::new(config().with_memory_bytes((1 << 20) - 1)).unwrap_err();
+    assert_eq!(error.to_string(), "device.memory_bytes = 1048575: must be 0, for the device's default, or at least 1048576");
+    assert_eq!(Context::new(config().with_memory_bytes(1 << 20))?.pool().limit(), 1 << 20);
     Ok(())
 }
 
@@ -89,5 +93,58 @@ fn reservation_of_another_context_is_not_drawn_on() -> Result<()> {
     let reservation = other.pool().reserve(1 << 20)?;
     drop(context.queue()?.reserved(&reservation).alloc(1 << 19)?);
     assert_eq!((other.pool().reserved(), context.pool().reserved()), (1 << 20, 0));
+    Ok(())
+}
+
+#[test]
+fn as_much_memory_stays_free_as_was_in_use_twice() -> Result<()> {
+    let plan = FaultPlan::new();
+    let context = under(&plan);
+    if context.info().kind != DeviceKind::Cpu {
+        return Ok(());
+    }
+    let (queue, pool) = (context.queue()?, context.pool());
+    // One buffer at a time, most of them too large for each free block.
+    for megabytes in 1..=16 {
+        drop(queue.alloc(megabytes << 20)?);
+        assert!(pool.cached() <= 2 * pool.peak(), "{} of {} bytes stay free", pool.cached(), pool.peak());
+    }
+    assert!(pool.cached() > pool.peak(), "{} of {} bytes stay free", pool.cached(), pool.peak());
+    // The last ones stay.
+    let before = plan.calls(Fault::Alloc);
+    drop(queue.alloc(16 << 20)?);
+    assert_eq!(plan.calls(Fault::Alloc), before);
+    Ok(())
+}
+
+#[test]
+fn free_memory_in_use_is_waited_for_before_there_is_more_of_it() -> Result<()> {
+    let context = context();
+    if context.info().kind != DeviceKind::Cpu {
+        return Ok(());
+    }
+    let queues = (0..8).map(|_| context.queue()).collect::<Result<Vec<_>>>()?;
+    let spin = block_on(queues[0].compile(source()))?.kernel("spin")?;
+    for queue in &queues {
+        let x = queue.zeroed(1 << 20)?;
+        queue.launch(&spin, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 30_000_000u64.into()])?;
+    }
+    // One buffer at a time was in use. Two stay free, and the third makes queues wait.
+    assert!(context.pool().cached() <= 3 << 20, "{} bytes are free", context.pool().cached());
+    context.synchronize()
+}
+
+#[test]
+fn memory_returns_to_the_driver_where_nothing_reuses_it() -> Result<()> {
+    let context = context();
+    let (queue, pool) = (context.queue()?, context.pool());
+    let (old, new) = (queue.alloc(4 << 20)?, queue.alloc(1 << 20)?);
+    drop(old);
+    std::thread::sleep(Duration::from_millis(500));
+    drop(new);
+    assert!(pool.evict_unused(Duration::from_millis(400)));
+    assert_eq!(pool.cached(), 1 << 20);
+    assert!(!pool.evict_unused(Duration::ZERO));
+    assert_eq!(pool.cached(), 0);
     Ok(())
 }

@@ -36,6 +36,24 @@ fn compile_options_reach_the_compiler() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_source_may_ask_for_no_optimization() -> Result<()> {
+    let context = Context::new(DeviceConfig { compile_options: vec![], ..config() })?;
+    if !context.info().platform.contains("Portable Computing Language") {
+        return Ok(());
+    }
+    let text = "#ifdef __OPTIMIZE__\n#define YES 1\n#else\n#define YES 0\n#endif\nKERNEL void f(G int *x) { x[0] = YES; }";
+    let queue = context.queue()?;
+    let x = queue.alloc_values::<i32>(1)?;
+    for is_optimized in [true, false] {
+        let source = ProgramSource { is_optimized, ..ProgramSource::new(in_dialect(text), "tests") };
+        let program = block_on(queue.compile(source))?;
+        queue.launch(&program.kernel("f")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into()])?;
+        assert_eq!(block_on(queue.read_values(&x, 0..1))?, [i32::from(is_optimized)]);
+    }
+    Ok(())
+}
+
 /// PoCL skips its header for such a source, and reads it after all if a declaration is missing.
 #[test]
 fn sources_declare_the_functions_they_call() -> Result<()> {

@@ -17,6 +17,10 @@ use crate::expr::{Expr, value_type};
 use crate::function::{Concatenation, Function, Generator};
 use crate::prelude::Section;
 
+/// Strings in turn that a concatenation appends by a call each. More are an array and one call:
+/// each call has a loop, and compilers take superlinear time for loops that follow one another.
+const MOST_CALLS: usize = 8;
+
 impl RowWriter<'_> {
     pub(super) fn concatenation_call(
         &mut self,
@@ -34,14 +38,34 @@ impl RowWriter<'_> {
         // A sequence, since compilers limit how deep calls nest.
         let end = self.fresh();
         self.declare(&format!("u64 {end} = 0;"));
-        let append = |part| match part {
-            StringPart::Composed(part) => format!("{end} = {}, ", part.replace('@', &end)),
-            StringPart::String(part) => format!("{end} = append_str(#, {end}, {part}), "),
-        };
-        let code = format!("({end} = @, {}{end})", parts.into_iter().map(append).collect::<String>());
+        let mut code = format!("({end} = @, ");
+        for run in parts.chunk_by(|left, right| left.is_string() && right.is_string()) {
+            if run.len() > MOST_CALLS {
+                let array = self.array_of(run);
+                code.push_str(&format!("{end} = append_all(#, {end}, {array}, {}u), ", run.len()));
+                continue;
+            }
+            for part in run {
+                code.push_str(&match part {
+                    StringPart::Composed(part) => format!("{end} = {}, ", part.replace('@', &end)),
+                    StringPart::String(part) => format!("{end} = append_str(#, {end}, {part}), "),
+                });
+            }
+        }
+        code.push_str(&format!("{end})"));
         self.params.need(Section::Append);
         self.costly();
         Ok(Value { data_type: data_type.clone(), ctype: CType::ComposedString, code, valid, bounds: None })
+    }
+
+    /// A local array of strings.
+    fn array_of(&mut self, parts: &[StringPart]) -> String {
+        let array = self.fresh();
+        self.declare(&format!("str {array}[{}];", parts.len()));
+        for (index, part) in parts.iter().enumerate() {
+            self.push(&format!("{array}[{index}] = {};", part.code()));
+        }
+        array
     }
 
     /// The parts of a concatenation, separators included, and its validity:
@@ -192,10 +216,7 @@ impl RowWriter<'_> {
         };
         let values = arguments.iter().map(|argument| self.eval(argument)).collect::<Result<Vec<_>>>()?;
         let (parts, valid) = self.concatenation_parts(of, function, &values)?;
-        let code = |part| match part {
-            StringPart::String(code) | StringPart::Composed(code) => code,
-        };
-        let parts: Vec<String> = parts.into_iter().map(code).collect();
+        let parts: Vec<String> = parts.iter().map(|part| part.code().to_string()).collect();
         // C has no empty arrays.
         let parts = if parts.is_empty() { vec![CType::Str.zero().to_string()] } else { parts };
         Ok((parts, value_type(data_type).clone(), valid))
@@ -208,6 +229,18 @@ enum StringPart {
     String(String),
     /// A call that appends a composed string.
     Composed(String),
+}
+
+impl StringPart {
+    fn code(&self) -> &str {
+        match self {
+            StringPart::String(code) | StringPart::Composed(code) => code,
+        }
+    }
+
+    fn is_string(&self) -> bool {
+        matches!(self, StringPart::String(_))
+    }
 }
 
 /// Whether an expression is a concatenation.

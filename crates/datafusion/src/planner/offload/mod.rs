@@ -25,15 +25,15 @@ use self::alternative::with_reason;
 use self::build::{aggregated, ordered};
 use self::exchanges::{subplan_below_exchanges, without_exchanges, without_round_robin};
 use self::order::{by_hash, in_order_of, merged, restore, sorted_for_merge, unsorted};
-use crate::exec::{DeviceToHostExec, HostAlternative, HostToDeviceExec, computes, is_device};
+use crate::exec::{DeviceToHostExec, HostAlternative, HostToDeviceExec, is_device};
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
+use crate::planner::most_rows::RowBounds;
 use crate::planner::ordered_aggregates::{all_name_their_order, has_ordered};
 use crate::planner::placement::origin;
 use crate::planner::rewrite::{has_ordered_partitions, in_one_partition};
-use crate::planner::row_counts::RowCounts;
 use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
-use crate::planner::support::{is_tiny, subplan_input, support_for_explain, support_of, supported_aggregation};
+use crate::planner::support::{is_tiny, subplan_input, support_of, supported_aggregation};
 use crate::session::DeviceOptions;
 
 /// Most partitions of an offloaded subplan for each target partition of the session.
@@ -56,7 +56,7 @@ pub(crate) struct Offloader<'a> {
     cached: Cell<usize>,
     /// Number of `ScalarSubqueryExec`s above the present subtree.
     subqueries_above: Cell<usize>,
-    counts: RowCounts,
+    bounds: RowBounds,
 }
 
 /// A subtree, which must live as long as its address is a key, and its replacement.
@@ -72,7 +72,7 @@ impl<'a> Offloader<'a> {
             is_recursive: Cell::default(),
             cached: Cell::default(),
             subqueries_above: Cell::default(),
-            counts: RowCounts::default(),
+            bounds: RowBounds::default(),
         }
     }
 
@@ -176,14 +176,14 @@ impl<'a> Offloader<'a> {
             return Ok(Some(inner));
         }
         let input = without_round_robin(&child);
-        if is_tiny(&input, self.options, &self.counts).is_some() {
+        if is_tiny(&input, self.options, &self.bounds).is_some() {
             return Ok(None);
         }
         Ok(Some(self.upload(input)))
     }
 
     fn upload(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        let origin = origin(&input, self.options, &self.counts);
+        let origin = origin(&input);
         Arc::new(HostToDeviceExec::new(input, origin))
     }
 
@@ -209,11 +209,7 @@ impl<'a> Offloader<'a> {
                 restored.push(child);
                 continue;
             }
-            let destination = match support_for_explain(plan) {
-                Err(reason) if computes(plan) => format!("{}: {reason}", plan.name()),
-                _ => plan.name().to_string(),
-            };
-            let top = self.to_host(child, destination, self.alternative(original)?)?;
+            let top = self.to_host(child, plan.name(), self.alternative(original)?)?;
             let input = restore(original, top, plan.name(), required)?;
             restored.push(match plan.downcast_ref::<SortPreservingMergeExec>() {
                 Some(merge) => sorted_for_merge(merge, input)?,

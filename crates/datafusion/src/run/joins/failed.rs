@@ -16,6 +16,7 @@ use arrow::datatypes::{FieldRef, Schema};
 use columnar::DeviceBatch;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use device::Queue;
@@ -25,6 +26,7 @@ use kernels::ops::{ChainState, Input, Join, JoinChain, JoinKind, JoinTable, Opti
 use super::tables::Tables;
 use crate::error::{columnar_error, op_error};
 use crate::graph::{BuildSideJoin, Joins, Stage};
+use crate::panics;
 
 /// Candidate pairs that the host evaluates at once.
 const ROWS_AT_ONCE: usize = 1 << 16;
@@ -66,7 +68,7 @@ pub(super) async fn failed_unmatched_build_row(
         let left_over = path.plain(path.joins)?.unmatched_build_row(queue, state, row).await;
         if let Some(row) = left_over.map_err(|error| op_error(&stage.operator, error))? {
             let row = path.download(path.joins, &row).await?;
-            joins.computed.iter().try_for_each(|check| check.evaluate(&row).map(|_| ()))?;
+            joins.computed.iter().try_for_each(|check| path.evaluate_on_host(check, &row).map(|_| ()))?;
         }
         Ok(())
     };
@@ -162,7 +164,7 @@ impl<'a> JoinPath<'a> {
         let evaluate = |rows: RecordBatch| {
             let columns = rows.num_columns();
             let rows = self.passing(rows, columns)?;
-            checks.iter().try_for_each(|check| check.evaluate(&rows).map(|_| ()))
+            checks.iter().try_for_each(|check| self.evaluate_on_host(check, &rows).map(|_| ()))
         };
         self.for_each_batch(row, joins, evaluate).await
     }
@@ -176,7 +178,8 @@ impl<'a> JoinPath<'a> {
         let before = self.joins.iter().take(at).map(|join| join.fields().len()).sum::<usize>();
         // Filters over columns of this join run after it.
         let columns = self.input.schema.fields().len() + before;
-        self.for_each_batch(row, &joins, |rows| condition.evaluate(&self.passing(rows, columns)?).map(|_| ())).await
+        let evaluate = |rows: RecordBatch| self.evaluate_on_host(condition, &self.passing(rows, columns)?).map(|_| ());
+        self.for_each_batch(row, &joins, evaluate).await
     }
 
     /// Evaluates batches of the rows that joins make of a row, with the columns of all sides. Stops
@@ -241,10 +244,14 @@ impl<'a> JoinPath<'a> {
     fn passing(&self, mut rows: RecordBatch, columns: usize) -> Result<RecordBatch> {
         for predicate in self.predicates {
             if collect_columns(predicate).iter().all(|column| column.index() < columns) {
-                let kept = predicate.evaluate(&rows)?.into_array(rows.num_rows())?;
+                let kept = self.evaluate_on_host(predicate, &rows)?.into_array(rows.num_rows())?;
                 rows = filter_record_batch(&rows, as_boolean_array(&kept)?)?;
             }
         }
         Ok(rows)
+    }
+
+    fn evaluate_on_host(&self, expr: &Arc<dyn PhysicalExpr>, rows: &RecordBatch) -> Result<ColumnarValue> {
+        panics::evaluate(self.operator, expr, rows)
     }
 }

@@ -98,8 +98,8 @@ impl DeviceOptions {
         let known = |name: &str| SETTINGS.iter().any(|setting| variable(setting) == name);
         for (name, _) in std::env::vars_os() {
             if let Some(name) = name.to_str().filter(|name| name.starts_with(VARIABLES) && !known(name)) {
-                let names: Vec<String> = SETTINGS.iter().map(variable).collect();
-                return config_err!("the variable {name} is no setting: there are {}", names.join(", "));
+                let key = name.trim_start_matches(VARIABLES).to_lowercase();
+                return config_err!("the variable {name} is not a setting; {}", instead_of(&key, variable));
             }
         }
         for setting in SETTINGS {
@@ -209,8 +209,8 @@ impl ExtensionOptions for DeviceOptions {
         match SETTINGS.iter().find(|setting| setting.key.strip_prefix("device.") == Some(key)) {
             Some(setting) => self.set_row(setting, value),
             None => {
-                let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-                config_err!("device.{key} is not a setting; there are {}", known.join(", "))
+                let instead = instead_of(key, |setting| setting.key.to_string());
+                config_err!("device.{key} is not a setting; {instead}")
             }
         }
     }
@@ -222,6 +222,18 @@ impl ExtensionOptions for DeviceOptions {
             description,
         };
         SETTINGS.iter().zip(SHOWN_DESCRIPTIONS.iter()).map(entry).collect()
+    }
+}
+
+/// What to write instead of a key that is no setting: the most similar one, or any if none is
+/// similar.
+fn instead_of(key: &str, name: fn(&Setting) -> String) -> String {
+    /// Keys with one wrong letter, a missing end or another last word are above this, others below.
+    const SIMILAR: f64 = 0.8;
+    let similarity = |setting: &Setting| strsim::jaro_winkler(key, setting.key.trim_start_matches("device."));
+    match SETTINGS.iter().max_by(|left, right| similarity(left).total_cmp(&similarity(right))) {
+        Some(nearest) if similarity(nearest) > SIMILAR => format!("did you mean {}?", name(nearest)),
+        _ => format!("there are {}", SETTINGS.iter().map(name).collect::<Vec<_>>().join(", ")),
     }
 }
 

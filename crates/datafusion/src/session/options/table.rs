@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use datafusion::common::Result;
-use device::{Selector, UnifiedMemory};
+use device::{DeviceConfig, Selector, UnifiedMemory};
 use kernels::ops::Sizes;
 
-use super::value::{AnyString, Choice, CompilerFlags, DeviceSelector, Flag, Number, Size, Value};
+use super::value::{AnyString, Choice, CompilerFlags, DeviceSelector, Flag, Limit, Number, Size, Value};
 use super::{Cost, Fallback, ProfileSetting};
 
 /// One row of the table.
@@ -172,10 +172,10 @@ settings! {
     }
     memory_bytes: usize {
         default: 0,
-        value: Number { most: usize::MAX },
+        value: Limit { least: DeviceConfig::LEAST_MEMORY_BYTES },
         frozen: true,
         program_only: false,
-        description: "Limit of the device memory pool in bytes. 0 takes 90 % of a GPU's memory or half of the host's",
+        description: "Limit of the device memory pool in bytes, from 1048576 to all of the device's memory. 0 takes 90 % of a GPU's memory or half of the host's",
     }
     min_rows: usize {
         default: 10_000,

@@ -59,6 +59,7 @@ fn errors_name_the_accepted_values() {
             "99999999999999999999",
             "device.batch_rows = '99999999999999999999': must be less than 2 to the power of 64",
         ),
+        ("memory_bytes", "1048575", "device.memory_bytes = 1048575: must be 0, for the device's default, or at least 1048576"),
         ("min_rows", "-1", "device.min_rows = '-1': must be a whole number, 0 or more"),
         ("batch_rows", "4294967296", "device.batch_rows = 4294967296: must lie between 0 and 2147483647"),
         ("work_group_size", "48", "device.work_group_size = 48: must be 0 or a power of two from 32 to 512"),
@@ -92,9 +93,22 @@ fn variables_are_named_as_the_settings() {
 }
 
 #[test]
-fn an_unknown_setting_lists_the_known_ones() {
-    let error = DeviceOptions::default().set("fallbak", "error").unwrap_err().to_string();
-    assert!(error.contains("device.fallback"), "{error}");
+fn an_unknown_setting_has_the_nearest_one_in_its_error_or_all() {
+    for (mistyped, meant) in [
+        ("fallbak", "device.fallback"),
+        ("profil", "device.profile"),
+        ("memory_limit", "device.memory_bytes"),
+        ("minrows", "device.min_rows"),
+        ("max_groups", "device.max_work_groups"),
+    ] {
+        let error = DeviceOptions::default().set(mistyped, "error").unwrap_err().to_string();
+        assert!(error.contains(&format!("device.{mistyped} is not a setting; did you mean {meant}?")), "{error}");
+    }
+    for other in ["no_such", "threads", "gpu", ""] {
+        let error = DeviceOptions::default().set(other, "1").unwrap_err().to_string();
+        assert!(error.contains(&format!("device.{other} is not a setting; there are device.allow_unsafe_settings, ")), "{error}");
+        assert!(SETTINGS.iter().all(|setting| error.contains(setting.key)), "{error}");
+    }
 }
 
 #[test]

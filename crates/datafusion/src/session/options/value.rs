@@ -147,6 +147,25 @@ impl Value<usize> for Number {
     }
 }
 
+/// A limit of at least `least`; 0 stands for the device's default.
+pub(super) struct Limit {
+    pub least: usize,
+}
+
+impl Value<usize> for Limit {
+    fn parse(&self, key: &str, string: &str) -> Result<usize> {
+        let number: usize = number(key, string)?;
+        match number == 0 || number >= self.least {
+            true => Ok(number),
+            false => config_err!("{key} = {number}: must be 0, for the device's default, or at least {}", self.least),
+        }
+    }
+
+    fn show(&self, value: &usize) -> String {
+        value.to_string()
+    }
+}
+
 /// A number that `takes` accepts. The error quotes `wanted`.
 pub(super) struct Size {
     pub takes: fn(u32) -> bool,

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::api::error_codes::{DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED};
 use super::api::types::{cl_device_id, cl_device_info, cl_platform_id};
 use super::api::{device as cl, error_text, platform};
+use super::pocl_cache;
 use crate::drivers::DriverKind;
 use crate::drivers::loader::loader_message;
 use crate::host::host_memory_bytes;
@@ -72,11 +73,15 @@ fn found() -> std::result::Result<Vec<(cl_device_id, DeviceEntry)>, String> {
         // A failing platform has no devices; the others may have.
         for device in cl::get_device_ids(platform, cl::CL_DEVICE_TYPE_ALL).unwrap_or_default() {
             let ordinal = devices.len();
-            let mut entry = DeviceEntry::new(describe(platform, device, ordinal));
+            let info = describe(platform, device, ordinal);
+            let problem_of_cache = pocl_cache::problem(&info);
+            let mut entry = DeviceEntry::new(info);
             if number(device, cl::CL_DEVICE_AVAILABLE) == 0 {
                 entry.problem = Some("its driver says that it is not available".to_owned());
             } else if number(device, cl::CL_DEVICE_COMPILER_AVAILABLE) == 0 {
                 entry.problem = Some("its driver has no compiler".to_owned());
+            } else if entry.problem.is_none() {
+                entry.problem = problem_of_cache;
             }
             devices.push((device, entry));
         }

@@ -519,6 +519,10 @@ impl Driver for OpenClDriver {
         format!("{} {}", program::STANDARD, self.options)
     }
 
+    fn options_against_optimization(&self) -> &'static [&'static str] {
+        &["-cl-opt-disable"]
+    }
+
     fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>> {
         let _lock = self.lock_calls();
         let program = self.build(source, options)?;

@@ -11,6 +11,7 @@ mod discovery;
 mod driver;
 mod host_memory;
 mod overlap;
+mod pocl_cache;
 mod program;
 
 use std::path::Path;
@@ -33,6 +34,7 @@ impl DriverFactory for OpenCl {
     }
 
     fn open(&self, info: &DeviceInfo, options: &DriverOptions) -> Result<Arc<dyn Driver>> {
+        pocl_cache::prepare(info, options.log.as_ref());
         let device = discovery::find(info)?;
         let context = options.application_queue.map(application_queue::context_of).transpose()?;
         Ok(Arc::new(driver::OpenClDriver::open(device, info.clone(), options.profiling, context)?))

@@ -15,6 +15,10 @@ use crate::ops::Options;
 use crate::prelude::Sections;
 use crate::{Error, Result};
 
+/// Bytes of the longest source that is optimized. Of 40 KB, prelude included, most programs are.
+/// LLVM 15 optimizes 200 KB in 40 s, for it takes superlinear time, and translates them in 3 s.
+const LONGEST_OPTIMIZED: usize = 128 << 10;
+
 /// One kernel: its parameters and its body.
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct Kernel {
@@ -34,8 +38,9 @@ impl Kernel {
         self.params.bytes() <= options.max_arg_bytes
     }
 
+    /// C of the kernel with the functions that it calls.
     fn source(&self, profile: Profile) -> String {
-        format!("KERNEL void {}{}", self.name, self.definition(profile))
+        format!("{}KERNEL void {}{}", self.params.functions().concat(), self.name, self.definition(profile))
     }
 
     /// C of the kernel behind its name.
@@ -43,28 +48,44 @@ impl Kernel {
         format!("({}) {{\n{}}}\n", self.params.declaration(), self.params.with_table(&self.body, profile))
     }
 
-    /// The definition with parameters named by their positions. Kernels of one shape differ in the
-    /// names of parameters only.
-    fn shape(&self, profile: Profile) -> String {
-        let positions: HashMap<String, usize> = self.params.names().enumerate().map(|(index, name)| (name, index)).collect();
+    /// The definition with columns, literals and outputs numbered by first use. Kernels that differ
+    /// in these numbers only have one text, so they are compiled once.
+    fn renumbered(&self, profile: Profile) -> String {
+        let names = renumbered(self.params.names());
         let definition = self.definition(profile);
-        let mut shape = String::with_capacity(definition.len());
+        let mut text = String::with_capacity(definition.len());
         let mut rest = definition.as_str();
         while !rest.is_empty() {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
             let (word, behind) = rest.split_at(end);
-            match positions.get(word) {
-                Some(position) => shape.push_str(&format!("${position}")),
-                None => shape.push_str(word),
-            }
+            text.push_str(names.get(word).map_or(word, String::as_str));
             let end = behind.find(is_word).unwrap_or(behind.len());
             let (between, behind) = behind.split_at(end);
-            shape.push_str(between);
+            text.push_str(between);
             rest = behind;
         }
-        shape
+        text
     }
+}
+
+/// New names of parameters: of `c7_0`, `c7_off` and `c3_0` they are `c0_0`, `c0_off` and `c1_0`.
+fn renumbered(names: impl Iterator<Item = String>) -> HashMap<String, String> {
+    let mut numbers = HashMap::new();
+    // Numbers that each prefix has so far.
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut renumber = |name: &str| {
+        let begin = name.find(|c: char| c.is_ascii_digit())?;
+        let (prefix, rest) = name.split_at(begin);
+        let (number, suffix) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+        let new = numbers.entry((prefix.to_string(), number.to_string())).or_insert_with(|| {
+            let count = counts.entry(prefix.to_string()).or_default();
+            *count += 1;
+            *count - 1
+        });
+        Some(format!("{prefix}{new}{suffix}"))
+    };
+    names.filter_map(|name| Some((renumber(&name)?, name))).map(|(new, name)| (name, new)).collect()
 }
 
 /// The kernels of one operator, compiled together.
@@ -82,8 +103,8 @@ pub(in crate::ops) struct Program {
 #[derive(Debug, Clone)]
 struct Written {
     source: Arc<str>,
-    /// For each kernel the one that is compiled for it: the first that differs in the names of
-    /// parameters only. Columns of one type share a kernel.
+    /// For each kernel the one that is compiled for it: the first of the same text. Columns of one
+    /// type share a kernel.
     compiled: Vec<usize>,
 }
 
@@ -98,13 +119,21 @@ impl Program {
 
     fn write(&self) -> Written {
         let mut known = HashMap::new();
-        let shapes = self.kernels.iter().map(|kernel| kernel.shape(self.options.profile)).enumerate();
-        let compiled: Vec<usize> = shapes.map(|(index, shape)| *known.entry(shape).or_insert(index)).collect();
-        Written { source: self.write_source(&compiled).into(), compiled }
+        let mut definitions = String::new();
+        let mut compiled = Vec::new();
+        for (index, kernel) in self.kernels.iter().enumerate() {
+            let definition = kernel.renumbered(self.options.profile);
+            let first = *known.entry(definition.clone()).or_insert(index);
+            if first == index {
+                definitions.push_str(&format!("KERNEL void {}{definition}", kernel.name));
+            }
+            compiled.push(first);
+        }
+        Written { source: (self.helpers() + &definitions).into(), compiled }
     }
 
-    /// The C of the program, with those kernels that are `compiled`.
-    fn write_source(&self, compiled: &[usize]) -> String {
+    /// The C before the kernels.
+    fn helpers(&self) -> String {
         let kernels = &self.kernels;
         let mut sections = Sections::default();
         for kernel in kernels {
@@ -135,19 +164,15 @@ impl Program {
             }
         }
         source.extend(functions.into_iter().map(String::as_str));
-        source.extend(self.own(compiled).map(|kernel| kernel.source(self.options.profile)));
         source
     }
 
-    /// The kernels that are compiled for themselves.
-    fn own<'a>(&'a self, compiled: &'a [usize]) -> impl Iterator<Item = &'a Kernel> {
-        self.kernels.iter().enumerate().filter(|(index, _)| compiled[*index] == *index).map(|(_, kernel)| kernel)
-    }
-
-    /// Names and sources of the kernels that are compiled, for EXPLAIN VERBOSE and reports.
+    /// Names and sources of the kernels that are compiled, for EXPLAIN VERBOSE and reports. Columns
+    /// have the numbers of the source's columns here.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
-        let source = |kernel: &Kernel| kernel.params.functions().concat() + &kernel.source(self.options.profile);
-        self.own(&self.written().compiled).map(|kernel| (kernel.name.clone(), source(kernel))).collect()
+        let compiled = &self.written().compiled;
+        let own = self.kernels.iter().enumerate().filter(|(index, _)| compiled[*index] == *index);
+        own.map(|(_, kernel)| (kernel.name.clone(), kernel.source(self.options.profile))).collect()
     }
 
     /// The source as it is compiled.
@@ -167,7 +192,8 @@ impl Program {
     /// Compiles the kernels, or finds those that were compiled before.
     pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
         let source = Arc::clone(&self.written().source);
-        let source = ProgramSource { source, operator: self.operator.clone(), options: vec![] };
+        let is_optimized = source.len() <= LONGEST_OPTIMIZED;
+        let source = ProgramSource { is_optimized, ..ProgramSource::new(source, self.operator.as_str()) };
         let program = queue.compile(source).await?;
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
@@ -353,6 +379,14 @@ pub(crate) use describe_operator;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parameters_are_numbered_by_first_use() {
+        let names = ["n", "c7_0", "c7_off", "o5", "c3_0", "l12_at", "c7_v", "e9_c2_0"].map(String::from);
+        let new = renumbered(names.iter().cloned());
+        let new = names.map(|name| new.get(&name).cloned().unwrap_or(name));
+        assert_eq!(new, ["n", "c0_0", "c0_off", "o0", "c1_0", "l0_at", "c0_v", "e0_c2_0"]);
+    }
 
     #[test]
     fn a_grid_has_at_most_the_chosen_number_of_work_groups() {

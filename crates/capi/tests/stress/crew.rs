@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The threads that share an engine, and its tables.
+
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::engine::Engine;
+use crate::workload::{BATCH, TABLES, own_table};
+
+pub struct Crew {
+    pub name: &'static str,
+    /// Bytes of device memory; 0 is no limit.
+    pub limit: usize,
+    /// Numbers of the threads.
+    pub threads: Range<usize>,
+    pub engine: Box<dyn Engine>,
+}
+
+impl Crew {
+    /// Names and rows of the tables: those that all threads share, and one of each thread.
+    fn tables(&self) -> impl Iterator<Item = (String, &'static str)> {
+        let shared = TABLES.into_iter().map(|(table, rows)| (table.to_owned(), rows));
+        shared.chain(self.threads.clone().map(|number| (own_table(number), BATCH)))
+    }
+
+    pub fn create_tables(&self) {
+        let mut session = self.engine.connect();
+        self.tables().for_each(|(table, rows)| _ = session.run(&format!("CREATE TABLE {table} AS {rows}"), None).unwrap());
+    }
+
+    pub fn drop_tables(&self) {
+        let mut session = self.engine.connect();
+        self.tables().for_each(|(table, _)| _ = session.run(&format!("DROP TABLE {table}"), None).unwrap());
+    }
+
+    /// Bytes of device memory in use.
+    fn bytes_in_use(&self) -> Option<u64> {
+        self.engine.report()?["memory"]["in_use"].as_u64()
+    }
+
+    /// Kernels launched so far.
+    pub fn launches(&self) -> Option<u64> {
+        let report = self.engine.report()?;
+        let kernels = report["kernels"].as_array()?;
+        Some(kernels.iter().filter_map(|kernel| kernel["launches"].as_u64()).sum())
+    }
+
+    /// The least bytes in use within half a second: work of a cancelled statement may be ending.
+    pub fn bytes_at_rest(&self) -> Option<u64> {
+        let look = |_| {
+            thread::sleep(Duration::from_millis(50));
+            self.bytes_in_use()
+        };
+        (0..10).filter_map(look).min()
+    }
+
+    /// Waits until no more bytes are in use than `before`.
+    pub fn assert_returned(&self, before: Option<u64>) {
+        let begun = Instant::now();
+        while let Some((before, bytes)) = before.zip(self.bytes_in_use())
+            && bytes > before
+        {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{}: {bytes} bytes in use, {before} before", self.name);
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Many threads run mixed statements through Rust, C and ADBC for minutes. Each answer is right, no
+//! statement hangs, and all memory comes back.
+//!
+//! - `DEVICEFUSION_STRESS_SECONDS`: the length. Without it two minutes, or ten where
+//!   `DEVICEFUSION_TEST_PART` is `all`
+//! - `DEVICEFUSION_SEED`: seed of the statements that the threads draw
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod board;
+mod crew;
+mod engine;
+mod memory;
+#[allow(dead_code, reason = "the tests of the C functions use all of it")]
+#[path = "../capi/support.rs"]
+mod support;
+mod tally;
+mod worker;
+mod workload;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use device::testing::{self, PARTS};
+
+use crate::board::Board;
+use crate::crew::Crew;
+use crate::tally::Tally;
+use crate::worker::Worker;
+use crate::workload::Workload;
+
+const THREADS: usize = 32;
+const MB: usize = 1_000_000;
+/// Planners without optimization need it.
+const STACK_BYTES: usize = 16 << 20;
+/// Host memory that caches and fragments may take beside a share of the whole.
+const SLACK_BYTES: u64 = 16 << 20;
+
+#[test]
+fn mixed_statements_of_many_threads_end_right_and_give_their_memory_back() {
+    let test = thread::Builder::new().stack_size(STACK_BYTES).spawn(stress).unwrap();
+    test.join().unwrap();
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn crews() -> [Crew; 3] {
+    let crew = |name, open: engine::Open, limit, threads| Crew { name, limit, threads, engine: open(limit) };
+    [
+        crew("Rust", engine::rust::open, 0, 0..12),
+        crew("C, 64 MB", engine::c::open, 64 * MB, 12..22),
+        crew("ADBC, 16 MB", engine::adbc::open, 16 * MB, 22..THREADS),
+    ]
+}
+
+fn stress() {
+    let begun = Instant::now();
+    let usual = if testing::parts().unwrap().len() == PARTS { 600 } else { 120 };
+    let time = Duration::from_secs(number("DEVICEFUSION_STRESS_SECONDS").unwrap_or(usual));
+    let seed = number("DEVICEFUSION_SEED").unwrap_or_else(|| rand::random::<u32>().into());
+    println!("DEVICEFUSION_SEED={seed} DEVICEFUSION_STRESS_SECONDS={}", time.as_secs());
+    let (workload, crews, board) = (Workload::new(), crews(), Board::new(THREADS));
+
+    // Compiles all kernels, and tells what is in use without tables.
+    let before = crews.each_ref().map(|crew| {
+        crew.create_tables();
+        run_alone(crew, &workload, &board);
+        crew.drop_tables();
+        crew.bytes_at_rest()
+    });
+    // A driver without cached kernels compiles for longer than a short run lasts.
+    let (warm, left) = (Instant::now(), time.saturating_sub(begun.elapsed()).max(time / 2));
+    println!("{:?} until all kernels were compiled", begun.elapsed());
+
+    let (mut tally, mut resident) = (Tally::default(), Vec::new());
+    for (phase, end) in [(0, warm + left / 3), (1, warm + left)] {
+        crews.iter().for_each(Crew::create_tables);
+        tally.add(run_together(&crews, &workload, &board, seed.wrapping_mul(2).wrapping_add(phase), end));
+        for (crew, before) in crews.iter().zip(before) {
+            run_alone(crew, &workload, &board);
+            crew.drop_tables();
+            crew.assert_returned(before);
+            crew.engine.trim();
+        }
+        resident.extend(memory::resident_bytes());
+    }
+
+    println!("{tally} in {left:?}, resident bytes {resident:?}");
+    assert!(tally.statements > THREADS, "{tally}");
+    assert!(crews.iter().all(|crew| crew.launches().is_none_or(|launches| launches > 0)), "nothing was launched");
+    // Most of it is the wait for a core.
+    assert!(tally.median_cancel().is_some_and(|median| median < Duration::from_secs(1)), "{tally}");
+    if let [after_a_third, at_the_end] = resident[..] {
+        assert!(at_the_end <= after_a_third + after_a_third / 20 + SLACK_BYTES, "resident bytes grow: {resident:?}");
+    }
+}
+
+/// Runs each kind of statement once, on this thread. Without others, each has enough memory.
+fn run_alone(crew: &Crew, workload: &Workload, board: &Board) {
+    let mut worker = Worker::new(crew, crew.threads.start, workload, board, 0);
+    worker.is_alone = true;
+    worker.run_each_once();
+}
+
+/// Lets all threads draw statements until `end`, or until one of them fails.
+fn run_together(crews: &[Crew], workload: &Workload, board: &Board, seed: u64, end: Instant) -> Tally {
+    let stop = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for crew in crews {
+            for number in crew.threads.clone() {
+                let work = move || {
+                    let mut worker = Worker::new(crew, number, workload, board, seed);
+                    while !stop.load(Ordering::Relaxed) {
+                        worker.run_any();
+                    }
+                    worker.tally
+                };
+                let builder = thread::Builder::new().name(format!("{}, {number}", crew.name)).stack_size(STACK_BYTES);
+                workers.push(builder.spawn_scoped(scope, work).unwrap());
+            }
+        }
+        while !workers.iter().all(|worker| worker.is_finished()) {
+            board.check();
+            let is_over = Instant::now() >= end || workers.iter().any(|worker| worker.is_finished());
+            stop.store(is_over, Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(50));
+        }
+        let mut tally = Tally::default();
+        for worker in workers {
+            tally.add(worker.join().unwrap());
+        }
+        tally
+    })
+}

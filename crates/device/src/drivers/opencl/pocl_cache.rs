@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! PoCL's folder of compiled programs: its owner, and files that are not whole.
+//!
+//! PoCL loads its files unchecked. One that is not whole, as a crash of the machine leaves, ends
+//! the process by an assertion, a failed `dlopen` or a signal. So a process removes such files
+//! before it builds programs, and PoCL compiles again.
+//!
+//! Thousands of files take tenths of a second. So a process checks them only
+//! - if the machine has started since the last check, or
+//! - if a process has died since then, perhaps of a damaged file.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+use super::api::is_pocl;
+use crate::driver::LogSink;
+use crate::info::DeviceInfo;
+use crate::program::owner_problem;
+
+/// The folder of this module's notes, within PoCL's folder.
+const NOTES: &str = "devicefusion";
+
+/// The extension of notes of running processes.
+const RUNNING: &str = "running";
+
+/// The system's number of the machine's start.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The last block of a bitcode file, by LLVM's number.
+const STRING_TABLE_BLOCK: u8 = 23;
+
+/// The type of an ELF section of strings.
+const STRING_TABLE_SECTION: [u8; 4] = 3u32.to_le_bytes();
+
+/// The note of this process.
+static NOTE: Mutex<Option<RunningNote>> = Mutex::new(None);
+
+/// A file that says that a process runs. Its lock ends with the process, however that ends.
+struct RunningNote {
+    process: u32,
+    path: PathBuf,
+    _locked: File,
+}
+
+/// Why the programs of PoCL's folder must not run. `None` for other drivers.
+pub(super) fn problem(info: &DeviceInfo) -> Option<String> {
+    let folder = folder_of(info)?;
+    // PoCL itself reports a folder that it cannot use.
+    let reason = owner_problem(&folder).ok()??;
+    Some(format!("its driver loads programs from {}: {reason}; POCL_CACHE_DIR names another folder", folder.display()))
+}
+
+/// Removes damaged files from PoCL's folder, once in a process. Does nothing for other drivers.
+pub(super) fn prepare(info: &DeviceInfo, log: Option<&LogSink>) {
+    static PREPARED: Once = Once::new();
+    let Some(folder) = folder_of(info).filter(|folder| cfg!(target_os = "linux") && folder.is_dir()) else { return };
+    let mut removed = 0;
+    // A process that cannot write notes checks always.
+    PREPARED.call_once(|| removed = check_if_needed(&folder).unwrap_or_else(|_| remove_damaged(&folder)));
+    if let Some(log) = log
+        && removed > 0
+    {
+        log(&format!("{removed} damaged files of PoCL are removed from {}", folder.display()));
+    }
+}
+
+/// The folder, as PoCL finds it.
+fn folder_of(info: &DeviceInfo) -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let found = variable("POCL_CACHE_DIR")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|cache| cache.join("pocl/kcache")))
+        .or_else(|| variable("HOME").map(|home| home.join(".cache/pocl/kcache")));
+    is_pocl(info).then(|| found.unwrap_or_else(|| PathBuf::from("/tmp/pocl/kcache")))
+}
+
+/// Checks the files if the notes ask for it, and notes that this process runs. Returns the number
+/// of removed files.
+fn check_if_needed(folder: &Path) -> io::Result<usize> {
+    let notes = folder.join(NOTES);
+    fs::create_dir_all(&notes)?;
+    let mut checked = File::options().read(true).write(true).create(true).truncate(false).open(notes.join("checked"))?;
+    // One process checks, and others wait for it.
+    checked.lock()?;
+    let mut last_boot = Vec::new();
+    checked.read_to_end(&mut last_boot)?;
+    let (boot, dead) = (fs::read(BOOT_ID)?, notes_of_dead(&notes)?);
+    let mut removed = 0;
+    if last_boot != boot || !dead.is_empty() {
+        removed = remove_damaged(folder);
+        checked.set_len(0)?;
+        checked.rewind()?;
+        checked.write_all(&boot)?;
+        dead.iter().try_for_each(fs::remove_file)?;
+    }
+    note_running(&notes)?;
+    Ok(removed)
+}
+
+/// The notes of processes that died.
+fn notes_of_dead(notes: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut dead = Vec::new();
+    for entry in fs::read_dir(notes)? {
+        let path = entry?.path();
+        let is_unlocked = || File::options().write(true).open(&path).is_ok_and(|file| file.try_lock().is_ok());
+        if path.extension().is_some_and(|extension| extension == RUNNING) && is_unlocked() {
+            dead.push(path);
+        }
+    }
+    Ok(dead)
+}
+
+fn note_running(notes: &Path) -> io::Result<()> {
+    let process = std::process::id();
+    // Processes of several containers may have one number.
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let path = notes.join(format!("{process}-{nanos}.{RUNNING}"));
+    let locked = File::create_new(&path)?;
+    locked.lock()?;
+    *NOTE.lock() = Some(RunningNote { process, path, _locked: locked });
+    // SAFETY: the handler does not unwind. Without room for it, the next process checks.
+    _ = unsafe { libc::atexit(remove_note) };
+    Ok(())
+}
+
+extern "C" fn remove_note() {
+    // A forked child has a copy of its parent's note.
+    if let Some(note) = NOTE.lock().take_if(|note| note.process == std::process::id()) {
+        _ = fs::remove_file(&note.path);
+    }
+}
+
+/// Removes bitcode and libraries that are not whole. PoCL renames whole files to these names, so
+/// none of them is being written.
+fn remove_damaged(folder: &Path) -> usize {
+    // Programs are below folders of two letters. Files beside these are being written.
+    let of_programs = entries(folder).filter(|entry| entry.file_name().len() == 2);
+    let mut folders: Vec<PathBuf> = of_programs.map(|entry| entry.path()).collect();
+    let mut removed = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in entries(&folder) {
+            let (path, kind) = (entry.path(), entry.file_type());
+            if kind.as_ref().is_ok_and(fs::FileType::is_dir) {
+                folders.push(path);
+            } else if kind.is_ok_and(|kind| kind.is_file()) && is_damaged(&path) && fs::remove_file(&path).is_ok() {
+                removed += 1;
+            }
+        }
+    }
+    removed
+}
+
+/// The entries of a folder that can be read.
+fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok)
+}
+
+fn is_damaged(path: &Path) -> bool {
+    let whole: fn(&File, u64) -> Option<()> = match path.extension().and_then(OsStr::to_str) {
+        Some("bc") => whole_bitcode,
+        Some("so") => whole_library,
+        _ => return false,
+    };
+    // PoCL takes a file that it cannot open for a missing one.
+    let Ok(file) = File::open(path) else { return false };
+    file.metadata().ok().and_then(|metadata| whole(&file, metadata.len())).is_none()
+}
+
+/// `Some` if the blocks of a bitcode file fill it, and the last of them is that of the strings.
+fn whole_bitcode(file: &File, bytes: u64) -> Option<()> {
+    (read::<4>(file, 0)? == *b"BC\xc0\xde").then_some(())?;
+    let (mut at, mut block) = (4, 0);
+    while at < bytes {
+        // Two bits that enter a block, eight of its number, and the number of its 32-bit words.
+        let head = read::<8>(file, at)?;
+        let (bits, words) = (u16::from_le_bytes([head[0], head[1]]), u32::from_le_bytes([head[4], head[5], head[6], head[7]]));
+        (bits & 3 == 1).then_some(())?;
+        block = (bits >> 2) as u8;
+        at += 8 + 4 * u64::from(words);
+    }
+    (at == bytes && block == STRING_TABLE_BLOCK).then_some(())
+}
+
+/// `Some` if a library has all section headers and that of their names: linkers write them last.
+fn whole_library(file: &File, bytes: u64) -> Option<()> {
+    let head = read::<64>(file, 0)?;
+    head.starts_with(b"\x7fELF").then_some(())?;
+    // Only 64 bits in little-endian order are known here.
+    if head[4..6] != [2, 1] {
+        return Some(());
+    }
+    let short = |at: usize| Some(u64::from(u16::from_le_bytes(*head[at..].first_chunk()?)));
+    let start = u64::from_le_bytes(*head[0x28..].first_chunk()?);
+    let (size, count, names) = (short(0x3a)?, short(0x3c)?, short(0x3e)?);
+    let header_of_names = read::<8>(file, start.checked_add(size * names)?)?;
+    let end = start.checked_add(size * count)?;
+    (end <= bytes && header_of_names[4..] == STRING_TABLE_SECTION).then_some(())
+}
+
+fn read<const N: usize>(mut file: &File, at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    file.seek(SeekFrom::Start(at)).ok()?;
+    file.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
