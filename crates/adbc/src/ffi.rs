@@ -143,3 +143,27 @@ unsafe fn refuse(refusal: Error, failure: *mut FFI_AdbcError) -> AdbcStatusCode 
     unsafe { export_error(failure, refusal) };
     status.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use super::*;
+    use crate::doubling::{doubling, doubling_stream};
+
+    #[test]
+    fn schemas_with_too_many_fields_are_refused_before_the_statement_sees_them() {
+        let refused = |bind: &dyn Fn(*mut FFI_AdbcError) -> AdbcStatusCode| {
+            let mut failure = FFI_AdbcError::default();
+            assert_eq!(bind(&raw mut failure), AdbcStatusCode::from(Status::InvalidArguments));
+            let error = Error::try_from(failure).unwrap();
+            assert!(error.message.contains("more than 100000 fields"), "{}", error.message);
+        };
+        let mut values = FFI_ArrowArray::empty();
+        let values = &raw mut values;
+        // SAFETY: live structs; the statement is not read.
+        refused(&|failure| unsafe { bind(null_mut(), values, &mut doubling(), failure) });
+        // SAFETY: as above.
+        refused(&|failure| unsafe { bind_stream(null_mut(), &mut doubling_stream(), failure) });
+    }
+}

@@ -28,6 +28,9 @@ mod bind;
 mod cancel;
 mod connection;
 mod database;
+#[cfg(test)]
+#[path = "../../arrow-device/tests/doubling/mod.rs"]
+mod doubling;
 mod effect;
 mod error;
 mod ffi;

@@ -38,6 +38,9 @@ mod array;
 pub mod async_stream;
 mod callback;
 pub mod cpu;
+#[cfg(test)]
+#[path = "../tests/doubling/mod.rs"]
+mod doubling;
 mod error;
 pub mod ffi;
 mod layout;

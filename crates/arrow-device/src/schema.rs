@@ -13,10 +13,14 @@ use arrow::ffi::FFI_ArrowSchema;
 use crate::array::check::MAX_DEPTH;
 use crate::callback::guard;
 use crate::layout::{child_field, num_children};
+use crate::metadata::MAX_METADATA_BYTES;
 use crate::{Error, Result, metadata};
 
-/// Limit of children in a foreign schema; more are refused as corrupt.
-const MAX_CHILDREN: usize = 1 << 20;
+/// Limit of fields in a foreign schema, with nested ones and dictionaries.
+const MAX_FIELDS: usize = 100_000;
+
+/// Limit of the names, formats and metadata of a foreign schema, in bytes.
+const MAX_TEXT: usize = MAX_METADATA_BYTES;
 
 /// `ARROW_FLAG_NULLABLE`.
 const NULLABLE: i64 = 2;
@@ -110,7 +114,9 @@ pub fn export_schema(schema: &Schema) -> Result<FFI_ArrowSchema> {
 /// Imports the C schema of an array, and releases it.
 ///
 /// # Errors
-/// `Invalid` if it breaks the interface, `Unsupported` if arrow-rs has no such type.
+/// `Invalid` if it breaks the interface. `Unsupported` if arrow-rs has no such type, or beyond a
+/// limit: 64 levels, 100,000 fields, and 64 MiB of names, formats and metadata. What several
+/// pointers share counts for each of them.
 ///
 /// # Safety
 /// Every non-null pointer in `schema` points to valid data, as the C data interface specifies.
@@ -128,7 +134,7 @@ pub unsafe fn import_field(schema: FFI_ArrowSchema) -> Result<Field> {
 /// As [`import_field`].
 pub unsafe fn field(schema: &FFI_ArrowSchema) -> Result<Field> {
     // SAFETY: the caller upholds the contract.
-    unsafe { check_schema(schema, 0)? };
+    unsafe { check_schema(schema, 0, &mut Size::default())? };
     let field = guard("import of the schema", || Ok(Field::try_from(schema)))?;
     field.map_err(|error| Error::Unsupported(format!("import of the schema: {error}")))
 }
@@ -147,11 +153,37 @@ pub unsafe fn import_schema(schema: FFI_ArrowSchema) -> Result<Schema> {
         .ok_or_else(|| Error::Invalid(format!("import of the schema: expected a struct of columns, got {}", field.data_type())))
 }
 
-/// Checks the preconditions of arrow-rs's conversion.
+/// The size of a foreign schema once it is converted. The conversion copies what a pointer points
+/// to, so a few structs that share their children can have any number of fields.
+#[derive(Default)]
+struct Size {
+    fields: usize,
+    text: usize,
+}
+
+impl Size {
+    /// # Errors
+    /// `Unsupported` beyond a limit.
+    fn add(&mut self, fields: usize, text: usize) -> Result<()> {
+        self.fields = self.fields.saturating_add(fields);
+        self.text = self.text.saturating_add(text);
+        let exceeded = if self.fields > MAX_FIELDS {
+            format!("it has more than {MAX_FIELDS} fields, with nested ones and dictionaries")
+        } else if self.text > MAX_TEXT {
+            format!("its names, formats and metadata have more than {MAX_TEXT} bytes")
+        } else {
+            return Ok(());
+        };
+        Err(Error::Unsupported(format!("import of the schema: {exceeded}; a part counts for each pointer to it")))
+    }
+}
+
+/// Checks the preconditions of arrow-rs's conversion. Adds the schema to `size`, without itself as
+/// a field.
 ///
 /// # Safety
 /// As [`import_field`].
-unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
+unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize, size: &mut Size) -> Result<()> {
     let invalid = |what: &dyn Display| Err(Error::Invalid(format!("import of the schema: {what}")));
     if depth >= MAX_DEPTH {
         return Err(Error::Unsupported(format!("import of the schema: nested deeper than {MAX_DEPTH} levels")));
@@ -165,10 +197,10 @@ unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
     let Some(format) = (unsafe { str_at(schema.format, "format")? }) else {
         return invalid(&format_args!("the format of field {name:?} is null"));
     };
-    let count = usize::try_from(schema.n_children).ok().filter(|count| *count <= MAX_CHILDREN);
-    let Some(count) = count else {
+    let Ok(count) = usize::try_from(schema.n_children) else {
         return invalid(&format_args!("field {name:?} ({format}) cannot have {} children", schema.n_children));
     };
+    size.add(count.saturating_add(usize::from(!schema.dictionary.is_null())), name.len() + format.len())?;
     // Structs and unions have any number of children.
     let expected = match format {
         "+l" | "+L" | "+vl" | "+vL" | "+m" => Some(1),
@@ -187,8 +219,10 @@ unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
         return invalid(&format_args!("field {name:?} ({format}) has a dictionary, but is not an integer"));
     }
     // SAFETY: the metadata is null or an encoding.
-    if let Err(error) = unsafe { metadata::decode(schema.metadata) } {
-        return invalid(&format_args!("field {name:?} ({format}): {error}"));
+    match unsafe { metadata::decode(schema.metadata) } {
+        // Each pair also has two lengths of 4 bytes.
+        Ok(pairs) => size.add(0, pairs.iter().map(|(key, value)| 8 + key.len() + value.len()).sum())?,
+        Err(error) => return invalid(&format_args!("field {name:?} ({format}): {error}")),
     }
     let children = (0..count).map(|index| {
         // SAFETY: the table is not null and has `n_children` entries.
@@ -201,7 +235,7 @@ unsafe fn check_schema(schema: &FFI_ArrowSchema, depth: usize) -> Result<()> {
         }
         // SAFETY: neither null nor misaligned, so it points to a schema by this function's
         // contract.
-        unsafe { check_schema(&*child, depth + 1)? };
+        unsafe { check_schema(&*child, depth + 1, size)? };
     }
     Ok(())
 }
@@ -223,10 +257,12 @@ unsafe fn str_at<'a>(string: *const c_char, what: &str) -> Result<Option<&'a str
 mod tests {
     use std::ptr::{null, null_mut};
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     use arrow::datatypes::TimeUnit;
 
     use super::*;
+    use crate::doubling::doubling;
 
     fn list() -> Field {
         Field::new("l", DataType::List(Field::new("item", DataType::Int8, true).into()), true)
@@ -292,7 +328,7 @@ mod tests {
         let error = refused(&list(), |schema| schema.n_children = -1);
         assert_eq!(error, "import of the schema: field \"l\" (+l) cannot have -1 children");
         let error = refused(&Field::new("i", DataType::Int8, true), |schema| schema.n_children = i64::MAX);
-        assert_eq!(error, format!("import of the schema: field \"i\" (c) cannot have {} children", i64::MAX));
+        assert!(error.contains("it has more than 100000 fields"), "{error}");
         let broken = |break_it: &dyn Fn(&mut FFI_ArrowSchema)| {
             let schema = export_field(&list()).unwrap();
             let mut copy = borrowed(&schema);
@@ -337,6 +373,50 @@ mod tests {
         // SAFETY: exported here.
         let error = unsafe { import_field(schema) }.unwrap_err();
         assert_eq!(error.to_string(), "import of the schema: nested deeper than 64 levels");
+    }
+
+    #[test]
+    fn fields_and_texts_count_for_each_pointer_to_them() {
+        let start = Instant::now();
+        // SAFETY: made by this test.
+        let error = unsafe { import_field(doubling()) }.unwrap_err();
+        let says = "import of the schema: it has more than 100000 fields, with nested ones and dictionaries; \
+                    a part counts for each pointer to it";
+        assert_eq!(error.to_string(), says);
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+
+        // A dictionary is a field of its own.
+        let words = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
+        for (data_type, most) in [(DataType::Int8, MAX_FIELDS), (words, MAX_FIELDS / 2)] {
+            for (columns, is_accepted) in [(most, true), (most + 1, false)] {
+                let schema = Schema::new(vec![Field::new("c", data_type.clone(), true); columns]);
+                // SAFETY: exported here.
+                let imported = unsafe { import_schema(export_schema(&schema).unwrap()) };
+                assert_eq!(imported.is_ok(), is_accepted, "{columns}");
+            }
+        }
+
+        let long = "n".repeat(1 << 20);
+        for (columns, is_accepted) in [(63, true), (64, false)] {
+            let field = Field::new("c", DataType::Int8, true).with_metadata([("k".into(), long.clone())].into());
+            let schema = Schema::new(vec![field; columns]);
+            // SAFETY: exported here.
+            let imported = unsafe { import_schema(export_schema(&schema).unwrap()) };
+            assert_eq!(imported.is_ok(), is_accepted, "{columns}");
+            let text = "its names, formats and metadata have more than 67108864 bytes";
+            assert!(imported.err().is_none_or(|error| error.to_string().contains(text)));
+        }
+    }
+
+    #[test]
+    fn a_schema_within_itself_is_refused() {
+        let mut schema = export_field(&list()).unwrap();
+        let mut own = [&raw mut schema];
+        let children = std::mem::replace(&mut schema.children, own.as_mut_ptr());
+        // SAFETY: each pointer of the schema leads to a live schema.
+        let error = unsafe { field(&schema) }.unwrap_err();
+        assert_eq!(error.to_string(), "import of the schema: nested deeper than 64 levels");
+        schema.children = children;
     }
 
     #[test]

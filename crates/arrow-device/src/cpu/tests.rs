@@ -8,6 +8,7 @@ use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Schema};
 
 use super::*;
+use crate::doubling::doubling_stream;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use crate::testing::{Releases, misaligned, samples};
 use crate::{Error, ImportedArray, Result, schema};
@@ -60,6 +61,13 @@ fn r32_every_type_round_trips_through_its_c_schema() {
         // SAFETY: exported here.
         assert_eq!(unsafe { schema::import_field(schema::export_field(&field).unwrap()) }.unwrap(), field);
     }
+}
+
+#[test]
+fn a_host_stream_with_too_many_fields_is_refused() {
+    // SAFETY: the stream follows the interface.
+    let error = unsafe { reader_of_host_stream(doubling_stream()) }.unwrap_err();
+    assert!(error.to_string().contains("more than 100000 fields"), "{error}");
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod adbc;
 mod c;
 mod config;
 mod context;
+#[path = "../../../arrow-device/tests/doubling/mod.rs"]
+mod doubling;
 #[path = "../../../futhark/tests/fixture/mod.rs"]
 mod fixture;
 mod futhark;
@@ -16,5 +18,6 @@ mod pages;
 mod producer;
 mod query;
 mod raw;
+mod schemas;
 mod support;
 mod table;

@@ -9,6 +9,7 @@ mod aggregate;
 pub(crate) mod failing;
 mod joins;
 mod lowering;
+mod partitions;
 mod pipeline;
 mod stage;
 

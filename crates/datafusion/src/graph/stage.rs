@@ -130,7 +130,7 @@ pub(crate) struct ListOutput {
 }
 
 impl Stage {
-    fn inputs(&self) -> Vec<&Arc<Stage>> {
+    pub(super) fn inputs(&self) -> Vec<&Arc<Stage>> {
         match &self.kind {
             StageKind::Upload { .. } | StageKind::Stream { .. } | StageKind::Scan { .. } => vec![],
             StageKind::Columns { input, .. }
@@ -273,7 +273,7 @@ impl Stage {
             | StageKind::Limit { input, .. } => (input, Vec::new()),
             StageKind::Select { input, op, .. } => (input, op.kernel_source()),
             StageKind::Aggregate { over_joins: Some(over), .. } => {
-                return [over.joins.kernel_sources(&over.chain), over.kernel_sources.clone()].concat();
+                return over.joins.kernel_sources(&over.chain).into_iter().chain(over.kernel_sources.clone()).collect();
             }
             StageKind::LibraryCalls { input, calls, .. } => {
                 (input, calls.iter().flat_map(|call| call.adapter.kernel_source()).collect())
@@ -286,14 +286,16 @@ impl Stage {
             StageKind::Window { input, op, .. } => (input, op.kernel_source()),
             StageKind::Unnest { input, op } => (input, op.kernel_source()),
             StageKind::Union { inputs } => {
-                let of = |(input, unify): &(Arc<Stage>, UnifyLayouts)| [input.kernel_sources(), unify.kernel_source()].concat();
+                let of =
+                    |(input, unify): &(Arc<Stage>, UnifyLayouts)| input.kernel_sources().into_iter().chain(unify.kernel_source());
                 return inputs.iter().flat_map(of).collect();
             }
             StageKind::Join(joins) => return joins.kernel_sources(&joins.chain),
             StageKind::BuildSideJoin(join) => {
-                return [join.build.kernel_sources(), join.probe.kernel_sources(), join.visited.kernel_source()].concat();
+                let of_sides = join.build.kernel_sources().into_iter().chain(join.probe.kernel_sources());
+                return of_sides.chain(join.visited.kernel_source()).collect();
             }
         };
-        [input.kernel_sources(), of_stage].concat()
+        input.kernel_sources().into_iter().chain(of_stage).collect()
     }
 }

@@ -14,6 +14,8 @@
 mod columns;
 mod dynamic_filters;
 mod grouping_sets;
+#[cfg(test)]
+mod growth;
 mod insert_types;
 mod join_conditions;
 mod joins;
@@ -24,13 +26,17 @@ mod ordered_aggregates;
 mod placement;
 mod projection_keeper;
 mod reasons;
+mod repeated;
 mod rewrite;
+mod row_classes;
 mod rule;
 mod same;
 mod sharing;
 mod subqueries;
 mod subquery_columns;
 mod support;
+#[cfg(test)]
+mod testing;
 mod top_k;
 mod unnest_arrays;
 mod window_filters;

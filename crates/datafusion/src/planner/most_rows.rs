@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An upper bound of the rows of a host operator.
+//! Upper bounds of the rows of host operators.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::JoinType;
@@ -14,45 +16,65 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::exec::{HostExec, is_limit};
 use crate::planner::joins::join_type;
 
-/// The most rows that an operator can give, from the exact row counts at or below it. `None` if
-/// they set no bound.
+/// Upper bounds of rows, computed once for each subplan.
 ///
-/// DataFusion's estimate behind a filter is no bound, but the exact count of the filter's input is.
-pub(crate) fn most_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    bound(plan, &StatisticsContext::new())
+/// An operator's statistics need those of all operators below it. Without this the planning of a
+/// deep plan would compute the lowest ones for each operator above.
+#[derive(Default)]
+pub(crate) struct RowBounds {
+    statistics: StatisticsContext,
+    /// Bounds by the address of a subplan, which lives as long.
+    known: RefCell<HashMap<*const (), (Arc<dyn ExecutionPlan>, Option<usize>)>>,
 }
 
-fn bound(plan: &Arc<dyn ExecutionPlan>, statistics: &StatisticsContext) -> Option<usize> {
-    if let Ok(known) = statistics.compute(plan.as_ref(), &StatisticsArgs::new())
-        && let Precision::Exact(rows) = known.num_rows
-    {
-        return Some(rows);
+impl RowBounds {
+    /// The most rows that an operator can give, from the exact row counts at or below it. `None` if
+    /// they set no bound.
+    ///
+    /// DataFusion's estimate behind a filter is no bound, but the exact count of the filter's input
+    /// is.
+    pub fn most_rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+        let address = Arc::as_ptr(plan).cast::<()>();
+        if let Some((_, rows)) = self.known.borrow().get(&address) {
+            return *rows;
+        }
+        let rows = self.bound(plan);
+        self.known.borrow_mut().insert(address, (Arc::clone(plan), rows));
+        rows
     }
-    let plan = plan.downcast_ref::<HostExec>().map_or(plan, HostExec::inner);
-    let children = plan.children();
-    if let (Some(join_type), [left, right]) = (join_type(plan), children.as_slice()) {
-        return match join_type {
-            JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => bound(left, statistics),
-            JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => bound(right, statistics),
-            // Of each side, one row more stands for rows of the other side without a match.
-            JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
-                let (left, right) = (bound(left, statistics)?, bound(right, statistics)?);
-                Some(left.saturating_add(1).saturating_mul(right.saturating_add(1)))
-            }
-        };
-    }
-    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
-        // Each set has its groups. Without keys a partition has a group even if it has no rows.
-        let groups = bound(aggregate.input(), statistics)?.saturating_add(plan.output_partitioning().partition_count());
-        return Some(groups.saturating_mul(aggregate.group_expr().groups().len().max(1)));
-    }
-    if plan.is::<UnionExec>() || plan.is::<InterleaveExec>() {
-        return children.into_iter().try_fold(0_usize, |rows, child| Some(rows.saturating_add(bound(child, statistics)?)));
-    }
-    match (children.as_slice(), plan.cardinality_effect()) {
-        ([child], CardinalityEffect::Equal | CardinalityEffect::LowerEqual) => bound(child, statistics),
-        ([child], _) if is_limit(plan) => bound(child, statistics),
-        _ => None,
+
+    fn bound(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+        if let Ok(known) = self.statistics.compute(plan.as_ref(), &StatisticsArgs::new())
+            && let Precision::Exact(rows) = known.num_rows
+        {
+            return Some(rows);
+        }
+        let plan = plan.downcast_ref::<HostExec>().map_or(plan, HostExec::inner);
+        let children = plan.children();
+        if let (Some(join_type), [left, right]) = (join_type(plan), children.as_slice()) {
+            return match join_type {
+                JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => self.most_rows(left),
+                JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => self.most_rows(right),
+                // Of each side, one row more stands for rows of the other side without a match.
+                JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
+                    let (left, right) = (self.most_rows(left)?, self.most_rows(right)?);
+                    Some(left.saturating_add(1).saturating_mul(right.saturating_add(1)))
+                }
+            };
+        }
+        if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+            // Each set has its groups. Without keys a partition has a group even if it has no rows.
+            let groups = self.most_rows(aggregate.input())?.saturating_add(plan.output_partitioning().partition_count());
+            return Some(groups.saturating_mul(aggregate.group_expr().groups().len().max(1)));
+        }
+        if plan.is::<UnionExec>() || plan.is::<InterleaveExec>() {
+            return children.into_iter().try_fold(0_usize, |rows, child| Some(rows.saturating_add(self.most_rows(child)?)));
+        }
+        match (children.as_slice(), plan.cardinality_effect()) {
+            ([child], CardinalityEffect::Equal | CardinalityEffect::LowerEqual) => self.most_rows(child),
+            ([child], _) if is_limit(plan) => self.most_rows(child),
+            _ => None,
+        }
     }
 }
 
@@ -73,7 +95,7 @@ mod tests {
         ] {
             ctx.sql(sql).await.unwrap().collect().await.unwrap();
         }
-        most_rows(&ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap())
+        RowBounds::default().most_rows(&ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap())
     }
 
     #[tokio::test]

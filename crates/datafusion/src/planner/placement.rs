@@ -11,6 +11,7 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
 use crate::exec::{HostExec, computes, device_inputs};
+use crate::planner::most_rows::RowBounds;
 use crate::planner::support::{is_tiny, raw_input, support_for_explain, support_of};
 use crate::reason::Reason;
 use crate::session::DeviceOptions;
@@ -94,9 +95,9 @@ pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
 
 /// The computing operators that a plan keeps on the host. `absent`: why there is no device.
 pub(crate) fn host_operators(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, absent: Option<&str>) -> Vec<HostOperator> {
-    let mut operators = Vec::new();
+    let (mut operators, bounds) = (Vec::new(), RowBounds::default());
     walk(plan, &mut |node| {
-        if let Some(reason) = host_reason(node, options, absent) {
+        if let Some(reason) = host_reason(node, options, &bounds, absent) {
             operators.push(HostOperator { operator: node.name().to_string(), reason });
         }
     });
@@ -104,7 +105,12 @@ pub(crate) fn host_operators(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOpti
 }
 
 /// Why an operator computes on the host; `None` if it does not.
-pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, absent: Option<&str>) -> Option<Reason> {
+pub(crate) fn host_reason(
+    node: &Arc<dyn ExecutionPlan>,
+    options: &DeviceOptions,
+    bounds: &RowBounds,
+    absent: Option<&str>,
+) -> Option<Reason> {
     if !computes(node) {
         return None;
     }
@@ -114,7 +120,7 @@ pub(crate) fn host_reason(node: &Arc<dyn ExecutionPlan>, options: &DeviceOptions
     if let Err(reason) = support_for_explain(node) {
         return Some(reason);
     }
-    if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options)) {
+    if let Some(reason) = raw_input(node).and_then(|input| is_tiny(input, options, bounds)) {
         return Some(reason);
     }
     Some(support_of(node).err().unwrap_or_else(|| "its input stays on the host".to_string()))

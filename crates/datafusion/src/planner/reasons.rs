@@ -10,6 +10,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::exec::HostExec;
+use crate::planner::most_rows::RowBounds;
 use crate::planner::placement::host_reason;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
@@ -33,13 +34,13 @@ impl PhysicalOptimizerRule for HostReasons {
         if !options.enabled {
             return Ok(plan);
         }
-        let absent = self.runtime.problem();
+        let (absent, bounds) = (self.runtime.problem(), RowBounds::default());
         plan.transform_up(|node| {
             // The planner knew a better reason.
             if node.is::<HostExec>() {
                 return Ok(Transformed::no(node));
             }
-            Ok(match host_reason(&node, &options, absent.as_deref()) {
+            Ok(match host_reason(&node, &options, &bounds, absent.as_deref()) {
                 Some(reason) => Transformed::yes(Arc::new(HostExec::new(node, reason)) as Arc<dyn ExecutionPlan>),
                 None => Transformed::no(node),
             })

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_expr::AcrossPartitions;
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions};
 
-use crate::exec::device_inputs;
+use crate::exec::{DeviceLimitExec, device_inputs};
 
 /// A physical plan or subplan.
 pub(super) type Plan = Arc<dyn ExecutionPlan>;
@@ -18,6 +20,21 @@ pub(crate) fn map_device_inputs(plan: &Plan, mut f: impl FnMut(&Plan) -> Result<
         true => Ok(Arc::clone(plan)),
         false => with_children(plan, inputs.into_iter().map(&mut f).collect::<Result<Vec<_>>>()?),
     }
+}
+
+/// The rows of all partitions of a device operator as one partition, in no order.
+pub(crate) fn in_one_partition(plan: Plan) -> Result<Plan> {
+    Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(plan, 0, None)))?))
+}
+
+/// Whether a reader may merge the partitions of a plan by an order that each of them has.
+///
+/// A constant of each partition is an order.
+pub(crate) fn has_ordered_partitions(plan: &Plan) -> bool {
+    let constants = plan.equivalence_properties().constants();
+    plan.output_partitioning().partition_count() > 1
+        && (plan.output_ordering().is_some()
+            || constants.iter().any(|constant| constant.across_partitions == AcrossPartitions::Heterogeneous))
 }
 
 /// An operator over other inputs.

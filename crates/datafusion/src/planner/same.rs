@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Equality of subplans: whether two surely give the same rows.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::datasource::memory::MemorySourceConfig;
@@ -24,12 +25,12 @@ pub(super) fn same_rows(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) 
         let (a, b) = (device_inputs(a), device_inputs(b));
         a.len() == b.len() && a.into_iter().zip(b).all(|(a, b)| same_rows(a, b))
     };
-    Arc::ptr_eq(a, b) || a.name() == b.name() && a.schema() == b.schema() && same_operator(a, b) && same_inputs()
+    Arc::ptr_eq(a, b) || same_operator(a, b) && same_inputs()
 }
 
 /// Whether `inner` stands below the top of `outer`, in the same run. Cached rows are computed by a
 /// run of their own.
-pub(super) fn contains_below(outer: &Arc<dyn ExecutionPlan>, inner: &Arc<dyn ExecutionPlan>) -> bool {
+fn contains_below(outer: &Arc<dyn ExecutionPlan>, inner: &Arc<dyn ExecutionPlan>) -> bool {
     !is_cached(outer) && device_inputs(outer).into_iter().any(|input| reads_rows_of(input, inner))
 }
 
@@ -46,7 +47,13 @@ pub(super) fn is_cached(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Whether two operators do the same to their inputs.
-fn same_operator(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) -> bool {
+pub(super) fn same_operator(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) -> bool {
+    #[cfg(test)]
+    comparisons::count();
+    a.name() == b.name() && a.schema() == b.schema() && same_work(a, b)
+}
+
+fn same_work(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) -> bool {
     /// Compares with `b`, if that is the same operator.
     fn with<T: ExecutionPlan>(b: &Arc<dyn ExecutionPlan>, same: impl FnOnce(&T) -> bool) -> bool {
         b.downcast_ref::<T>().is_some_and(same)
@@ -135,6 +142,20 @@ pub(super) fn same_source(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>
     same_files(a_files, b_files) && printed(a) == printed(b)
 }
 
+/// Adds what two scans have in common if [`same_source`] accepts them, whatever their columns.
+pub(super) fn hash_source(plan: &Arc<dyn ExecutionPlan>, hasher: &mut impl Hasher) {
+    let Some(scan) = plan.downcast_ref::<DataSourceExec>() else {
+        return Arc::as_ptr(plan).cast::<()>().hash(hasher);
+    };
+    if let Some(memory) = scan.data_source().downcast_ref::<MemorySourceConfig>() {
+        let first = memory.partitions().iter().flatten().next().and_then(|batch| batch.columns().first());
+        first.map(|column| Arc::as_ptr(column).cast::<()>()).hash(hasher);
+    } else if let Some(files) = scan.data_source().downcast_ref::<FileScanConfig>() {
+        let first = files.file_groups.iter().flat_map(|group| group.iter()).next();
+        first.map(|file| &file.object_meta.location).hash(hasher);
+    }
+}
+
 fn same_memory(a: &MemorySourceConfig, b: &MemorySourceConfig) -> bool {
     let batches = |source: &MemorySourceConfig| source.partitions().iter().map(Vec::len).collect::<Vec<_>>();
     a.projection() == b.projection()
@@ -175,4 +196,23 @@ fn same_format(a: &Arc<dyn FileSource>, b: &Arc<dyn FileSource>) -> bool {
         || both(|source| source.downcast_ref::<ParquetSource>().is_some())
         || both(|source| source.downcast_ref::<AvroSource>().is_some())
         || both(|source| source.downcast_ref::<ArrowSource>().is_some())
+}
+
+/// Counts comparisons of subplans, for tests of their growth.
+#[cfg(test)]
+pub(super) mod comparisons {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub fn count() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    /// Comparisons of this thread since the last call.
+    pub fn take() -> usize {
+        COUNT.replace(0)
+    }
 }

@@ -10,49 +10,38 @@
 //! (`merging`).
 
 use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_datafusion_err};
-use datafusion::physical_expr::{AcrossPartitions, ConstExpr};
 use datafusion::physical_plan::ExecutionPlanProperties;
-use datafusion::physical_plan::limit::GlobalLimitExec;
 
-use crate::exec::{
-    DeviceJoinExec, DeviceLimitExec, DeviceOperator, DeviceReuseExec, DeviceSharedExec, DeviceToHostExec, Sharing, device_inputs,
-    is_device,
-};
+use crate::exec::{DeviceOperator, DeviceReuseExec, DeviceSharedExec, DeviceToHostExec, Sharing, device_inputs, is_device};
 use crate::expr::awaits_subquery;
 use crate::planner::dynamic_filters::without_dynamic_filters;
-use crate::planner::merging::{passed_columns, with_merged_subplans};
-use crate::planner::rewrite::{Plan, map_device_inputs, with_children};
-use crate::planner::same::{contains_below, is_cached, reads_rows_of, same_rows};
+use crate::planner::merging::with_merged_subplans;
+use crate::planner::repeated::{RepeatedSubplans, is_worth_sharing};
+use crate::planner::rewrite::{Plan, has_ordered_partitions, in_one_partition, map_device_inputs, with_children};
+use crate::planner::same::{is_cached, reads_rows_of, same_rows};
 
 /// An offloaded subplan whose repeated operators share their rows.
 pub(crate) fn with_shared_subplans(plan: &Plan) -> Result<Plan> {
     let plan = without_sharing(plan)?;
     let has_partitions = plan.output_partitioning().partition_count() > 1;
-    // Partitions run separately, and a reader merges ordered ones. A constant of each partition is
-    // an order.
-    let constants = plan.equivalence_properties().constants();
-    let of_each = |constant: &ConstExpr| constant.across_partitions == AcrossPartitions::Heterogeneous;
-    if has_partitions && (plan.output_ordering().is_some() || constants.iter().any(of_each)) {
+    // Partitions run separately for the reader that merges them.
+    if has_ordered_partitions(&plan) {
         return Ok(plan);
     }
     let merged = with_merged_subplans(vec![plan], &is_worth_sharing)?;
     let [plan] =
         <[_; 1]>::try_from(merged).map_err(|plans| internal_datafusion_err!("{} offloaded subplans of one", plans.len()))?;
-    let mut subplans = Vec::new();
-    collect(&plan, &mut subplans);
-    subplans.retain(|subplan| subplan.readers > 1);
-    if subplans.is_empty() {
+    let mut repeated = RepeatedSubplans::of(std::slice::from_ref(&plan));
+    if !repeated.any() {
         return Ok(plan);
     }
-    let shared = share(&plan, &mut subplans)?;
-    if !has_partitions {
-        return Ok(shared);
-    }
-    Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(shared, 0, None)))?))
+    let shared = share(&plan, &mut repeated)?;
+    if has_partitions { in_one_partition(shared) } else { Ok(shared) }
 }
 
 /// An offloaded subplan of a query with scalar subqueries.
@@ -164,35 +153,32 @@ fn may_share(input: &Plan) -> bool {
 
 /// An uppermost subplan of several runs, with the number of these runs.
 fn uppermost_of_several(plans: &[Plan], may_cache: &dyn Fn(&Plan) -> bool) -> Option<(Plan, usize)> {
-    let mut subplans: Vec<(Plan, usize)> = Vec::new();
-    for plan in plans {
-        let mut of_plan = Vec::new();
-        collect(plan, &mut of_plan);
-        for RepeatedSubplan { plan, .. } in of_plan {
-            if subplans.iter().any(|(known, _)| same_rows(known, &plan)) || !may_cache(&plan) {
-                continue;
-            }
-            let runs = plans.iter().map(|other| runs_with(other, &plan)).sum();
-            if runs > 1 {
-                subplans.push((plan, runs));
-            }
-        }
+    let RepeatedSubplans { mut classes, mut found, .. } = RepeatedSubplans::of(plans);
+    let mut runs: HashMap<usize, usize> = HashMap::new();
+    for run in plans.iter().flat_map(runs_of) {
+        let extent = classes.extent(&run);
+        extent.tops.union(&extent.below).for_each(|class| *runs.entry(*class).or_default() += 1);
     }
-    let within_another = |plan: &Plan| subplans.iter().any(|(other, _)| contains_below(other, plan));
-    let uppermost = subplans.iter().position(|(plan, _)| !within_another(plan))?;
-    Some(subplans.swap_remove(uppermost))
+    let several = |class: &usize| runs.get(class).copied().filter(|runs| *runs > 1);
+    found.retain(|(class, subplan)| several(class).is_some() && may_cache(subplan));
+    let below: HashSet<usize> = found.iter().flat_map(|(_, subplan)| classes.extent(subplan).below).collect();
+    let (class, uppermost) = found.into_iter().find(|(class, _)| !below.contains(class))?;
+    Some((uppermost, several(&class)?))
 }
 
-/// Number of runs of a plan that read `subplan`. Each cached subplan of the plan has a run of its
-/// own.
-fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
+/// The runs of a plan: its own, and one of each subplan that it caches.
+fn runs_of(plan: &Plan) -> Vec<Plan> {
     let mut cached = Vec::new();
     find_shared(plan, true, &mut cached);
     // A cached subplan may stand at several positions.
     cached.sort_by_key(|(number, _)| *number);
     cached.dedup_by_key(|(number, _)| *number);
-    let of_caches = cached.iter().map(|(_, input)| usize::from(reads_rows_of(input, subplan))).sum::<usize>();
-    of_caches + usize::from(reads_rows_of(plan, subplan))
+    std::iter::once(Arc::clone(plan)).chain(cached.into_iter().map(|(_, input)| input)).collect()
+}
+
+/// Number of runs of a plan that read `subplan`.
+fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
+    runs_of(plan).iter().filter(|run| reads_rows_of(run, subplan)).count()
 }
 
 /// Whether an operator below holds as many rows anyway. Projections stay with the readers, so that
@@ -238,47 +224,16 @@ pub(crate) fn with_current_subplans(plan: &Plan) -> Result<Plan> {
     if shared.is_empty() { Ok(Arc::clone(plan)) } else { renew(plan, false, &shared) }
 }
 
-/// A subplan that may share its rows.
-struct RepeatedSubplan {
-    plan: Plan,
-    readers: usize,
-    is_placed: bool,
-}
-
-/// Collects subplans that are worth sharing, with the number of their uses.
-fn collect(plan: &Plan, subplans: &mut Vec<RepeatedSubplan>) {
-    if is_worth_sharing(plan) {
-        if let Some(known) = subplans.iter_mut().find(|known| same_rows(&known.plan, plan)) {
-            known.readers += 1;
-            return;
-        }
-        subplans.push(RepeatedSubplan { plan: Arc::clone(plan), readers: 1, is_placed: false });
-    }
-    device_inputs(plan).into_iter().for_each(|child| collect(child, subplans));
-}
-
-/// Whether a subplan has a costly operator.
-///
-/// Readers pick columns, and join a subquery's value, for themselves.
-fn is_worth_sharing(plan: &Plan) -> bool {
-    fn is_costly(plan: &Plan) -> bool {
-        DeviceOperator::of(plan).is_some_and(DeviceOperator::is_costly) || device_inputs(plan).into_iter().any(is_costly)
-    }
-    let brings_value = plan.downcast_ref::<DeviceJoinExec>().is_some_and(|join| join.spec.scalar.is_some());
-    plan.output_partitioning().partition_count() == 1 && passed_columns(plan).is_none() && !brings_value && is_costly(plan)
-}
-
-/// Puts a `DeviceSharedExec` over the first use of each subplan, and a `DeviceReuseExec` over the
-/// others.
-fn share(plan: &Plan, subplans: &mut [RepeatedSubplan]) -> Result<Plan> {
-    let Some(index) = subplans.iter().position(|known| same_rows(&known.plan, plan)) else {
-        return map_device_inputs(plan, |child| share(child, subplans));
+/// Puts a `DeviceSharedExec` over the first use of each repeated subplan, and a `DeviceReuseExec`
+/// over the others.
+fn share(plan: &Plan, repeated: &mut RepeatedSubplans) -> Result<Plan> {
+    let Some((sharing, is_first)) = repeated.place(plan) else {
+        return map_device_inputs(plan, |child| share(child, repeated));
     };
-    let sharing = Sharing { number: index + 1, readers: subplans[index].readers, cache: None, is_last: false };
-    if std::mem::replace(&mut subplans[index].is_placed, true) {
+    if !is_first {
         return Ok(Arc::new(DeviceReuseExec::new(Arc::clone(plan), sharing)));
     }
-    let input = map_device_inputs(plan, |child| share(child, subplans))?;
+    let input = map_device_inputs(plan, |child| share(child, repeated))?;
     Ok(Arc::new(DeviceSharedExec::new(input, sharing)))
 }
 

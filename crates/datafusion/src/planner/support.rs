@@ -20,7 +20,7 @@ use crate::futhark::{DeviceAggregate, LibraryCalls};
 use crate::planner::columns::{reason_of, support_of_columns};
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::joins::{is_join, supported_join};
-use crate::planner::most_rows::most_rows;
+use crate::planner::most_rows::RowBounds;
 use crate::planner::ordered_aggregates::{has_ordered, ordered_calls};
 use crate::planner::top_k::partitioned_top_k;
 use crate::planner::windows::support_of_window;
@@ -198,11 +198,11 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
 }
 
 /// The reason if statistics say that an input is too small for the device to pay off.
-pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions) -> Option<Reason> {
+pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, bounds: &RowBounds) -> Option<Reason> {
     if options.always() {
         return None;
     }
-    let (rows, least) = (most_rows(input)?, options.min_rows);
+    let (rows, least) = (bounds.most_rows(input)?, options.min_rows);
     (rows < least).then(|| format!("its input has at most {rows} rows, fewer than device.min_rows = {least}"))
 }
 

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The partitions of a stage as one stream.
+//!
+//! A union has the partitions of all its inputs. Each partition that is read has batches on their
+//! way. So a run reads about as many at once as the session has target partitions, and opens the
+//! next ones when these end.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use columnar::DeviceBatch;
 use datafusion::common::runtime::JoinSet;
 use datafusion::common::{Result, internal_datafusion_err};
-use futures::{StreamExt, stream};
+use futures::future::ready;
+use futures::{StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc;
 
 use super::DeviceBatchStream;
@@ -20,13 +26,14 @@ impl Run {
         if stage.origin() == Origin::Resident && stage.partitions == 1 {
             return self.open(stage, 0);
         }
-        let (sender, receiver) = mpsc::channel(stage.partitions.max(1));
-        let mut tasks = JoinSet::new();
-        for partition in 0..stage.partitions {
-            read(self.open(stage, partition)?, sender.clone(), &mut tasks);
+        let groups = stage.partition_groups();
+        if let [all] = groups.as_slice() {
+            return self.merge_group(stage, all.clone());
         }
-        drop(sender);
-        Ok(received(vec![receiver], tasks))
+        let at_once = self.groups_at_once(&groups);
+        let (run, stage) = (Arc::clone(self), Arc::clone(stage));
+        let groups = stream::iter(groups).map(move |group| run.merge_group(&stage, group));
+        Ok(groups.try_flatten_unordered(at_once).boxed())
     }
 
     /// One partition after another. Those that wait for their turn read a few batches ahead.
@@ -34,9 +41,39 @@ impl Run {
         if stage.partitions <= 1 {
             return self.merge(stage);
         }
+        let groups = stage.partition_groups();
+        if let [all] = groups.as_slice() {
+            return self.read_in_order(stage, all.clone());
+        }
+        let at_once = self.groups_at_once(&groups);
+        let (run, stage) = (Arc::clone(self), Arc::clone(stage));
+        // A group starts to read when the buffer takes it, not when its turn comes.
+        let groups = stream::iter(groups).map(move |group| ready(run.read_in_order(&stage, group)));
+        Ok(groups.buffered(at_once).try_flatten().boxed())
+    }
+
+    /// Number of groups that are read at once.
+    fn groups_at_once(&self, groups: &[Range<usize>]) -> usize {
+        let largest = groups.iter().map(Range::len).max().unwrap_or(0);
+        (self.task.session_config().target_partitions() / largest.max(1)).max(1)
+    }
+
+    /// Partitions in no order.
+    fn merge_group(self: &Arc<Run>, stage: &Arc<Stage>, group: Range<usize>) -> Result<DeviceBatchStream> {
+        let (sender, receiver) = mpsc::channel(group.len().max(1));
         let mut tasks = JoinSet::new();
-        let mut receivers = Vec::with_capacity(stage.partitions);
-        for partition in 0..stage.partitions {
+        for partition in group {
+            read(self.open(stage, partition)?, sender.clone(), &mut tasks);
+        }
+        drop(sender);
+        Ok(received(vec![receiver], tasks))
+    }
+
+    /// Partitions one after another, all of which begin to read.
+    fn read_in_order(self: &Arc<Run>, stage: &Arc<Stage>, group: Range<usize>) -> Result<DeviceBatchStream> {
+        let mut tasks = JoinSet::new();
+        let mut receivers = Vec::with_capacity(group.len());
+        for partition in group {
             let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
             read(self.open(stage, partition)?, sender, &mut tasks);
             receivers.push(receiver);

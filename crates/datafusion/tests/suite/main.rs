@@ -25,3 +25,4 @@ mod storm;
 mod streams;
 mod subqueries;
 mod symmetric_joins;
+mod unions;

@@ -175,6 +175,22 @@ fn r45_broken_children_are_refused() {
     }
 }
 
+#[test]
+fn an_array_within_itself_ends_where_its_type_does() {
+    let item = |data_type| Arc::new(Field::new("item", data_type, true));
+    let list = ListArray::new(item(DataType::Int32), OffsetBuffer::from_lengths([1, 2]), Arc::new(ints()), None);
+    let mut exported = cpu::export_array(&list).unwrap();
+    let (own, table) = (&raw mut exported.array, exported.array.children);
+    // SAFETY: the table has one entry.
+    let kept = unsafe { table.replace(own) };
+    let nested = (0..3).fold(DataType::Int32, |inner, _| DataType::List(item(inner)));
+    let error = import(borrowed(&exported), &Field::new("x", nested, true)).unwrap_err();
+    assert!(error.to_string().ends_with("(Int32): expected 0 children, got 1"), "{error}");
+    // The export frees its children through this table.
+    // SAFETY: as above.
+    unsafe { *table = kept };
+}
+
 /// The same array in a struct that owns nothing.
 fn borrowed(array: &FFI_ArrowDeviceArray) -> FFI_ArrowDeviceArray {
     // SAFETY: with another release callback the copy owns nothing, so nothing is freed twice.

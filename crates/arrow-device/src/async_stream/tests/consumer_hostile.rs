@@ -11,6 +11,7 @@ use futures::executor::block_on;
 use super::scripted::{HandlerPtr, Scripted, ScriptedTask};
 use super::support::*;
 use crate::async_stream::{AsyncDeviceStream, AsyncHandler, AsyncStreamOptions};
+use crate::doubling::doubling;
 use crate::schema::export_schema;
 
 fn new() -> (Scripted, AsyncDeviceStream) {
@@ -65,6 +66,15 @@ fn y2_a_schema_that_cannot_be_imported_is_refused_once() {
     let (mut peer, mut stream) = new();
     let code = peer.schema_of(&mut schema);
     assert!(refused(&mut peer, &mut stream, code).contains("cannot have -1 children"));
+}
+
+#[test]
+fn a_schema_with_too_many_fields_is_refused() {
+    let (mut peer, mut stream) = new();
+    assert_eq!(peer.schema_of(&mut doubling()), libc::ENOSYS);
+    peer.release();
+    let error = block_on(stream.schema()).unwrap_err().to_string();
+    assert!(error.contains("more than 100000 fields"), "{error}");
 }
 
 #[test]

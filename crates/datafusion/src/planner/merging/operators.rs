@@ -24,6 +24,10 @@ use crate::expr::AggregateCall;
 use crate::planner::rewrite::Plan;
 use crate::planner::same::{same_call, same_rows};
 
+/// Most aggregates of a merged aggregation: one kernel computes them, and each is compared with the
+/// others.
+const MOST_CALLS: usize = 64;
+
 /// One plan for two that do the same to the same rows, with the columns of both.
 ///
 /// `in_order`: a reader may rely on the order of the rows.
@@ -152,6 +156,9 @@ fn aggregates(a: &Plan, b: &Plan) -> Option<Merged> {
         (0..keys.len()).map(Some).chain(of_calls).collect::<Option<Vec<_>>>()
     };
     let (a_columns, b_columns) = (columns(a, &below.a)?, columns(b, &below.b)?);
+    if calls.len() > MOST_CALLS.max(a.spec.calls.len()).max(b.spec.calls.len()) {
+        return None;
+    }
     if not_of_both(&a_columns, &b_columns).any(|column| is_fallible_call(&calls[column - keys.len()], &below.plan.schema())) {
         return None;
     }

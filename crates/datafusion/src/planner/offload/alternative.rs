@@ -76,11 +76,11 @@ fn reason(error: &DataFusionError) -> String {
 #[cfg(test)]
 mod tests {
     use arrow::util::pretty::pretty_format_batches;
-    use datafusion::execution::session_state::SessionStateBuilder;
-    use datafusion::prelude::{SessionConfig, SessionContext};
+    use datafusion::prelude::SessionContext;
 
+    use crate::DeviceOptions;
     use crate::graph::failing;
-    use crate::{DeviceOptions, DeviceRuntime, SessionStateBuilderExt, register_schema};
+    use crate::planner::testing::session;
 
     const SETUP: [&str; 2] = [
         "CREATE TABLE t AS SELECT value AS i, value % 7 AS k, CAST(value AS DOUBLE) AS f, \
@@ -103,19 +103,6 @@ mod tests {
         "SELECT s, k, grouping(s), count(*) FROM t GROUP BY ROLLUP (s, k) ORDER BY s, k, 3",
     ];
 
-    async fn session(partitions: usize) -> SessionContext {
-        let context = device::Context::new(device::testing::config().unwrap()).unwrap();
-        let mut config = SessionConfig::new().with_target_partitions(partitions).with_option_extension(DeviceOptions::default());
-        DeviceOptions::set_by_program(config.options_mut(), "device.cost", "always").unwrap();
-        let state = SessionStateBuilder::new().with_config(config).with_default_features();
-        let ctx = SessionContext::new_with_state(state.with_device_runtime(DeviceRuntime::with_context(context)).build());
-        register_schema(&ctx).unwrap();
-        for sql in SETUP {
-            ctx.sql(sql).await.unwrap().collect().await.unwrap();
-        }
-        ctx
-    }
-
     async fn answer(ctx: &SessionContext, sql: &str) -> String {
         let rows = ctx.sql(sql).await.unwrap().collect().await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         pretty_format_batches(&rows).unwrap().to_string()
@@ -124,7 +111,7 @@ mod tests {
     #[tokio::test]
     async fn each_failing_step_of_planning_leaves_its_part_to_the_host() {
         for partitions in [1, 3] {
-            let ctx = session(partitions).await;
+            let ctx = session(partitions, &SETUP).await;
             for sql in device::testing::sample(QUERIES.to_vec()).unwrap() {
                 let expected = answer(&ctx, sql).await;
                 let mut failures = 0;
@@ -149,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_strict_session_reports_a_failing_step() {
-        let ctx = session(1).await;
+        let ctx = session(1, &SETUP).await;
         DeviceOptions::set_by_program(ctx.state_ref().write().config_mut().options_mut(), "device.fallback", "error").unwrap();
         failing::fail_at(1);
         let error = ctx.sql(QUERIES[1]).await.unwrap().collect().await.unwrap_err().to_string();

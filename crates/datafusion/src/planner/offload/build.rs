@@ -7,18 +7,17 @@ use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
-use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::exec::{
-    AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceFutharkExec, DeviceLimitExec, DeviceProjectionExec,
-    DeviceSortExec, DeviceWindowExec, window_exprs,
+    AggregateSpec, DeviceAggregateExec, DeviceFilterExec, DeviceFutharkExec, DeviceProjectionExec, DeviceSortExec,
+    DeviceWindowExec, window_exprs,
 };
 use crate::expr::AggregateCall;
 use crate::planner::ordered_aggregates::ordered_calls;
-use crate::planner::rewrite::with_children;
+use crate::planner::rewrite::{in_one_partition, with_children};
 
 /// The order that a window function requires.
 pub(super) fn order_of_window(function: &dyn WindowExpr) -> Option<LexOrdering> {
@@ -39,7 +38,7 @@ pub(super) fn windowed(
         input = Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(required, input)))?);
     }
     if input.output_partitioning().partition_count() != 1 {
-        input = Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(input, 0, None)))?);
+        input = in_one_partition(input)?;
     }
     Ok(Arc::new(DeviceWindowExec::try_new(with_children(plan, vec![input])?)?))
 }

@@ -28,11 +28,19 @@ use self::order::{by_hash, in_order_of, merged, restore, sorted_for_merge, unsor
 use crate::exec::{DeviceToHostExec, HostAlternative, HostToDeviceExec, is_device};
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
+use crate::planner::most_rows::RowBounds;
 use crate::planner::ordered_aggregates::{all_name_their_order, has_ordered};
 use crate::planner::placement::origin;
+use crate::planner::rewrite::{has_ordered_partitions, in_one_partition};
 use crate::planner::sharing::{shared_with_subqueries, with_current_subplans, with_shared_subplans};
 use crate::planner::support::{is_tiny, subplan_input, support_of, supported_aggregation};
 use crate::session::DeviceOptions;
+
+/// Most partitions of an offloaded subplan for each target partition of the session.
+///
+/// Each partition has a run of its own, with batches on their way. One run of more partitions reads
+/// few of them at once.
+const PARTITIONS_PER_TARGET: usize = 4;
 
 /// Replaces host operators by device operators, for one plan.
 pub(crate) struct Offloader<'a> {
@@ -48,6 +56,7 @@ pub(crate) struct Offloader<'a> {
     cached: Cell<usize>,
     /// Number of `ScalarSubqueryExec`s above the present subtree.
     subqueries_above: Cell<usize>,
+    bounds: RowBounds,
 }
 
 /// A subtree, which must live as long as its address is a key, and its replacement.
@@ -63,6 +72,7 @@ impl<'a> Offloader<'a> {
             is_recursive: Cell::default(),
             cached: Cell::default(),
             subqueries_above: Cell::default(),
+            bounds: RowBounds::default(),
         }
     }
 
@@ -79,7 +89,7 @@ impl<'a> Offloader<'a> {
         match if ordered { in_order_of(&plan, Arc::clone(&replacement))? } else { None } {
             Some(sorted) => to_host(sorted),
             None if ordered => restore(&plan, to_host(replacement)?, "the result", None),
-            None => to_host(unsorted(replacement)),
+            None => to_host(self.in_few_partitions(unsorted(replacement))?),
         }
     }
 
@@ -166,7 +176,7 @@ impl<'a> Offloader<'a> {
             return Ok(Some(inner));
         }
         let input = without_round_robin(&child);
-        if is_tiny(&input, self.options).is_some() {
+        if is_tiny(&input, self.options, &self.bounds).is_some() {
             return Ok(None);
         }
         Ok(Some(self.upload(input)))
@@ -239,6 +249,13 @@ impl<'a> Offloader<'a> {
         // In a recursive query, a scan's filter would be wrong in the next iteration.
         let input = with_dynamic_filters(&input, self.config, !self.is_recursive.get())?;
         let input = with_current_subplans(&input)?;
+        let input = if has_ordered_partitions(&input) { input } else { self.in_few_partitions(input)? };
         DeviceToHostExec::try_new(input, destination, self.kernels.clone())
+    }
+
+    /// Merges partitions if there are more than the session wants by far, as unions have.
+    fn in_few_partitions(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let most = self.config.execution.target_partitions.saturating_mul(PARTITIONS_PER_TARGET).max(1);
+        if input.output_partitioning().partition_count() > most { in_one_partition(input) } else { Ok(input) }
     }
 }

@@ -108,8 +108,9 @@ impl Offloader<'_> {
         }
         let children = plan.children();
         let replaced = children.iter().map(|child| self.subtree(&without_exchanges(child))).collect::<Result<Vec<_>>>()?;
-        let moves =
-            |child: &Arc<dyn ExecutionPlan>| is_device(child) || self.options.always() || is_tiny(child, self.options).is_some();
+        let moves = |child: &Arc<dyn ExecutionPlan>| {
+            is_device(child) || self.options.always() || is_tiny(child, self.options, &self.bounds).is_some()
+        };
         if !replaced.iter().any(is_device) || !replaced.iter().all(moves) {
             return Ok(None);
         }

@@ -8,18 +8,15 @@
 
 mod value;
 
-use std::sync::Arc;
-
 use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::physical_plan::ExecutionPlanProperties;
-use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
 use datafusion::physical_plan::union::UnionExec;
 
-use crate::exec::{DeviceLimitExec, DeviceToHostExec, DeviceUnionExec, device_inputs, is_device};
+use crate::exec::{DeviceToHostExec, DeviceUnionExec, device_inputs, is_device};
 use crate::planner::dynamic_filters::without_dynamic_filters;
-use crate::planner::rewrite::{Plan, with_children};
+use crate::planner::rewrite::{Plan, in_one_partition, with_children};
 use crate::planner::sharing::without_sharing;
 use value::SubqueryValue;
 
@@ -102,7 +99,7 @@ fn joined_within(mut value: SubqueryValue, operators: &Plan) -> Result<Option<Pl
     let mut with_value = value.joined_for_readers(operators)?;
     // Each partition would run the subquery.
     if with_value.output_partitioning().partition_count() > 1 && operators.output_ordering().is_none() {
-        with_value = Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(with_value, 0, None)))?);
+        with_value = in_one_partition(with_value)?;
     }
     let in_order = match operators.output_ordering() {
         Some(ordering) => with_value.equivalence_properties().ordering_satisfy(ordering.clone())?,

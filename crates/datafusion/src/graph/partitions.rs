@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Partitions that a run reads together.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use super::stage::{Stage, StageKind};
+
+impl Stage {
+    /// Its partitions in groups, one after another. Groups do not depend on each other: they come
+    /// from different inputs of a union.
+    ///
+    /// The partitions of one input may come from an exchange of the host. It keeps the rows of
+    /// those that nothing reads yet.
+    pub fn partition_groups(&self) -> Vec<Range<usize>> {
+        let mut sizes = Vec::new();
+        add_groups(self, &mut sizes);
+        let mut first = 0;
+        let groups = sizes.into_iter().map(|size| {
+            let group = first..first + size;
+            first = group.end;
+            group
+        });
+        groups.collect()
+    }
+}
+
+fn add_groups(stage: &Stage, sizes: &mut Vec<usize>) {
+    match (&stage.kind, stage.inputs().as_slice()) {
+        (StageKind::Union { inputs }, _) => inputs.iter().for_each(|(input, _)| add_groups(input, sizes)),
+        (StageKind::Upload { input }, _) => add_groups_of_host(input, sizes),
+        (_, [input]) if stage.partitions > 1 && stage.partitions == input.partitions => add_groups(input, sizes),
+        _ => sizes.push(stage.partitions),
+    }
+}
+
+fn add_groups_of_host(plan: &Arc<dyn ExecutionPlan>, sizes: &mut Vec<usize>) {
+    let partitions = |plan: &Arc<dyn ExecutionPlan>| plan.output_partitioning().partition_count();
+    match plan.children().as_slice() {
+        children if plan.is::<UnionExec>() => children.iter().for_each(|child| add_groups_of_host(child, sizes)),
+        // Operators that keep the order of their input read each partition by itself.
+        [child]
+            if partitions(plan) == partitions(child)
+                && plan.maintains_input_order() == [true]
+                && !plan.is::<RepartitionExec>() =>
+        {
+            add_groups_of_host(child, sizes);
+        }
+        _ => sizes.push(partitions(plan)),
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Unions of many inputs: few of them are read at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use device::testing::FaultPlan;
+use devicefusion::DeviceRuntime;
+use futures::{StreamExt, stream};
+
+use crate::harness::{answer, block_on, context, device_config, strict, strict_on};
+
+const INPUTS: usize = 40;
+
+/// Target partitions of the sessions.
+const TARGET: usize = 2;
+
+/// Numbers of open streams.
+#[derive(Debug, Default)]
+struct OpenStreams {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// An open stream.
+struct Open(Arc<OpenStreams>);
+
+impl Open {
+    fn new(streams: &Arc<OpenStreams>) -> Open {
+        let now = streams.now.fetch_add(1, Ordering::SeqCst) + 1;
+        streams.most.fetch_max(now, Ordering::SeqCst);
+        Open(Arc::clone(streams))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Rows whose open streams are counted.
+#[derive(Debug)]
+struct Counted {
+    rows: RecordBatch,
+    streams: Arc<OpenStreams>,
+}
+
+impl PartitionStream for Counted {
+    fn schema(&self) -> &SchemaRef {
+        self.rows.schema_ref()
+    }
+
+    fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let open = Open::new(&self.streams);
+        let rows = stream::iter([Ok(self.rows.clone())]).map(move |rows| {
+            let _ = &open;
+            rows
+        });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(self.schema()), rows))
+    }
+}
+
+#[test]
+fn a_union_reads_as_many_inputs_at_once_as_the_session_has_target_partitions() {
+    block_on(async {
+        let (ctx, streams) = (strict(TARGET), Arc::new(OpenStreams::default()));
+        for number in 0..INPUTS {
+            let column = Arc::new(Int64Array::from(vec![number as i64])) as ArrayRef;
+            let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
+            let schema = rows.schema();
+            let counted: Arc<dyn PartitionStream> = Arc::new(Counted { rows, streams: Arc::clone(&streams) });
+            let table = StreamingTable::try_new(schema, vec![counted]).unwrap();
+            ctx.register_table(format!("t{number}"), Arc::new(table)).unwrap();
+        }
+        let union = |select: &str| {
+            let inputs: Vec<_> = (0..INPUTS).map(|number| format!("SELECT {select} AS i FROM t{number}")).collect();
+            inputs.join(" UNION ALL ")
+        };
+        for (sql, rows, first) in [
+            // A union on the device, and one on the host.
+            (format!("SELECT sum(i) FROM ({})", union("i + 1")), 1, Some("| 820 |")),
+            (format!("SELECT sum(i) FROM ({})", union("i")), 1, Some("| 780 |")),
+            (union("i + 1"), INPUTS, None),
+            (format!("SELECT i FROM ({}) ORDER BY i", union("i + 1")), INPUTS, Some("| 1 |")),
+        ] {
+            streams.most.store(0, Ordering::SeqCst);
+            let answer = answer(&ctx, &sql).await.unwrap();
+            assert!(answer.launches > 0, "{sql}: nothing was launched");
+            assert_eq!(answer.num_rows(), rows, "{sql}");
+            assert!(first.is_none_or(|first| answer.ordered_lines()[0] == first), "{sql}: {:?}", answer.ordered_lines());
+            let most = streams.most.load(Ordering::SeqCst);
+            assert!((1..=TARGET).contains(&most), "{sql}: {most} inputs were open at once");
+        }
+    });
+}
+
+#[test]
+fn the_memory_of_a_union_does_not_grow_with_its_inputs() {
+    block_on(async {
+        let plan = FaultPlan::masking(|info| info.unified_memory = false);
+        let context = context(device_config().with_memory_bytes(16 << 20).with_wrap(plan.wrap()));
+        let ctx = strict_on(TARGET, DeviceRuntime::with_context(context));
+        let column = Arc::new(Float64Array::from_iter_values((0..100_000).map(|row| f64::from(row % 100)))) as ArrayRef;
+        let columns = ["a", "b", "c", "d"].map(|name| (name, Arc::clone(&column)));
+        ctx.register_batch("t", RecordBatch::try_from_iter(columns).unwrap()).unwrap();
+        let inputs = vec!["SELECT a + 1 AS a, b, c, d FROM t"; INPUTS].join(" UNION ALL ");
+        // Some batches of all inputs at once would need several times the limit.
+        let sums = answer(&ctx, &format!("SELECT sum(a), sum(b + c), sum(d) FROM ({inputs})")).await.unwrap();
+        assert_eq!(sums.lines(), ["| 202000000.0 | 396000000.0 | 198000000.0 |"]);
+    });
+}
