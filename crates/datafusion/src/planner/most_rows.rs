@@ -11,10 +11,11 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::ExecutionPlanProperties;
 
 use crate::exec::{HostExec, is_limit};
 use crate::planner::joins::join_type;
+use crate::planner::rewrite::Plan;
 
 /// Upper bounds of rows, computed once for each subplan.
 ///
@@ -24,7 +25,7 @@ use crate::planner::joins::join_type;
 pub(crate) struct RowBounds {
     statistics: StatisticsContext,
     /// Bounds by the address of a subplan, which lives as long.
-    known: RefCell<HashMap<*const (), (Arc<dyn ExecutionPlan>, Option<usize>)>>,
+    known: RefCell<HashMap<*const (), (Plan, Option<usize>)>>,
 }
 
 impl RowBounds {
@@ -33,7 +34,7 @@ impl RowBounds {
     ///
     /// DataFusion's estimate behind a filter is no bound, but the exact count of the filter's input
     /// is.
-    pub fn most_rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    pub fn most_rows(&self, plan: &Plan) -> Option<usize> {
         let address = Arc::as_ptr(plan).cast::<()>();
         if let Some((_, rows)) = self.known.borrow().get(&address) {
             return *rows;
@@ -43,7 +44,7 @@ impl RowBounds {
         rows
     }
 
-    fn bound(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    fn bound(&self, plan: &Plan) -> Option<usize> {
         if let Ok(known) = self.statistics.compute(plan.as_ref(), &StatisticsArgs::new())
             && let Precision::Exact(rows) = known.num_rows
         {

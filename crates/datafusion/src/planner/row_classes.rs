@@ -11,6 +11,9 @@ use crate::exec::{HostToDeviceExec, device_inputs};
 use crate::planner::rewrite::Plan;
 use crate::planner::same::{hash_source, is_cached, same_operator};
 
+/// A subplan and its class.
+type Classified = (Plan, usize);
+
 /// Numbers subplans. Two have the same number if [`same_rows`](super::same::same_rows) accepts
 /// them.
 ///
@@ -19,9 +22,9 @@ use crate::planner::same::{hash_source, is_cached, same_operator};
 #[derive(Default)]
 pub(super) struct RowClasses {
     /// Classes by address. The plans live as long as their addresses are keys.
-    known: HashMap<*const (), (Plan, usize)>,
+    known: HashMap<*const (), Classified>,
     /// One subplan of each class, by a hash of its top and the classes of its inputs.
-    alike: HashMap<(u64, Vec<usize>), Vec<(Plan, usize)>>,
+    alike: HashMap<(u64, Vec<usize>), Vec<Classified>>,
     count: usize,
 }
 
