@@ -454,7 +454,8 @@ fn a_panic_fails_its_statement_alone() {
     let statements = "SELECT lpad(s, n) FROM (VALUES ('a', -1)) t(s, n);\nSELECT 1 + 1 AS two;\n";
     let run = shell_with_input(&[&CSV[..], &["--device", "none"]].concat(), statements);
     assert!(!run.success && run.stdout == "two\n2\n", "{}{}", run.stdout, run.stderr);
-    assert!(run.stderr.contains("Error: Execution error: the statement panicked: capacity overflow\n"), "{}", run.stderr);
+    let message = "Error: Execution error: ProjectionExec over DataSourceExec: panicked with message \"capacity overflow\"\n";
+    assert!(run.stderr.contains(message), "{}", run.stderr);
 }
 
 /// Starts an HTTP server for one file, with range requests. Returns its address.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use datafusion::common::JoinType;
 use datafusion::common::stats::Precision;
+use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
-use datafusion::physical_plan::ExecutionPlanProperties;
 
 use crate::exec::{HostExec, is_limit};
 use crate::planner::joins::join_type;

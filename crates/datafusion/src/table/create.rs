@@ -72,9 +72,7 @@ async fn create_resident_table(ctx: &SessionContext, create: CreateMemoryTable) 
     }
     let rows = DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input));
     let table = DeviceTable::load(ctx, rows).await?;
-    if or_replace {
-        ctx.deregister_table(name.clone())?;
-    }
+    // Replaces a table at once, so that no reader finds none meanwhile.
     ctx.register_table(name, table)?;
     empty()
 }

@@ -6,6 +6,7 @@
 // A test's tasks end with its runtime.
 #![allow(clippy::disallowed_methods)]
 
+mod attacks;
 mod depth;
 mod device_arrays;
 mod differential;

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Wide tables and patterns that once took minutes. The times of tests are bounded by their runner.
+
+use std::fmt::Write;
+
+use datafusion::prelude::{CsvReadOptions, SessionContext};
+
+use crate::harness::{answer, block_on, plain, strict};
+
+/// Columns of the wide table.
+const COLUMNS: usize = 2000;
+
+/// Registers a table `wide` of a CSV file with columns `c0` and on, and 20 rows.
+async fn register_wide(ctx: &SessionContext, folder: &std::path::Path) {
+    let mut text = (0..COLUMNS).map(|column| format!("c{column}")).collect::<Vec<_>>().join(",");
+    for row in 0..20 {
+        text.push('\n');
+        for column in 0..COLUMNS {
+            let separator = if column == 0 { "" } else { "," };
+            write!(text, "{separator}{}", (column * 7 + row) % 100).unwrap();
+        }
+    }
+    let path = folder.join("wide.csv");
+    std::fs::write(&path, text).unwrap();
+    ctx.register_csv("wide", path.to_str().unwrap(), CsvReadOptions::new()).await.unwrap();
+}
+
+#[test]
+fn wide_tables_take_few_programs() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (host, device) = (plain(1), strict(1));
+        register_wide(&host, folder.path()).await;
+        register_wide(&device, folder.path()).await;
+        let sums = (0..COLUMNS).step_by(100).map(|column| format!("sum(c{column})")).collect::<Vec<_>>().join(", ");
+        let outputs = (0..COLUMNS).map(|column| format!("c{column} + 1 AS x{column}")).collect::<Vec<_>>().join(", ");
+        for sql in [
+            format!("SELECT {sums}, count(c1999) FROM wide WHERE c5 > 3"),
+            "SELECT * FROM wide WHERE c5 > 3 ORDER BY c7 LIMIT 2".to_string(),
+            format!("SELECT {outputs} FROM wide WHERE c1998 > 50"),
+        ] {
+            let answer_of_device = answer(&device, &sql).await.unwrap();
+            assert!(answer_of_device.launches > 0, "{}", &sql[..40]);
+            assert_eq!(answer_of_device.lines(), answer(&host, &sql).await.unwrap().lines(), "{}", &sql[..40]);
+        }
+    });
+}
+
+#[test]
+fn patterns_that_nearly_match_everywhere_take_linear_time() {
+    block_on(async {
+        let (host, device) = (plain(1), strict(1));
+        for ctx in [&host, &device] {
+            let table = "CREATE TABLE long AS SELECT repeat('a', 400000 + value) AS s FROM generate_series(1, 8)";
+            ctx.sql(table).await.unwrap().collect().await.unwrap();
+        }
+        for condition in [
+            "s LIKE '%' || repeat('a_', 500) || 'c%'",
+            "s LIKE '%' || repeat('a_', 500) || 'a%'",
+            "s ILIKE '%' || repeat('a', 1000) || 'b%'",
+            "s ILIKE '%' || repeat('A', 1000) || '%'",
+        ] {
+            let sql = format!("SELECT count(*) FROM long WHERE {condition}");
+            let answer_of_device = answer(&device, &sql).await.unwrap();
+            assert!(answer_of_device.launches > 0, "{sql}");
+            assert_eq!(answer_of_device.lines(), answer(&host, &sql).await.unwrap().lines(), "{sql}");
+        }
+    });
+}
