@@ -39,8 +39,8 @@ impl Kernel {
     }
 
     /// C of the kernel with the functions that it calls.
-    fn source(&self, profile: Profile) -> String {
-        format!("{}KERNEL void {}{}", self.params.functions().concat(), self.name, self.definition(profile))
+    fn source(&self, name: &str, profile: Profile) -> String {
+        format!("{}KERNEL void {name}{}", self.params.functions().concat(), self.definition(profile))
     }
 
     /// C of the kernel behind its name.
@@ -106,6 +106,9 @@ struct Written {
     /// For each kernel the one that is compiled for it: the first of the same text. Columns of one
     /// type share a kernel.
     compiled: Vec<usize>,
+    /// The names by which the kernels are compiled. Those that end in a number are numbered in
+    /// turn, for the text of the program depends on no column.
+    names: Vec<String>,
 }
 
 impl Program {
@@ -120,16 +123,23 @@ impl Program {
     fn write(&self) -> Written {
         let mut known = HashMap::new();
         let mut definitions = String::new();
-        let mut compiled = Vec::new();
+        let (mut compiled, mut names, mut counts) = (Vec::new(), Vec::<String>::new(), HashMap::new());
         for (index, kernel) in self.kernels.iter().enumerate() {
             let definition = kernel.renumbered(self.options.profile);
             let first = *known.entry(definition.clone()).or_insert(index);
             if first == index {
-                definitions.push_str(&format!("KERNEL void {}{definition}", kernel.name));
+                let prefix = kernel.name.trim_end_matches(|c: char| c.is_ascii_digit());
+                let count: &mut usize = counts.entry(prefix).or_default();
+                let name = if prefix == kernel.name { prefix.to_string() } else { format!("{prefix}{count}") };
+                *count += 1;
+                definitions.push_str(&format!("KERNEL void {name}{definition}"));
+                names.push(name);
+            } else {
+                names.push(names[first].clone());
             }
             compiled.push(first);
         }
-        Written { source: (self.helpers() + &definitions).into(), compiled }
+        Written { source: (self.helpers() + &definitions).into(), compiled, names }
     }
 
     /// The C before the kernels.
@@ -170,9 +180,10 @@ impl Program {
     /// Names and sources of the kernels that are compiled, for EXPLAIN VERBOSE and reports. Columns
     /// have the numbers of the source's columns here.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
-        let compiled = &self.written().compiled;
-        let own = self.kernels.iter().enumerate().filter(|(index, _)| compiled[*index] == *index);
-        own.map(|(_, kernel)| (kernel.name.clone(), kernel.source(self.options.profile))).collect()
+        let Written { compiled, names, .. } = self.written();
+        let own = (0..self.kernels.len()).filter(|index| compiled[*index] == *index);
+        let source = |index: usize| self.kernels[index].source(&names[index], self.options.profile);
+        own.map(|index| (names[index].clone(), source(index))).collect()
     }
 
     /// The source as it is compiled.
@@ -257,8 +268,8 @@ impl Loaded<'_> {
         let predicates = self.program.predicates.for_kernel(self, queue, kernel, batch.as_ref())?;
         let bindings = Bindings { constants: Some(&self.constants[kernel]), error, dictionary_predicates: &predicates, named };
         let (table, args) = source.params.split_table(source.params.bind(batch.as_ref(), bindings)?);
-        let compiled = &self.program.kernels[self.program.written().compiled[kernel]];
-        queue.launch_with_table(&self.compiled.kernel(&compiled.name)?, grid, &table, &args)?;
+        let name = &self.program.written().names[kernel];
+        queue.launch_with_table(&self.compiled.kernel(name)?, grid, &table, &args)?;
         Ok(())
     }
 }
