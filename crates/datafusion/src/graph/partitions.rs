@@ -9,16 +9,22 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::stage::{Stage, StageKind};
+use crate::exec::DeviceStreamExec;
 
 impl Stage {
     /// Its partitions in groups, one after another. Groups do not depend on each other: they come
     /// from different inputs of a union.
     ///
-    /// The partitions of one input may come from an exchange of the host. It keeps the rows of
-    /// those that nothing reads yet.
+    /// - The partitions of one input may come from an exchange of the host. It keeps the rows of
+    ///   those that nothing reads yet.
+    /// - Live inputs are one group. One of them may never end, and a producer of several streams
+    ///   may wait for a reader of each.
     pub fn partition_groups(&self) -> Vec<Range<usize>> {
         let mut sizes = Vec::new();
         add_groups(self, &mut sizes);
+        if sizes.len() > 1 && is_live(self) {
+            sizes = vec![sizes.iter().sum()];
+        }
         let mut first = 0;
         let groups = sizes.into_iter().map(|size| {
             let group = first..first + size;
@@ -27,6 +33,19 @@ impl Stage {
         });
         groups.collect()
     }
+}
+
+/// Whether a stage reads an unbounded input, or arrays that another library produces meanwhile.
+fn is_live(stage: &Stage) -> bool {
+    match &stage.kind {
+        StageKind::Stream { .. } => true,
+        StageKind::Upload { input } => is_live_plan(input),
+        _ => stage.inputs().into_iter().any(|input| is_live(input)),
+    }
+}
+
+fn is_live_plan(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.boundedness().is_unbounded() || plan.is::<DeviceStreamExec>() || plan.children().into_iter().any(is_live_plan)
 }
 
 fn add_groups(stage: &Stage, sizes: &mut Vec<usize>) {

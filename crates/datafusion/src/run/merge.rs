@@ -3,7 +3,7 @@
 //!
 //! A union has the partitions of all its inputs. Each partition that is read has batches on their
 //! way. So a run reads about as many at once as the session has target partitions, and opens the
-//! next ones when these end.
+//! next ones when these end. It reads all of them at once where one is a live stream.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -366,6 +366,31 @@ fn foreign_threads_produce_and_consume() {
     });
 }
 
+/// A producer of two streams waits for a reader of each.
+#[test]
+fn streams_of_one_producer_are_read_together() {
+    block_on(async {
+        let ctx = strict(1);
+        let batch = reader(numbers(1, 10).1).map(|array| cpu::import_batch(array.unwrap()).unwrap()).next().unwrap();
+        let mut senders = Vec::new();
+        for name in ["a", "b"] {
+            let (sender, receiver) = std::sync::mpsc::sync_channel::<RecordBatch>(1);
+            let arrays = receiver.into_iter().map(|batch| cpu::export_batch(&batch));
+            let stream = export_iterator(&schema::batch_field(&batch.schema()), ArrowDeviceType::CPU, arrays).unwrap();
+            ctx.register_table(name, Arc::new(DeviceStreamTable::try_new(reader(stream)).unwrap())).unwrap();
+            senders.push(sender);
+        }
+        let producer = std::thread::spawn(move || {
+            for _ in 0..50 {
+                senders.iter().for_each(|sender| sender.send(batch.clone()).unwrap());
+            }
+        });
+        let sum = answer(&ctx, "SELECT sum(i) AS s FROM (SELECT i FROM a UNION ALL SELECT i FROM b)").await.unwrap();
+        assert_eq!(sum.lines(), ["| 4500 |"]);
+        producer.join().unwrap();
+    });
+}
+
 /// Waits end when they are dropped, and the producer is cancelled.
 #[test]
 fn a_silent_producer_blocks_neither_its_table_nor_a_query() {

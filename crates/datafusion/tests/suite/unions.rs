@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
@@ -98,6 +99,41 @@ fn a_union_reads_as_many_inputs_at_once_as_the_session_has_target_partitions() {
             let most = streams.most.load(Ordering::SeqCst);
             assert!((1..=TARGET).contains(&most), "{sql}: {most} inputs were open at once");
         }
+    });
+}
+
+/// A stream without rows that never ends.
+#[derive(Debug)]
+struct Silent(SchemaRef);
+
+impl PartitionStream for Silent {
+    fn schema(&self) -> &SchemaRef {
+        &self.0
+    }
+
+    fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.0), stream::pending::<Result<RecordBatch>>()))
+    }
+}
+
+#[test]
+fn no_input_of_a_union_waits_for_the_end_of_an_unbounded_one() {
+    block_on(async {
+        let ctx = strict(1);
+        let column = Arc::new(Int64Array::from_iter_values(0..100)) as ArrayRef;
+        let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
+        let schema = rows.schema();
+        let numbers = Counted { rows, streams: Arc::default() };
+        let tables: [(&str, Arc<dyn PartitionStream>); 2] =
+            [("silent", Arc::new(Silent(Arc::clone(&schema)))), ("numbers", Arc::new(numbers))];
+        for (name, partition) in tables {
+            let table = StreamingTable::try_new(Arc::clone(&schema), vec![partition]).unwrap();
+            ctx.register_table(name, Arc::new(table.with_infinite_table(true))).unwrap();
+        }
+        let sql = "SELECT i + 1 AS i FROM (SELECT i FROM silent UNION ALL SELECT i FROM numbers) WHERE i > 3 LIMIT 3";
+        let answer = answer(&ctx, sql).await.unwrap();
+        assert!(answer.launches > 0, "nothing was launched");
+        assert_eq!(answer.lines(), ["| 5 |", "| 6 |", "| 7 |"]);
     });
 }
 

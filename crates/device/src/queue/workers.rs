@@ -9,8 +9,9 @@ use crate::Result;
 
 /// The most queues of a context, as NVIDIA's GPUs have in hardware. Each of them has a thread.
 ///
-/// Further leases share queues. All work waits for work that was enqueued earlier, never for later
-/// work, so that no two leases wait for each other.
+/// Further leases share queues. Work waits for work that was enqueued earlier, never for later
+/// work, so that no two leases wait for each other. It also waits for events that an application
+/// lends: these must not wait for rows of another lease.
 const MAX_QUEUES: usize = 32;
 
 /// The queues of a context.

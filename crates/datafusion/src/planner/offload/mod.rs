@@ -38,8 +38,8 @@ use crate::session::DeviceOptions;
 
 /// Most partitions of an offloaded subplan for each target partition of the session.
 ///
-/// Each partition has a run of its own, with batches on their way. One run of more partitions reads
-/// few of them at once.
+/// Each partition has a run of its own, with batches on their way. One run over a union reads few
+/// of its inputs at once.
 const PARTITIONS_PER_TARGET: usize = 4;
 
 /// Replaces host operators by device operators, for one plan.
