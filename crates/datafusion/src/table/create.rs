@@ -72,6 +72,10 @@ async fn create_resident_table(ctx: &SessionContext, create: CreateMemoryTable) 
     }
     let rows = DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input));
     let table = DeviceTable::load(ctx, rows).await?;
+    if !or_replace && ctx.table_exist(name.clone())? {
+        // Another statement was faster.
+        return exec_err!("Table '{name}' already exists");
+    }
     // Replaces a table at once, so that no reader finds none meanwhile.
     ctx.register_table(name, table)?;
     empty()

@@ -199,6 +199,8 @@ impl Pool {
         let (counted, buffers) = state.host.entry(address).or_default();
         *counted += more;
         *buffers += 1;
+        // A load frees what it decoded.
+        self.start_evictor(&mut state);
         drop(state);
         drop(freed);
         Ok(CountedHost { pool: self.clone(), address })

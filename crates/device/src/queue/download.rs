@@ -15,11 +15,15 @@ use crate::memory::{Buffer, HostView, PinnedBlock};
 /// Bytes of zeros that a download of an empty buffer gives: the widest value.
 const EMPTY_BYTES: usize = 16;
 
+/// Bytes of a range that is always viewed in place.
+const VIEWED_BYTES: usize = 4096;
+
 impl Queue {
     /// Reads a range of a buffer after everything enqueued so far.
     ///
     /// If the device shares the host's memory, nothing is copied: the bytes keep the buffer, which
-    /// must not be written again.
+    /// must not be written again. Where more than a quarter of the limit is in use, long ranges are
+    /// copied all the same, because the host may keep them.
     ///
     /// # Errors
     /// `Range` for a range outside the buffer; as [`finish`](Self::finish).
@@ -75,6 +79,12 @@ impl Queue {
         Ok(Download(ReadResult::Copy(Arc::new(zeros))))
     }
 
+    /// Whether so much memory is in use that views of it could leave too little.
+    fn is_crowded(&self) -> bool {
+        let pool = self.context().pool();
+        pool.in_use() > pool.limit() / 4
+    }
+
     /// Enqueues a copy of at least one byte to the host memory of `target`.
     fn start_read(
         &self,
@@ -87,7 +97,7 @@ impl Queue {
         self.context().live_counters().bytes_down.fetch_add(bytes as u64, Relaxed);
         self.meters.downloaded(bytes);
         self.wait_for_uses(from)?;
-        if from.raw().host != 0 {
+        if from.raw().host != 0 && (bytes <= VIEWED_BYTES || !self.is_crowded()) {
             return Ok(ReadResult::View(HostView { buffer: from.clone(), range }));
         }
         let target = Arc::new(target()?);
