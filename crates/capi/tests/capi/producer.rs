@@ -48,11 +48,13 @@ struct Silent {
     handler: *mut Handler,
     /// The context that it cancels when it is started, or NULL.
     cancels: *mut devicefusion_context,
+    /// Gets a message when it is started.
+    started: Option<Sender<()>>,
 }
 
 impl Silent {
     fn new() -> Self {
-        Self { handler: ptr::null_mut(), cancels: ptr::null_mut() }
+        Self { handler: ptr::null_mut(), cancels: ptr::null_mut(), started: None }
     }
 
     /// Fails to register the table, and returns the message. Later calls of the producer are
@@ -76,6 +78,9 @@ unsafe extern "C" fn keep_silent(data: *mut c_void, handler: *mut Handler) {
     // SAFETY: the producer lives until the registration ends, which waits for this call.
     let silent = unsafe { &mut *data.cast::<Silent>() };
     silent.handler = handler;
+    if let Some(started) = &silent.started {
+        started.send(()).unwrap();
+    }
     if !silent.cancels.is_null() {
         assert_eq!(devicefusion_context_cancel(silent.cancels), 0);
     }
@@ -151,10 +156,12 @@ fn a_registration_waits_for_a_silent_producer_until_its_time_out() {
                         devicefusion_context_config_set_producer_timeout sets another limit";
         assert_eq!(error, expected, "{kind}");
     }
+    // The schema comes from another thread, which may wait for a core.
+    let context = waiting(1000);
     for kind in [DEVICEFUSION_TABLE_HOST, DEVICEFUSION_TABLE_DEVICE] {
         let (data, requests) = rowless();
         let error = context.failed(1, register(&context, give_schema, data, kind));
-        assert!(error.contains("the table t: its producer did not call on_next_task within 100ms"), "{error}");
+        assert!(error.contains("the table t: its producer did not call on_next_task within 1s"), "{error}");
         assert_ended(&requests);
     }
     context.ok(context.register("t", vec![prices()], DEVICEFUSION_TABLE_HOST));
@@ -176,12 +183,16 @@ fn a_registration_is_cancelled_from_another_thread() {
     const CANCELLED: &str = "the registration of the table t was cancelled";
     let context = waiting(0);
     for kind in KINDS {
+        let (context, (started, has_started)) = (&context, channel());
+        let silent = Silent { started: Some(started), ..Silent::new() };
         let error = thread::scope(|scope| {
-            scope.spawn(|| {
-                thread::sleep(Duration::from_millis(100));
+            scope.spawn(move || {
+                // A cancel before the registration would not count.
+                has_started.recv_timeout(Duration::from_secs(60)).unwrap();
+                thread::sleep(Duration::from_millis(50));
                 context.cancel();
             });
-            Silent::new().fail(&context, kind)
+            silent.fail(context, kind)
         });
         assert_eq!(error, CANCELLED, "{kind}");
     }
