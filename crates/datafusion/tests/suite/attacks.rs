@@ -4,8 +4,9 @@
 use std::fmt::Write;
 
 use datafusion::prelude::{CsvReadOptions, SessionContext};
+use devicefusion::DeviceRuntime;
 
-use crate::harness::{answer, block_on, plain, strict};
+use crate::harness::{answer, block_on, context, device_config, plain, strict, strict_on};
 
 /// Columns of the wide table.
 const COLUMNS: usize = 1000;
@@ -43,6 +44,21 @@ fn wide_tables_take_few_programs() {
             assert!(answer_of_device.launches > 0, "{}", &sql[..40]);
             assert_eq!(answer_of_device.lines(), answer(&host, &sql).await.unwrap().lines(), "{}", &sql[..40]);
         }
+    });
+}
+
+#[test]
+fn rows_that_the_host_keeps_leave_room_on_the_device() {
+    block_on(async {
+        let context = context(device_config().with_memory_bytes(16 << 20));
+        let device = strict_on(1, DeviceRuntime::with_context(context.clone()));
+        let rows = "SELECT value * 2 AS a, value + 1 AS b FROM generate_series(1, 150000)";
+        for number in 0..8 {
+            device.sql(&format!("CREATE TABLE h{number} AS {rows}")).await.unwrap().collect().await.unwrap();
+        }
+        let sum = answer(&device, "SELECT sum(a + b), count(*) FROM h7").await.unwrap();
+        assert_eq!(sum.lines(), ["| 33750375000 | 150000 |"]);
+        assert!(sum.launches > 0 && context.pool().in_use() < 8 << 20, "{}", context.pool().in_use());
     });
 }
 
