@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wide tables and patterns that once took minutes. The times of tests are bounded by their runner.
+//! Wide tables, long concatenations and patterns that once took minutes, and rows that the host
+//! keeps.
 
 use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use datafusion::prelude::{CsvReadOptions, SessionContext};
 use devicefusion::DeviceRuntime;
@@ -27,10 +30,10 @@ async fn register_wide(ctx: &SessionContext, folder: &std::path::Path) {
 }
 
 #[test]
-fn wide_tables_take_few_programs() {
+fn wide_tables_take_few_kernels() {
     block_on(async {
-        let folder = tempfile::tempdir().unwrap();
-        let (host, device) = (plain(1), strict(1));
+        let (folder, runtime) = (tempfile::tempdir().unwrap(), DeviceRuntime::new());
+        let (host, device) = (plain(1), strict_on(1, Arc::clone(&runtime)));
         register_wide(&host, folder.path()).await;
         register_wide(&device, folder.path()).await;
         let sums = (0..COLUMNS).step_by(100).map(|column| format!("sum(c{column})")).collect::<Vec<_>>().join(", ");
@@ -44,6 +47,20 @@ fn wide_tables_take_few_programs() {
             assert!(answer_of_device.launches > 0, "{}", &sql[..40]);
             assert_eq!(answer_of_device.lines(), answer(&host, &sql).await.unwrap().lines(), "{}", &sql[..40]);
         }
+        // Columns of one type share theirs: one for each column would be thousands.
+        let kernels = runtime.counters().unwrap().first_launches;
+        assert!((1..200).contains(&kernels), "{kernels} kernels");
+    });
+}
+
+#[test]
+fn a_long_concatenation_is_one_call() {
+    block_on(async {
+        let device = strict(1);
+        device.sql("CREATE TABLE t AS SELECT 'text' AS s").await.unwrap().collect().await.unwrap();
+        let text = vec!["s"; 60].join(" || ");
+        let explained = answer(&device, &format!("EXPLAIN VERBOSE SELECT {text} AS x FROM t")).await.unwrap().lines().join("");
+        assert!(explained.contains("append_all(") && !explained.contains("append_str("), "{explained}");
     });
 }
 
@@ -80,6 +97,10 @@ fn patterns_that_nearly_match_everywhere_take_linear_time() {
             let answer_of_device = answer(&device, &sql).await.unwrap();
             assert!(answer_of_device.launches > 0, "{sql}");
             assert_eq!(answer_of_device.lines(), answer(&host, &sql).await.unwrap().lines(), "{sql}");
+            // Compiled by now. A comparison of each position with the pattern took 7 to 13 s, optimized.
+            let begin = Instant::now();
+            answer(&device, &sql).await.unwrap();
+            assert!(begin.elapsed() < Duration::from_secs(6), "{sql}: {:?}", begin.elapsed());
         }
     });
 }

@@ -106,9 +106,11 @@ fn a_storm_of_cancelled_queries_has_few_threads_and_returns_its_memory() {
         // Also the pool's thread, and compilations.
         let most = before + CLIENTS + QUEUES + 1 + std::thread::available_parallelism().map_or(1, usize::from);
         assert!(threads <= most, "{threads} threads, {before} before the storm");
-        if context.info().kind == DeviceKind::Cpu {
-            assert_eq!(surplus, 0, "bytes are free beyond thrice the {} that were in use", pool.peak());
+        if context.info().kind != DeviceKind::Cpu {
+            // A GPU's memory stays with the pool.
+            return;
         }
+        assert_eq!(surplus, 0, "bytes are free beyond thrice the {} that were in use", pool.peak());
         let end = Instant::now();
         while pool.cached() > 0 {
             assert!(end.elapsed() < Duration::from_secs(40), "{} bytes stay free", pool.cached());
