@@ -10,7 +10,7 @@ use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, Log
 
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
-use crate::table::schema::DEVICE_SCHEMA;
+use crate::table::schema::{DEVICE_SCHEMA, DeviceSchema};
 
 /// Runs a plan as `SessionContext::execute_logical_plan` does, but streams the rows of
 /// `CREATE TABLE device.t AS SELECT …` to the device.
@@ -72,11 +72,15 @@ async fn create_resident_table(ctx: &SessionContext, create: CreateMemoryTable) 
     }
     let rows = DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input));
     let table = DeviceTable::load(ctx, rows).await?;
-    if !or_replace && ctx.table_exist(name.clone())? {
-        // Another statement was faster.
-        return exec_err!("Table '{name}' already exists");
+    let state = ctx.state();
+    let defaults = &state.config().options().catalog;
+    let resolved = name.clone().resolve(&defaults.default_catalog, &defaults.default_schema);
+    let schema = ctx.catalog(&resolved.catalog).and_then(|catalog| catalog.schema(&resolved.schema));
+    match schema.as_ref().and_then(|schema| schema.downcast_ref::<DeviceSchema>()) {
+        // Another statement may have made the table meanwhile.
+        Some(schema) => schema.create(&resolved.table, table, or_replace)?,
+        // A session that takes files as tables wraps its schemas.
+        None => _ = ctx.register_table(name, table)?,
     }
-    // Replaces a table at once, so that no reader finds none meanwhile.
-    ctx.register_table(name, table)?;
     empty()
 }

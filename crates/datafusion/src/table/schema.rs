@@ -41,7 +41,7 @@ pub fn register_schema(ctx: &SessionContext) -> Result<()> {
 }
 
 /// Tables by name. Registration uploads tables of the host.
-struct DeviceSchema {
+pub(super) struct DeviceSchema {
     /// The session's settings. A weak reference: the session owns the catalog that owns this
     /// schema.
     session: Weak<RwLock<SessionState>>,
@@ -56,6 +56,19 @@ impl fmt::Debug for DeviceSchema {
 }
 
 impl DeviceSchema {
+    /// Adds a table. Readers find the old table or the new one, never none.
+    ///
+    /// # Errors
+    /// If there is a table of this name, unless `or_replace`.
+    pub fn create(&self, name: &str, table: Arc<DeviceTable>, or_replace: bool) -> Result<()> {
+        let mut tables = self.tables.write();
+        if !or_replace && tables.contains_key(name) {
+            return exec_err!("Table '{DEVICE_SCHEMA}.{name}' already exists");
+        }
+        tables.insert(name.to_string(), table);
+        Ok(())
+    }
+
     fn context(&self) -> Result<Context> {
         let options = match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.

@@ -97,7 +97,7 @@ fn patterns_that_nearly_match_everywhere_take_linear_time() {
             let answer_of_device = answer(&device, &sql).await.unwrap();
             assert!(answer_of_device.launches > 0, "{sql}");
             assert_eq!(answer_of_device.lines(), answer(&host, &sql).await.unwrap().lines(), "{sql}");
-            // Compiled by now. A comparison of each position with the pattern took 7 to 13 s, optimized.
+            // Compiled by now. Comparing each position with the pattern took 7 to 13 s, optimized.
             let begin = Instant::now();
             answer(&device, &sql).await.unwrap();
             assert!(begin.elapsed() < Duration::from_secs(6), "{sql}: {:?}", begin.elapsed());

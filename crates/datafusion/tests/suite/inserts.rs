@@ -97,3 +97,19 @@ fn a_resident_table_refuses_plans_of_another_type() {
         }
     });
 }
+
+#[test]
+fn of_two_statements_that_create_one_table_one_fails() {
+    block_on(async {
+        let ctx = strict(1);
+        let create = || async {
+            let sql = "CREATE TABLE device.twice AS SELECT value AS i FROM generate_series(1, 1000)";
+            let plan = ctx.state().create_logical_plan(sql).await.unwrap();
+            devicefusion::execute_logical_plan(&ctx, plan).await
+        };
+        let both = futures::join!(create(), create());
+        let failed: Vec<_> = [both.0, both.1].into_iter().filter_map(std::result::Result::err).collect();
+        assert_eq!(failed.len(), 1);
+        assert!(failed[0].to_string().contains("Table 'device.twice' already exists"), "{}", failed[0]);
+    });
+}
