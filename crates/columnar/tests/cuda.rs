@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device arrays under CUDA without a GPU: the fake `libcuda.so.1` of `device`, with the real
+//! Device arrays under CUDA without a GPU: the emulator of `device`, with the real
 //! NVRTC.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Other tests use more of the fake.
+// Other tests use more of it.
 #[allow(dead_code)]
-#[path = "../../device/tests/cuda/fake.rs"]
-mod fake;
+#[path = "../../device/tests/cuda/emulator.rs"]
+mod emulator;
 
 use std::ffi::c_void;
 use std::ptr;
@@ -24,9 +24,9 @@ use columnar::{DeviceBatch, Error, Result, download, exchange, natural_types, up
 use device::{Buffer, Context, DeviceConfig, DriverKind, Queue, Selector};
 use futures::executor::block_on;
 
-use crate::fake::Turn;
+use crate::emulator::Turn;
 
-/// A queue of a context on the fake. Declare it after `turn`, so that it is dropped first.
+/// A queue of a context on the emulator. Declare it after `turn`, so that it is dropped first.
 fn queue(turn: &Turn) -> Queue {
     let config = DeviceConfig::default().with_selector(Selector::Driver(DriverKind::Cuda)).with_nvrtc_path(&turn.nvrtc);
     Context::new(config).unwrap().queue().unwrap()
@@ -113,7 +113,7 @@ fn host_memory_is_uploaded_again_after_its_event() {
     let mut array = block_on(exchange::export_to_host(&queue, &up(&queue, &host))).unwrap();
     let other = queue.context().queue().unwrap();
     let work = other.alloc(1 << 20).unwrap();
-    // The fake holds the fill back until other work waits for it.
+    // The emulator holds the fill back until other work waits for it.
     turn.hold(true);
     other.fill(&work, 0, 1 << 20, 1).unwrap();
     let event = other.record().unwrap();

@@ -5,7 +5,7 @@
 //! [`sample`] shortens long tests to a part of their cases, which `DEVICEFUSION_TEST_PART` names.
 //!
 //! [`config`] alone reads `DEVICEFUSION_TEST_DEVICE`: a value of `device.selector`, `opencl` by
-//! default. Tests of features that only a CPU device has (shared memory, the profile `cpu`) check
+//! default, or `cuda-emulated` behind `scripts/cuda-emulator.sh`. Tests of features that only a CPU device has (shared memory, the profile `cpu`) check
 //! [`DeviceInfo::kind`](crate::DeviceInfo::kind) and skip other devices.
 //!
 //! # Examples
@@ -34,7 +34,11 @@ use crate::{DeviceConfig, DriverKind, Error, Result, Selector};
 /// The variable that selects the device of tests.
 const DEVICE_VARIABLE: &str = "DEVICEFUSION_TEST_DEVICE";
 
-/// The variable with compiler options of tests, separated by spaces.
+/// The value of the variable for CUDA's driver over the emulator.
+const EMULATED: &str = "cuda-emulated";
+
+/// The variable with compiler options of tests, separated by spaces. Those of OpenCL, such as
+/// `-cl-opt-disable`, are for its devices alone.
 const OPTIONS_VARIABLE: &str = "DEVICEFUSION_TEST_COMPILE_OPTIONS";
 
 /// The configuration of tests: the device of `DEVICEFUSION_TEST_DEVICE` and the compiler options of
@@ -44,6 +48,7 @@ const OPTIONS_VARIABLE: &str = "DEVICEFUSION_TEST_COMPILE_OPTIONS";
 /// `Config` if the variable holds no selector.
 pub fn config() -> Result<DeviceConfig> {
     let selector = match std::env::var(DEVICE_VARIABLE) {
+        Ok(text) if text == EMULATED => Selector::Driver(DriverKind::Cuda),
         Ok(text) if !text.is_empty() => text.parse().map_err(|error| match error {
             Error::Config { value, reason, .. } => Error::Config { setting: DEVICE_VARIABLE, value, reason },
             other => other,
@@ -51,7 +56,9 @@ pub fn config() -> Result<DeviceConfig> {
         _ => Selector::Driver(DriverKind::OpenCl),
     };
     let options = std::env::var(OPTIONS_VARIABLE).unwrap_or_default();
-    Ok(options.split_whitespace().fold(DeviceConfig::default().with_selector(selector), DeviceConfig::with_compile_option))
+    let is_cuda = selector == Selector::Driver(DriverKind::Cuda);
+    let options = options.split_whitespace().filter(|option| !is_cuda || !option.starts_with("-cl-"));
+    Ok(options.fold(DeviceConfig::default().with_selector(selector), DeviceConfig::with_compile_option))
 }
 
 /// The variable that names the part of the cases that a run of the tests has.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Libraries of the back end `cuda` without a GPU: over the fake `libcuda.so.1` of the crate
+//! Libraries of the back end `cuda` without a GPU: over the emulator of the crate
 //! `device`, with the real NVRTC.
 //!
-//! A library has its own context, and the fake refuses work on another context's memory.
+//! A library has its own context, and the emulator refuses work on another context's memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Other users need more of it.
 #[allow(dead_code)]
-#[path = "../../device/tests/cuda/fake.rs"]
-mod fake;
+#[path = "../../device/tests/cuda/emulator.rs"]
+mod emulator;
 mod fixture;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use device::{Buffer, Context as Device, DeviceConfig, DriverKind, Queue, Selecto
 use futhark::{Array, Context, ContextConfig, Error, Library, Primitive, Scalar, Value};
 use futures::executor::block_on;
 
-use crate::fake::Turn;
+use crate::emulator::Turn;
 use crate::fixture::Fixture;
 
 fn device(turn: &Turn) -> Device {
@@ -28,7 +28,7 @@ fn library(fixture: &Fixture) -> Library {
     unsafe { Library::open(fixture.manifest()) }.unwrap()
 }
 
-/// A device of the fake driver, a queue on it, and a library's context that shares it.
+/// A device of the emulator, a queue on it, and a library's context that shares it.
 fn beside(turn: &Turn, fixture: &Fixture) -> (Device, Queue, Context) {
     let device = device(turn);
     let context = Context::on_device(&library(fixture), ContextConfig::default(), &device).unwrap();

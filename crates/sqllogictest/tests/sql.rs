@@ -46,7 +46,7 @@ fn sql_tests_pass_plain_and_on_the_device() {
     files.sort_unstable();
 
     let device = config().selector.to_string();
-    let fast: &[&str] = if device == "opencl" { &["--set", FAST] } else { &[] };
+    let fast = fast(&device);
     let parts = testing::parts().unwrap();
     let default_options = if parts.len() == PARTS { &[] } else { fast };
     let other = |part: usize| (part + PARTS / 2) % PARTS;
@@ -62,7 +62,35 @@ fn sql_tests_pass_plain_and_on_the_device() {
 }
 
 /// Compiles kernels faster, where only answers count.
-const FAST: &str = "device.compile_options=-cl-opt-disable";
+fn fast(device: &str) -> &'static [&'static str] {
+    if device == "opencl" { &["--set", "device.compile_options=-cl-opt-disable"] } else { &[] }
+}
+
+/// A part of the files on the CUDA emulator: their kernels in CUDA C++, through CUDA's driver.
+///
+/// Runs in a folder of its own, since files are written below the current one.
+#[test]
+fn sql_tests_pass_on_the_cuda_emulator() {
+    let root = workspace().canonicalize().unwrap();
+    let is_installed = std::env::var_os("NVRTC_PATH").is_some() || root.join("target/nvrtc/version").exists();
+    if !is_installed && std::env::var_os("DEVICEFUSION_REQUIRE_NVRTC").is_none() {
+        eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(root.join("sql-tests"), folder.path().join("sql-tests")).unwrap();
+    for part in testing::parts().unwrap() {
+        let status = Command::new("sh")
+            .current_dir(folder.path())
+            .args(["-c", "eval \"$(\"$0\")\" && exec \"$@\""])
+            .arg(root.join("scripts/cuda-emulator.sh"))
+            .arg(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
+            // Neither of the parts that run on OpenCL.
+            .args(["--device", "cuda", "--strict", "--part", &name((part + PARTS / 4) % PARTS), "sql-tests"])
+            .status();
+        assert!(status.is_ok_and(|status| status.success()), "part {part}");
+    }
+}
 
 /// A part of the files, as `--part` takes it.
 fn name(part: usize) -> String {
@@ -173,6 +201,7 @@ fn suite_of_datafusion_passes_as_plain() {
     let parts = if parts.len() == PARTS { vec!["1/1".to_string()] } else { parts.into_iter().map(name).collect() };
     for part in parts {
         let exceptions = ["--exceptions", "sql-tests/datafusion-exceptions.txt"];
-        run(&device, &[&["--suite", "datafusion", "--set", FAST, "--part", &part], exceptions.as_slice()].concat());
+        let arguments = [&["--suite", "datafusion", "--part", &part], exceptions.as_slice(), fast(&device)];
+        run(&device, &arguments.concat());
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Contexts, queues, buffers and programs over the CUDA driver.
 //!
-//! The fake runs work only when it is waited for, and counts objects that are freed too early or
-//! not at all.
+//! The emulator runs work only when it is waited for, and counts objects that are freed too early
+//! or not at all.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use device::testing::{Fault, FaultPlan};
 use device::{ApplicationQueue, Buffer, Context, DeviceConfig, DriverKind, Grid, Meter, ProgramSource, Queue, Result, Selector};
 use futures::executor::block_on;
 
-use crate::fake::Turn;
+use crate::emulator::Turn;
 
 const TEXT: &str = "extern \"C\" __global__ void scale(double* values, double by, int plus) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     values[i] = values[i] * by + plus;
 }
-extern \"C\" __global__ void fault(double* values) { *values = 0; }";
+extern \"C\" __global__ void fault(double* values) { *(volatile double*)8 = *values; }";
 
 /// More than one chunk of an upload, and no multiple of a chunk.
 const LONG: usize = 1_500_032;
@@ -54,11 +54,11 @@ fn auto_takes_the_gpu_whose_compiler_only_the_setting_names() -> Result<()> {
     let config = DeviceConfig::default().with_nvrtc_path(&turn.nvrtc);
     assert_eq!(Context::new(config)?.info().driver, DriverKind::Cuda);
     let entries = device::devices_for(Some(&turn.nvrtc));
-    assert_eq!((entries[0].info.as_ref().unwrap().name.as_str(), &entries[0].problem), ("Fake GPU", &None));
+    assert_eq!((entries[0].info.as_ref().unwrap().name.as_str(), &entries[0].problem), ("Emulated GPU", &None));
     let context = Context::new(DeviceConfig::default().with_nvrtc_path(&turn.nvrtc).with_selector("#0".parse()?))?;
-    assert_eq!(context.info().name, "Fake GPU");
+    assert_eq!(context.info().name, "Emulated GPU");
     let error = Context::new(self::config(Path::new("/nowhere"))).unwrap_err().to_string();
-    assert!(error.starts_with("device Fake GPU cannot be used: device.nvrtc_path = /nowhere: "), "{error}");
+    assert!(error.starts_with("device Emulated GPU cannot be used: device.nvrtc_path = /nowhere: "), "{error}");
     Ok(())
 }
 
@@ -346,7 +346,7 @@ fn a_stream_of_the_primary_context_is_adopted() -> Result<()> {
     let error = Context::new(other.with_application_queue(unsafe { ApplicationQueue::new(DriverKind::Cuda, stream.0) }?))
         .unwrap_err()
         .to_string();
-    assert!(error.starts_with("device.selector = #7: the program's queue is one of #0 \"Fake GPU\""), "{error}");
+    assert!(error.starts_with("device.selector = #7: the program's queue is one of #0 \"Emulated GPU\""), "{error}");
     turn.fail("cuStreamGetCtx", 400);
     // SAFETY: as above.
     let error = unsafe { ApplicationQueue::new(DriverKind::Cuda, stream.0) }.unwrap_err().to_string();

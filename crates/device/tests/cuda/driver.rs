@@ -10,7 +10,7 @@ use device::driver::{
 };
 use device::{Error, Result, cuda};
 
-use crate::fake::Turn;
+use crate::emulator::Turn;
 
 const TEXT: &str = "extern \"C\" __global__ void scale(double* values, double by, int plus) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -112,7 +112,7 @@ fn destroy(driver: &dyn Driver, events: impl IntoIterator<Item = RawEvent>) {
 fn device_is_described() {
     let Some(session) = Session::open() else { return };
     let info = session.driver().info();
-    assert_eq!((info.name.as_str(), info.arch.as_str(), info.compute_units), ("Fake GPU", "sm_90", 132));
+    assert_eq!((info.name.as_str(), info.arch.as_str(), info.compute_units), ("Emulated GPU", "sm_90", 132));
     assert_eq!((info.memory_bytes, info.max_work_group_size, info.shared_bytes), (1 << 30, 1024, 49152));
     assert_eq!(info.driver_version, "CUDA 13.0");
     let compiler = session.driver().compiler();
@@ -169,7 +169,7 @@ fn launches_of_all_queues_are_timed_by_one_clock() {
     let Some(session) = Session::open() else { return };
     let (first, second) = (Loaded::new(session.driver()), Loaded::new(session.driver()));
     let (one, other, two) = (first.timed(), second.timed(), first.timed());
-    // The fake runs all work of the queue that is waited for first.
+    // The emulator runs all work of the queue that is waited for first.
     assert_eq!(first.times(one), 0..1_500_000);
     assert_eq!(first.times(two), 1_500_000..3_000_000);
     // The start is the launch call, since the queue had no earlier work.
@@ -288,7 +288,7 @@ fn broken_programs_say_why() {
     }
     assert!(driver.load(b"").unwrap_err().to_string().contains("neither a cubin nor PTX"));
     let ptx = b".version 9.0\n.target sm_90\n.entry k() { }";
-    assert!(driver.load(ptx).unwrap_err().to_string().contains("ptxas fatal: no good"));
+    assert!(driver.load(ptx).unwrap_err().to_string().contains("ptxas fatal: not an image of the emulator"));
     let loaded = Loaded::new(driver);
     // SAFETY: the program is loaded.
     let error = unsafe { driver.kernel(loaded.program, "absent") }.unwrap_err();

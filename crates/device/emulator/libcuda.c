@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake CUDA driver for tests, with one device. It runs on the host.
+// A CUDA driver for tests, with one device: the host. `docs/emulator.md` explains it.
 //
+// - Kernels come as text from `libnvrtc.c`, and run as the host's compiler compiles them.
 // - Device memory comes from malloc.
 // - Streams are lazy: work runs only when it is waited for.
 // - It is stricter than NVIDIA's driver. Almost every call needs a current context, frees must
 //   match, and work must stay inside live memory.
 // - Memory that pending work uses must not be freed. Such a free is counted as a violation.
 // - Tests can make any call fail.
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef int Status;
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
+#include "grid.h"
+#include "image.h"
 
-#define DEVICE_BYTES ((size_t)1 << 30)
+typedef int Status;
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_TIMEOUT = 702 };
+
+// Bytes of the device's memory: EMULATOR_MEMORY, or 1 GiB.
+static size_t device_bytes(void) {
+    const char *text = getenv("EMULATOR_MEMORY");
+    size_t bytes = text ? strtoull(text, NULL, 10) : 0;
+    return bytes ? bytes : (size_t)1 << 30;
+}
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // Guards everything below.
 static int context;              // The address is the primary context.
@@ -37,9 +48,9 @@ static void unlock(int *held) { (void)held; pthread_mutex_unlock(&mutex); }
 #define LOCKED __attribute__((cleanup(unlock))) int held_ = pthread_mutex_lock(&mutex); (void)held_
 
 // For tests: the nth call of that name from now on fails, on any thread.
-void fake_fail(const char *call, int status, int n) { LOCKED; snprintf(failing, sizeof failing, "%s", call); failing_with = status; failing_after = n; }
+void emulator_fail(const char *call, int status, int n) { LOCKED; snprintf(failing, sizeof failing, "%s", call); failing_with = status; failing_after = n; }
 // For tests: counts live objects of a kind; -1 for contexts, -2 for violations.
-long fake_live(int kind) {
+long emulator_live(int kind) {
     LOCKED;
     long contexts = retained;
     for (size_t i = 0; i < sizeof guests; ++i) contexts += guests[i];
@@ -58,7 +69,7 @@ static int is_alive(void *which) {
 }
 #define ENTER ENTER_ANYWHERE; do { if (!is_alive(current)) return INVALID_CONTEXT; if (lost) return lost; } while (0)
 
-static void violation(const char *what) { violations++; fprintf(stderr, "fake libcuda: %s\n", what); }
+static void violation(const char *what) { violations++; fprintf(stderr, "cuda emulator: %s\n", what); }
 
 // The list of live memory of both kinds.
 typedef struct Block { struct Block *next; char *at; size_t bytes; int kind; void *context; } Block;
@@ -81,14 +92,20 @@ static void *owner(int kind, const char *at, size_t bytes) {
 }
 static int is_of(int kind, const char *at, size_t bytes) { return owner(kind, at, bytes) != NULL; }
 // For tests: whether these bytes are pinned host memory.
-int fake_is_pinned(const char *at, size_t bytes) { LOCKED; return is_of(PINNED, at, bytes); }
+int emulator_is_pinned(const char *at, size_t bytes) { LOCKED; return is_of(PINNED, at, bytes); }
 
 typedef struct { int kind; unsigned flags; } Object;
 // `ends` has the end time of each piece of work; number 0 is the stream's creation.
 typedef struct { Object object; int ended; uint64_t submitted, done; struct Op *first, **last; double *ends; void *context; } Stream;
 typedef struct { Object object; Stream *stream; uint64_t number; double recorded; } Event;
-typedef struct { char name[64]; struct Module *module; } Function;
-typedef struct Module { Object object; Function functions[16]; int count; } Module;
+typedef struct Function {
+    struct Function *next;
+    struct Module *module;
+    char *name;
+    void (*run)(void **args);
+    unsigned (*size)(unsigned index);
+} Function;
+typedef struct Module { Object object; void *library; Function *functions; } Module;
 
 // Work in a stream. It accesses host memory when it runs; arguments are copied at once.
 typedef struct Op {
@@ -100,29 +117,42 @@ typedef struct Op {
     void *to_device, *from_device;  // The contexts of device memory; else NULL.
     unsigned char value;
     Function *function;
-    double factor;
-    int plus;
+    unsigned blocks, threads;
+    char *args;                 // Copies of the arguments, each in eight bytes or more.
+    void **arg_list;
     Stream *stream;
     uint64_t number;
 } Op;
 
-static Stream *streams[4096];    // All streams so far: events may outlive them.
-static int stream_count;
+static Stream **streams;         // All streams so far: events may outlive them.
+static int stream_count, stream_capacity;
 static double now;               // Milliseconds of work: 1.5 for each launch, 0 for other work.
 static Stream *held;             // Waits for this stream block until the release or other work.
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 
 // For tests: holds the stream created last, or releases it.
-void fake_hold(int hold) { LOCKED; held = hold ? streams[stream_count - 1] : NULL; pthread_cond_broadcast(&moved); }
+void emulator_hold(int hold) { LOCKED; held = hold ? streams[stream_count - 1] : NULL; pthread_cond_broadcast(&moved); }
 
 // For tests: streams report another context than the primary one.
 static int others;
-void fake_others(int yes) { LOCKED; others = yes; }
+void emulator_others(int yes) { LOCKED; others = yes; }
 
 // For tests: advances the clock.
-void fake_idle(double millis) { LOCKED; now += millis; }
+void emulator_idle(double millis) { LOCKED; now += millis; }
 
 static void run(Stream *stream, uint64_t number);
+
+static void launch(Op *op) {
+    void *library = op->function->module->library;
+    struct Grid grid = {
+        .kernel = op->function->name, .run = op->function->run, .args = op->arg_list, .blocks = op->blocks, .threads = op->threads,
+        .emulated = dlsym(library, "emulated"), .shared = dlsym(library, "emulated_bounds"),
+    };
+    switch (run_grid(&grid)) {
+    case GRID_STUCK: lost = LAUNCH_TIMEOUT; break;
+    case GRID_FAULT: lost = ILLEGAL_ADDRESS; break;
+    }
+}
 
 static void perform(Op *op) {
     if (op->to_device && owner(MEMORY, op->to, op->bytes) != op->to_device) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
@@ -133,11 +163,15 @@ static void perform(Op *op) {
     case WAIT: run(op->stream, op->number); break;
     case LAUNCH:
         now += 1.5;
-        if (!strcmp(op->function->name, "fault")) lost = ILLEGAL_ADDRESS;
-        if (!strcmp(op->function->name, "scale"))
-            for (size_t i = 0; i < op->bytes / 8; ++i) ((double *)op->to)[i] = ((double *)op->to)[i] * op->factor + op->plus;
+        launch(op);
     }
 }
+static void drop_op(Op *op) {
+    free(op->args);
+    free(op->arg_list);
+    free(op);
+}
+
 // Runs a stream up to the work of that number, and the work of other streams that it waits for.
 static void run(Stream *stream, uint64_t number) {
     while (stream->done < number && stream->first && !lost) {
@@ -146,7 +180,7 @@ static void run(Stream *stream, uint64_t number) {
         if (!stream->first) stream->last = &stream->first;
         perform(op);
         stream->ends[++stream->done] = now;
-        free(op);
+        drop_op(op);
     }
     pthread_cond_broadcast(&moved);
 }
@@ -163,6 +197,16 @@ static Status push(void *at, Op op) {
     return SUCCESS;
 }
 
+// Whether a kernel has an argument that is an address in these bytes.
+static int takes(const Op *op, const char *at, size_t bytes) {
+    for (unsigned i = 0; op->what == LAUNCH && op->function->size(i); ++i) {
+        if (op->function->size(i) != 8) continue;
+        const char *argument;
+        memcpy(&argument, op->arg_list[i], sizeof argument);
+        if (argument >= at && argument < at + bytes) return 1;
+    }
+    return 0;
+}
 static int overlaps(const char *at, size_t bytes, const char *from, size_t length) { return at && from < at + bytes && at < from + length; }
 static Status give(char *at, int kind) {
     for (Block **link = &blocks; *link; link = &(*link)->next) {
@@ -171,7 +215,7 @@ static Status give(char *at, int kind) {
         if (kind == MEMORY && block->context != current) violation("memory freed in another context");
         for (int i = 0; i < stream_count; ++i)
             for (Op *op = streams[i]->first; op; op = op->next)
-                if (overlaps(op->to, op->bytes, at, block->bytes) || overlaps(op->from, op->bytes, at, block->bytes)) violation("memory freed under pending work");
+                if (overlaps(op->to, op->bytes, at, block->bytes) || overlaps(op->from, op->bytes, at, block->bytes) || takes(op, at, block->bytes)) violation("memory freed under pending work");
         *link = block->next;
         live[kind]--;
         if (kind == MEMORY) used -= block->bytes;
@@ -194,6 +238,7 @@ Status cuGetErrorName(int status, const char **name) {
     case INVALID_IMAGE: *name = "CUDA_ERROR_INVALID_IMAGE"; return SUCCESS;
     case NOT_FOUND: *name = "CUDA_ERROR_NOT_FOUND"; return SUCCESS;
     case ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return SUCCESS;
+    case LAUNCH_TIMEOUT: *name = "CUDA_ERROR_LAUNCH_TIMEOUT"; return SUCCESS;
     }
     *name = NULL;
     return INVALID_VALUE;
@@ -208,8 +253,8 @@ Status cuGetExportTable(const void **out, const void *uuid) {
 
 Status cuDeviceGetCount(int *count) { ENTER_ANYWHERE; *count = 1; return SUCCESS; }
 Status cuDeviceGet(int *device, int ordinal) { *device = 7; return ordinal ? 101 : SUCCESS; }
-Status cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "Fake GPU"); return SUCCESS; }
-Status cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = DEVICE_BYTES; return SUCCESS; }
+Status cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "Emulated GPU"); return SUCCESS; }
+Status cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = device_bytes(); return SUCCESS; }
 Status cuDeviceGetAttribute(int *value, int attribute, int device) {
     switch (attribute) {
     case 1: *value = 1024; break;   // threads per block
@@ -273,11 +318,11 @@ Status cuCtxSynchronize(void) {
 }
 Status cuCtxGetDevice(int *device) { ENTER_ANYWHERE; if (!current) return INVALID_CONTEXT; *device = 7; return SUCCESS; }
 
-Status cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER; *unused = DEVICE_BYTES - used; *total = DEVICE_BYTES; return SUCCESS; }
+Status cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER; *unused = device_bytes() - used; *total = device_bytes(); return SUCCESS; }
 Status cuMemAlloc_v2(uint64_t *out, size_t bytes) {
     ENTER;
     if (!bytes) return INVALID_VALUE;
-    if (bytes > DEVICE_BYTES - used) return OUT_OF_MEMORY;
+    if (bytes > device_bytes() - used) return OUT_OF_MEMORY;
     *out = (uint64_t)(uintptr_t)take(bytes, MEMORY);
     return SUCCESS;
 }
@@ -320,7 +365,11 @@ Status cuMemsetD8Async(uint64_t to, unsigned char value, size_t count, void *str
 
 Status cuStreamCreate(void **out, unsigned flags) {
     ENTER;
-    if (flags != 1 || stream_count == sizeof streams / sizeof *streams) return INVALID_VALUE;
+    if (flags != 1) return INVALID_VALUE;
+    if (stream_count == stream_capacity) {
+        stream_capacity = 2 * stream_capacity + 64;
+        streams = realloc(streams, (size_t)stream_capacity * sizeof *streams);
+    }
     Stream *stream = calloc(1, sizeof *stream);
     stream->object.kind = STREAM;
     stream->context = current;
@@ -397,54 +446,90 @@ Status cuEventElapsedTime(float *millis, void *start, void *end) {
     return SUCCESS;
 }
 
+// Compiles without the lock: other threads go on meanwhile.
+static void *open_image(const char *image, char *log, size_t bytes) {
+    pthread_mutex_unlock(&mutex);
+    void *library = load_image(image, log, bytes);
+    pthread_mutex_lock(&mutex);
+    return library;
+}
+// Options 5 and 6 are the log and its size.
 Status cuModuleLoadDataEx(void **out, const void *image, unsigned count, int *options, void **values) {
     ENTER;
     if ((uintptr_t)image % 8) return INVALID_VALUE;
-    if (memcmp(image, "\177ELF", 4)) {
-        for (unsigned i = 0; i < count; ++i) if (options[i] == 5) strcpy(values[i], "ptxas fatal: no good\n");
-        return INVALID_IMAGE;
+    char *log = NULL;
+    size_t log_bytes = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        if (options[i] == 5) log = values[i];
+        if (options[i] == 6) log_bytes = (size_t)(uintptr_t)values[i];
     }
+    void *library = open_image(image, log, log_bytes);
+    if (!library) return INVALID_IMAGE;
     Module *module = calloc(1, sizeof *module);
     module->object.kind = MODULE;
+    module->library = library;
     live[MODULE]++;
     *out = module;
     return SUCCESS;
 }
-Status cuModuleUnload(void *module) {
+Status cuModuleUnload(void *at) {
     ENTER;
+    Module *module = at;
     if (!is(module, MODULE)) return INVALID_HANDLE;
     for (int i = 0; i < stream_count; ++i)
         for (Op *op = streams[i]->first; op; op = op->next)
             if (op->function && op->function->module == module) { violation("program unloaded under pending work"); return SUCCESS; }
     live[MODULE]--;
+    while (module->functions) {
+        Function *function = module->functions;
+        module->functions = function->next;
+        free(function->name);
+        free(function);
+    }
+    dlclose(module->library);
     free(module);
     return SUCCESS;
+}
+static void *find_symbol(Module *module, const char *prefix, const char *name) {
+    char symbol[512];
+    snprintf(symbol, sizeof symbol, "%s%s", prefix, name);
+    return dlsym(module->library, symbol);
 }
 Status cuModuleGetFunction(void **out, void *at, const char *name) {
     ENTER;
     Module *module = at;
-    if (!is(module, MODULE) || module->count == 16) return INVALID_HANDLE;
-    Function *function = &module->functions[module->count++];
-    snprintf(function->name, sizeof function->name, "%s", name);
-    function->module = module;
+    if (!is(module, MODULE)) return INVALID_HANDLE;
+    Function *function = malloc(sizeof *function);
+    *function = (Function){module->functions, module, strdup(name), find_symbol(module, "emulated_run_", name), find_symbol(module, "emulated_size_", name)};
+    module->functions = function;
     *out = function;
-    return SUCCESS;
+    return function->run && function->size ? SUCCESS : NOT_FOUND;
 }
 Status cuFuncLoad(void *function) { ENTER; return SUCCESS; }
-// scale(double*, double, int); fault(double*)
-Status cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size) {
-    static const size_t sizes[] = {8, 8, 4};
+Status cuFuncGetParamInfo(void *at, size_t index, size_t *offset, size_t *size) {
     ENTER;
-    if (index >= (strcmp(((Function *)function)->name, "scale") ? 1 : 3)) return INVALID_VALUE;
-    *offset = 8 * index;
-    *size = sizes[index];
+    *size = ((Function *)at)->size((unsigned)index);
+    if (!*size) return INVALID_VALUE;
+    *offset = 0;
+    for (unsigned i = 0; i < index; ++i) *offset += ((Function *)at)->size(i);
     return SUCCESS;
 }
 Status cuLaunchKernel(void *at, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra) {
     ENTER;
     Function *function = at;
     if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra || !gx || !bx || bx > 1024) return INVALID_VALUE;
-    Op op = {.what = LAUNCH, .function = function, .to = *(char **)args[0], .bytes = (size_t)gx * bx * 8, .to_device = current};
-    if (!strcmp(function->name, "scale")) op.factor = *(double *)args[1], op.plus = *(int *)args[2];
-    return push(stream, op);
+    unsigned count = 0;
+    size_t bytes = 0;
+    for (; function->size(count); ++count) bytes += (function->size(count) + 15) / 16 * 16;
+    // On a real device the limit is that of the kernel: 4 KiB up to compute capability 6.
+    if (bytes > 2 * 4096) return INVALID_VALUE;
+    Op op = {.what = LAUNCH, .function = function, .blocks = gx, .threads = bx, .args = malloc(bytes + 1), .arg_list = calloc(count + 1, sizeof *op.arg_list)};
+    size_t used_bytes = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        op.arg_list[i] = memcpy(op.args + used_bytes, args[i], function->size(i));
+        used_bytes += (function->size(i) + 15) / 16 * 16;
+    }
+    Status status = push(stream, op);
+    if (status) free(op.args), free(op.arg_list);
+    return status;
 }

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// A grid of threads on one thread of the host: each is a fiber, which runs until it waits.
+//
+// - A barrier waits for all threads of the block that have not ended.
+// - A vote or a shuffle waits for the lanes of its mask that have not ended, at the same place.
+// - `__activemask` gathers the lanes of the warp that arrive at the same place. Lanes that wait
+//   elsewhere are not active, as on the device.
+// - A seed, EMULATOR_SEED at first, changes the order of warps and of lanes, so that races show.
+//
+// A thread that never waits reuses the stack of the one before it.
+#define _GNU_SOURCE
+#include "grid.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { WARP = 32, MAX_THREADS = 1024, STACK_BYTES = 256 << 10, PAGE = 4096, CONTENTIONS = 4096, MAX_ROUNDS = 100000 };
+
+typedef enum { READY, AT_BARRIER, AT_VOTE, AT_SHUFFLE, AT_ACTIVE, ENDED } State;
+
+typedef struct Stack { struct Stack *next; char *low; } Stack;
+
+typedef struct {
+    void *sp;                  // Of a thread that waits; NULL before it starts.
+    Stack *stack;
+    State state;
+    void *place;               // The return address of the operation that it waits in.
+    unsigned mask;
+    unsigned long long value;  // What it gives to its warp, then what it gets.
+    unsigned from;
+} Lane;
+
+static Lane lanes[MAX_THREADS];
+static const struct Grid *grid;
+static unsigned running;       // The index of the lane that runs.
+static unsigned contentions;
+static void *scheduler_sp;
+static Stack *free_stacks;
+static sigjmp_buf escape;
+static volatile sig_atomic_t in_kernel;
+
+// Saves the registers that a call preserves, and continues at another stack.
+void emulator_switch(void **save, void *load);
+#if defined(__x86_64__)
+__asm__(
+    ".text\n.globl emulator_switch\n.hidden emulator_switch\n.type emulator_switch,@function\nemulator_switch:\n"
+    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
+    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
+    ".size emulator_switch,.-emulator_switch\n");
+enum { SAVED_WORDS = 8, RETURN_WORD = 6 };
+#elif defined(__aarch64__)
+__asm__(
+    ".text\n.globl emulator_switch\n.hidden emulator_switch\n.type emulator_switch,%function\nemulator_switch:\n"
+    "sub sp,sp,#176\n"
+    "stp x19,x20,[sp]\nstp x21,x22,[sp,#16]\nstp x23,x24,[sp,#32]\nstp x25,x26,[sp,#48]\nstp x27,x28,[sp,#64]\n"
+    "stp x29,x30,[sp,#80]\nstp d8,d9,[sp,#96]\nstp d10,d11,[sp,#112]\nstp d12,d13,[sp,#128]\nstp d14,d15,[sp,#144]\n"
+    "mov x9,sp\nstr x9,[x0]\nmov sp,x1\n"
+    "ldp x19,x20,[sp]\nldp x21,x22,[sp,#16]\nldp x23,x24,[sp,#32]\nldp x25,x26,[sp,#48]\nldp x27,x28,[sp,#64]\n"
+    "ldp x29,x30,[sp,#80]\nldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\nldp d12,d13,[sp,#128]\nldp d14,d15,[sp,#144]\n"
+    "add sp,sp,#176\nret\n");
+enum { SAVED_WORDS = 22, RETURN_WORD = 11 };
+#else
+#error "no switch of stacks for this processor"
+#endif
+
+static Stack *take_stack(void) {
+    Stack *stack = free_stacks;
+    if (stack) {
+        free_stacks = stack->next;
+        return stack;
+    }
+    char *low = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (low == MAP_FAILED) return NULL;
+    mprotect(low, PAGE, PROT_NONE);
+    stack = malloc(sizeof *stack);
+    *stack = (Stack){NULL, low};
+    return stack;
+}
+
+static void wait_as(State state) {
+    Lane *lane = &lanes[running];
+    lane->state = state;
+    emulator_switch(&lane->sp, scheduler_sp);
+}
+
+static void begin(void) {
+    grid->run(grid->args);
+    wait_as(ENDED);
+    abort();
+}
+
+static void give_stack(Lane *lane) {
+    if (!lane->stack) return;
+    lane->stack->next = free_stacks;
+    free_stacks = lane->stack;
+    lane->stack = NULL;
+}
+
+// Runs a lane until it waits or ends; 0 if it only lets others run.
+static int run_lane(unsigned index) {
+    Lane *lane = &lanes[index];
+    if (!lane->sp) {
+        if (!(lane->stack = take_stack())) return 0;
+        void **top = (void **)(lane->stack->low + STACK_BYTES) - SAVED_WORDS - 2;
+        memset(top, 0, (SAVED_WORDS + 2) * sizeof *top);
+        top[RETURN_WORD] = (void *)begin;
+        lane->sp = top;
+    }
+    running = index;
+    contentions = 0;
+    grid->emulated->thread.x = index;
+    emulator_switch(&scheduler_sp, lane->sp);
+    if (lane->state == ENDED) give_stack(lane);
+    return lane->state != READY;
+}
+
+static void barrier(void) { wait_as(AT_BARRIER); }
+
+// A lane that spins for a lock of another one lets it run.
+static void contend(void) {
+    if (++contentions >= CONTENTIONS) wait_as(READY);
+}
+
+static unsigned long long meet(State state, void *place, unsigned mask, unsigned long long value, unsigned from) {
+    Lane *lane = &lanes[running];
+    lane->place = place;
+    lane->mask = mask;
+    lane->value = value;
+    lane->from = from;
+    wait_as(state);
+    return lane->value;
+}
+static unsigned ballot(unsigned mask, int vote) {
+    return (unsigned)meet(AT_VOTE, __builtin_return_address(0), mask, (unsigned)vote, 0);
+}
+static unsigned long long shuffle(unsigned mask, unsigned long long value, unsigned from) {
+    return meet(AT_SHUFFLE, __builtin_return_address(0), mask, value, from);
+}
+static unsigned active(void) { return (unsigned)meet(AT_ACTIVE, __builtin_return_address(0), 0, 0, 0); }
+
+static unsigned width_of(unsigned first) { return grid->threads - first < WARP ? grid->threads - first : WARP; }
+
+// Completes the vote or shuffle of a lane, if all others of its mask are there.
+static int complete(unsigned first, unsigned index) {
+    Lane *lane = &lanes[first + index];
+    unsigned width = width_of(first), here = 0, votes = 0;
+    unsigned long long values[WARP];
+    for (unsigned i = 0; i < width; ++i) {
+        Lane *other = &lanes[first + i];
+        if (!(lane->mask >> i & 1) || other->state == ENDED) continue;
+        if (other->state != lane->state || other->place != lane->place || other->mask != lane->mask) return 0;
+        here |= 1u << i;
+        votes |= (unsigned)(other->value & 1) << i;
+        values[i] = other->value;
+    }
+    if (!(here >> index & 1)) return 0;
+    State state = lane->state;
+    for (unsigned i = 0; i < width; ++i) {
+        Lane *other = &lanes[first + i];
+        if (!(here >> i & 1)) continue;
+        // A lane that is not there has no value: the device leaves it undefined.
+        unsigned from = other->from % WARP;
+        other->value = state == AT_VOTE ? votes : here >> from & 1 ? values[from] : 0xBAD0BAD0BAD0BAD0;
+        other->state = READY;
+    }
+    return 1;
+}
+
+// Tells the lanes that ask at the same place which of them are active.
+static int gather(unsigned first) {
+    unsigned width = width_of(first), here = 0;
+    void *place = NULL;
+    for (unsigned i = 0; i < width; ++i) {
+        Lane *lane = &lanes[first + i];
+        if (lane->state != AT_ACTIVE || (place && lane->place != place)) continue;
+        place = lane->place;
+        here |= 1u << i;
+    }
+    for (unsigned i = 0; i < width; ++i) {
+        if (!(here >> i & 1)) continue;
+        lanes[first + i].value = here;
+        lanes[first + i].state = READY;
+    }
+    return here != 0;
+}
+
+// A permutation of 0 to 31 for each seed: an odd factor and an offset.
+static unsigned permute(unsigned index, unsigned seed) { return (index * (2 * seed + 1) + seed / 16) % WARP; }
+
+// Runs the lanes of a warp until all of them wait for others, or have ended.
+static int run_warp(unsigned first, unsigned seed) {
+    unsigned width = width_of(first);
+    int ran, any = 0;
+    do {
+        ran = 0;
+        for (unsigned i = 0; i < WARP; ++i) {
+            unsigned index = permute(i, seed);
+            if (index < width && lanes[first + index].state == READY) ran |= run_lane(first + index);
+        }
+        for (unsigned i = 0; i < width; ++i) {
+            State state = lanes[first + i].state;
+            if (state == AT_VOTE || state == AT_SHUFFLE) ran |= complete(first, i);
+        }
+        if (!ran) ran = gather(first);
+        any |= ran;
+    } while (ran);
+    return any;
+}
+
+static void describe_stuck(void) {
+    static const char *const names[] = {"ready", "at a barrier", "at a vote", "at a shuffle", "at __activemask", "ended"};
+    unsigned counts[6] = {0};
+    for (unsigned i = 0; i < grid->threads; ++i) counts[lanes[i].state]++;
+    fprintf(stderr, "cuda emulator: %s, block %u waits for ever:", grid->kernel, grid->emulated->block.x);
+    for (int state = 0; state < 6; ++state)
+        if (counts[state]) fprintf(stderr, " %u threads %s", counts[state], names[state]);
+    fputc('\n', stderr);
+}
+
+// Runs one block; 0 if its threads wait for ever.
+static int run_block(unsigned seed) {
+    unsigned warps = (grid->threads + WARP - 1) / WARP;
+    for (unsigned i = 0; i < grid->threads; ++i) lanes[i].sp = NULL, lanes[i].state = READY;
+    for (unsigned rounds = 0;; ++rounds) {
+        int ran = 0;
+        for (unsigned i = 0; i < warps; ++i) ran |= run_warp((i + seed) % warps * WARP, seed);
+        unsigned ended = 0, at_barrier = 0;
+        for (unsigned i = 0; i < grid->threads; ++i) {
+            ended += lanes[i].state == ENDED;
+            at_barrier += lanes[i].state == AT_BARRIER;
+        }
+        if (ended == grid->threads) return 1;
+        if (ended + at_barrier == grid->threads) {
+            for (unsigned i = 0; i < grid->threads; ++i)
+                if (lanes[i].state == AT_BARRIER) lanes[i].state = READY;
+            ran = 1;
+        }
+        if (ran) rounds = 0;
+        // Lanes that are ready spin for each other.
+        unsigned ready = 0;
+        for (unsigned i = 0; i < grid->threads; ++i) ready += lanes[i].state == READY;
+        if (!ran && (!ready || rounds > MAX_ROUNDS)) {
+            describe_stuck();
+            return 0;
+        }
+    }
+}
+
+// After a failure: those of threads that still wait.
+static void give_stacks(void) {
+    for (unsigned i = 0; i < grid->threads; ++i) give_stack(&lanes[i]);
+}
+
+static struct sigaction before[NSIG];
+
+static void on_signal(int number, siginfo_t *info, void *context) {
+    if (in_kernel) {
+        in_kernel = 0;
+        siglongjmp(escape, number);
+    }
+    struct sigaction *other = &before[number];
+    if (other->sa_flags & SA_SIGINFO && other->sa_sigaction) other->sa_sigaction(number, info, context);
+    else if (other->sa_handler != SIG_DFL && other->sa_handler != SIG_IGN) other->sa_handler(number);
+    else sigaction(number, other, NULL);
+}
+
+static void catch_signals(void) {
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+        struct sigaction now;
+        sigaction(numbers[i], NULL, &now);
+        if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_signal) continue;
+        sigaction(numbers[i], &action, &before[numbers[i]]);
+    }
+}
+
+// For tests: the seed of launches from now on.
+static unsigned seed = ~0u;
+void emulator_seed(unsigned value) { seed = value; }
+
+int run_grid(const struct Grid *launch) {
+    const char *text = getenv("EMULATOR_SEED");
+    if (seed == ~0u) seed = text ? (unsigned)strtoul(text, NULL, 10) : 0;
+    grid = launch;
+    struct Emulated *emulated = launch->emulated;
+    emulated->threads = (struct EmulatedSize){launch->threads, 1, 1};
+    emulated->blocks = (struct EmulatedSize){launch->blocks, 1, 1};
+    emulated->sync = barrier;
+    emulated->ballot = ballot;
+    emulated->shuffle = shuffle;
+    emulated->active = active;
+    emulated->contend = contend;
+    catch_signals();
+    int number = sigsetjmp(escape, 1);
+    if (number) {
+        fprintf(stderr, "cuda emulator: %s, block %u, thread %u: %s\n", launch->kernel, emulated->block.x, running, strsignal(number));
+        give_stacks();
+        return GRID_FAULT;
+    }
+    in_kernel = 1;
+    for (unsigned block = 0; block < launch->blocks; ++block) {
+        emulated->block.x = block;
+        memset(launch->shared[0], 0xAB, (size_t)(launch->shared[1] - launch->shared[0]));
+        if (!run_block(seed)) {
+            in_kernel = 0;
+            give_stacks();
+            return GRID_STUCK;
+        }
+    }
+    in_kernel = 0;
+    return GRID_DONE;
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs kernels that `kernel.h` made callable on the host.
+#pragma once
+#include <stddef.h>
+
+// The same as in `kernel.h`.
+struct EmulatedSize { unsigned x, y, z; };
+struct Emulated {
+    struct EmulatedSize thread, block, threads, blocks;
+    void (*sync)(void);
+    unsigned (*ballot)(unsigned mask, int vote);
+    unsigned long long (*shuffle)(unsigned mask, unsigned long long value, unsigned from);
+    unsigned (*active)(void);
+    void (*contend)(void);
+};
+
+// One launch. `shared` are the begin and the end of the library's shared memory.
+struct Grid {
+    const char *kernel;
+    void (*run)(void **args);
+    void **args;
+    struct Emulated *emulated;
+    char **shared;
+    unsigned blocks, threads;
+};
+
+enum { GRID_DONE, GRID_STUCK, GRID_FAULT };
+
+// Runs all blocks, one after the other. One launch at a time: the caller holds a lock.
+//
+// - GRID_STUCK: lanes wait for lanes that never arrive.
+// - GRID_FAULT: a signal, such as that of an access outside of mapped memory.
+//
+// After both the problem is printed, and the rest of the grid has not run.
+int run_grid(const struct Grid *grid);
