@@ -5,7 +5,8 @@
 //! [`sample`] shortens long tests to a part of their cases, which `DEVICEFUSION_TEST_PART` names.
 //!
 //! [`config`] alone reads `DEVICEFUSION_TEST_DEVICE`: a value of `device.selector`, `opencl` by
-//! default, or `cuda-emulated` behind `scripts/cuda-emulator.sh`. Tests of features that only a CPU device has (shared memory, the profile `cpu`) check
+//! default, or `cuda-emulated` behind `scripts/cuda-emulator.sh`. Tests of features that only a CPU
+//! device has (shared memory, the profile `cpu`) check
 //! [`DeviceInfo::kind`](crate::DeviceInfo::kind) and skip other devices.
 //!
 //! # Examples
