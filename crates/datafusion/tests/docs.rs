@@ -75,14 +75,26 @@ fn settings_page_is_what_the_code_says() {
     check("settings.md", &page);
 }
 
-/// `docs/explain.md` has the words of EXPLAIN as the module `exec` lists them.
+/// `docs/explain.md` has each word that an operator writes into EXPLAIN, such as `readers=`.
 #[test]
 fn legend_of_explain_is_complete() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/explain.md")).unwrap();
-    let rows: Vec<&str> = include_str!("../src/exec/mod.rs").lines().filter_map(|line| line.strip_prefix("//! |")).collect();
-    assert!(rows.len() > 10, "{rows:?}");
-    for row in rows {
-        assert!(page.lines().any(|line| line.strip_prefix('|') == Some(row)), "docs/explain.md lacks the row |{row}");
+    let mut words = BTreeSet::new();
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/exec")).unwrap() {
+        let source = std::fs::read_to_string(entry.unwrap().path()).unwrap().replace("\\n", " ");
+        for (_, text) in source.lines().filter_map(|line| line.split_once("(f, \"")) {
+            for (at, _) in text.match_indices('=') {
+                let word = text[..at].rsplit(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap();
+                words.insert(word.to_owned());
+            }
+        }
+    }
+    // Not a word: what stands before `=` may be a placeholder.
+    words.remove("");
+    assert!(words.len() > 20, "{words:?}");
+    for word in words {
+        let is_named = page.contains(&format!("`{word}=")) || page.contains(&format!("`{word}`"));
+        assert!(is_named, "docs/explain.md lacks the word {word}= of EXPLAIN");
     }
 }
 
@@ -537,7 +549,7 @@ impl Matrix {
             writeln!(text, "| {} | {} |", types.join(", "), marks.join(" | ")).unwrap();
         }
         if !self.reasons.is_empty() {
-            text += "\nReasons of EXPLAIN for those on the host:\n\n";
+            text += "\nReasons of EXPLAIN for `host` in this table:\n\n";
             self.reasons.iter().for_each(|reason| writeln!(text, "- {reason}").unwrap());
         }
         text
@@ -751,10 +763,17 @@ async fn aggregate_functions() -> String {
         outcomes.push(runs_if_plain(keyed, &contexts).await);
         matrix.add(&data_type, &outcomes);
     }
+    // DataFusion replaces grouping() by the number of the grouping set.
+    let all = datafusion::functions_aggregate::all_default_aggregate_functions();
+    let is_on_host = |name: &&str| *name != "grouping" && AggregateFunction::from_sql(name).is_none();
+    let on_host = all.iter().map(|function| function.name()).filter(is_on_host);
+    let on_host: Vec<String> = on_host.map(|name| format!("`{name}`")).collect();
     format!(
         "\n## Aggregates\n\nWith and without `GROUP BY`, each also with `FILTER (WHERE …)`. The last column is the type as a\n\
-         key, where `NULL` is a group of its own.\n{}",
-        matrix.text()
+         key, where `NULL` is a group of its own.\n{}\n\
+         These are on the host for every type ([why](limits.md#types)):\n\n{}.\n",
+        matrix.text(),
+        enumeration("", &on_host)
     )
 }
 

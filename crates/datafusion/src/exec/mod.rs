@@ -6,30 +6,7 @@
 //! [`DeviceStreamExec`]. The other operators exist for EXPLAIN, metrics and rewriting. Executing
 //! one of them is an internal error, never a quiet download.
 //!
-//! # Words of EXPLAIN
-//!
-//! | word | operator | meaning |
-//! |---|---|---|
-//! | `to=[…]` | `DeviceToHostExec` | the reader of the downloaded rows |
-//! | `from=[…]` | `HostToDeviceExec` | the origin of the uploaded rows |
-//! | `host=[…]` | host operators | the reason why the operator is not offloaded |
-//! | `ran_on_host=[…]` | `DeviceToHostExec` | why the host has run the replaced operators (EXPLAIN ANALYZE) |
-//! | `pipelines=N` | `DeviceToHostExec` | number of pipelines that launch kernels |
-//! | `profile=…` | `DeviceToHostExec` | shape of the kernels (EXPLAIN VERBOSE, which also prints their sources) |
-//! | `columns=N` | `HostToDeviceExec` | number of uploaded columns |
-//! | `fused=[…]` | `DeviceAggregateExec` | operators below that run inside its kernels |
-//! | `libraries=[…]` | `DeviceAggregateExec`, `DeviceFutharkExec` | Futhark libraries that are called |
-//! | `calls=[…]` | `DeviceFutharkExec` | calls of these libraries |
-//! | `dynamic_filter=#1` | `DeviceJoinExec` | number of the dynamic filter that the build side feeds |
-//! | `dynamic_filter=#1` | `DeviceDynamicFilterExec` | number of the join whose keys it probes |
-//! | `scalar_subquery=v@2` | `DeviceJoinExec` | the column into which the join brings a subquery's value |
-//! | `shared=#1` | `DeviceSharedExec`, `DeviceReuseExec` | identifies rows that one offloaded subplan shares |
-//! | `cached=#1` | `DeviceSharedExec`, `DeviceReuseExec` | identifies rows that several offloaded subplans share |
-//! | `readers=N` | `DeviceSharedExec` | number of readers of shared or cached rows |
-//! | `sets=[…]` | `DeviceExpandExec` | the grouping sets |
-//! | `source=…` | `DeviceStreamExec` | the kind of stream |
-//!
-//! Other words are those of the DataFusion operator that is replaced.
+//! `docs/explain.md` lists the words that the operators write into EXPLAIN.
 
 mod aggregate;
 mod alternative;

@@ -2,7 +2,8 @@
 //! The device operators as one enum.
 //!
 //! Each `match` on it lists all operators. A new operator is one row of `device_operators!`; the
-//! compiler then lists the matches that must handle it.
+//! compiler then lists the matches that must handle it. `docs/recipes/operator.md` has the other
+//! places.
 
 use std::sync::Arc;
 

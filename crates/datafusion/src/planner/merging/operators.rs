@@ -23,6 +23,7 @@ use crate::exec::{
 use crate::expr::AggregateCall;
 use crate::planner::rewrite::Plan;
 use crate::planner::same::{same_call, same_rows};
+use crate::planner::support::support_of;
 
 /// Most aggregates of a merged aggregation: one kernel computes them, and each is compared with the
 /// others.
@@ -179,8 +180,9 @@ fn sorts(a: &Plan, b: &Plan) -> Option<Merged> {
         (a.options == b.options).then(|| PhysicalSortExpr::new(key, a.options))
     });
     let keys = LexOrdering::new(keys.collect::<Option<Vec<_>>>()?)?;
-    let sort = SortExec::new(keys, Arc::clone(&below.plan)).with_fetch(a.fetch_rows());
-    Some(below.with(DeviceSortExec::try_new(Arc::new(sort)).ok()?))
+    let sort: Plan = Arc::new(SortExec::new(keys, Arc::clone(&below.plan)).with_fetch(a.fetch_rows()));
+    support_of(&sort).ok()?;
+    Some(below.with(DeviceSortExec::try_new(sort).ok()?))
 }
 
 fn limits(a: &Plan, b: &Plan) -> Option<Merged> {

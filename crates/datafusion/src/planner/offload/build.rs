@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, internal_err, plan_datafusion_err};
 use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
@@ -18,6 +18,7 @@ use crate::exec::{
 use crate::expr::AggregateCall;
 use crate::planner::ordered_aggregates::ordered_calls;
 use crate::planner::rewrite::{in_one_partition, with_children};
+use crate::planner::support::support_of;
 
 /// The order that a window function requires.
 pub(super) fn order_of_window(function: &dyn WindowExpr) -> Option<LexOrdering> {
@@ -35,7 +36,10 @@ pub(super) fn windowed(
         && (input.output_partitioning().partition_count() != 1
             || !input.equivalence_properties().ordering_satisfy(required.clone())?)
     {
-        input = Arc::new(DeviceSortExec::try_new(Arc::new(SortExec::new(required, input)))?);
+        // The order may have keys that the window itself does not need.
+        let sort: Arc<dyn ExecutionPlan> = Arc::new(SortExec::new(required, input));
+        support_of(&sort).map_err(|reason| plan_datafusion_err!("{} keeps the order of its input: {reason}", plan.name()))?;
+        input = Arc::new(DeviceSortExec::try_new(sort)?);
     }
     if input.output_partitioning().partition_count() != 1 {
         input = in_one_partition(input)?;
