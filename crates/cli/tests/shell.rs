@@ -352,6 +352,11 @@ fn settings_come_from_the_environment() {
     let run = shell_with_variable("DATAFUSION_DEVICE_BATCH_ROWS", "many", &shown);
     assert!(!run.success);
     assert!(run.stderr.contains("DATAFUSION_DEVICE_BATCH_ROWS: device.batch_rows = 'many'"), "{}", run.stderr);
+    for (limit, bound) in [("65536", "at least 1048576"), ("18446744073709551615", "at most ")] {
+        let run = shell_with_variable("DATAFUSION_DEVICE_MEMORY_BYTES", limit, &shown);
+        let problem = format!("device.memory_bytes = {limit}: must be 0, for the device's default, or {bound}");
+        assert!(!run.success && run.stderr.contains(&problem), "{}", run.stderr);
+    }
     let run = shell_with_variable("DATAFUSION_DEVICE_SELECTOR", "none", &SUM[1..]);
     assert!(run.stderr.starts_with("No device, queries run on the host: device.selector is 'none'"), "{}", run.stderr);
     let run = shell_with_variable("DATAFUSION_DEVICE_ENABLED", "false", &["--strict", "-c", "SELECT 1"]);
