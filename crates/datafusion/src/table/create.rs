@@ -10,7 +10,7 @@ use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, Log
 
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
-use crate::table::schema::{DEVICE_SCHEMA, DeviceSchema};
+use crate::table::schema::DEVICE_SCHEMA;
 
 /// Runs a plan as `SessionContext::execute_logical_plan` does, but streams the rows of
 /// `CREATE TABLE device.t AS SELECT …` to the device.
@@ -71,16 +71,14 @@ async fn create_resident_table(ctx: &SessionContext, create: CreateMemoryTable) 
         (true, false, true) | (false, _, _) => {}
     }
     let rows = DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input));
-    let table = DeviceTable::load(ctx, rows).await?;
-    let state = ctx.state();
-    let defaults = &state.config().options().catalog;
-    let resolved = name.clone().resolve(&defaults.default_catalog, &defaults.default_schema);
-    let schema = ctx.catalog(&resolved.catalog).and_then(|catalog| catalog.schema(&resolved.schema));
-    match schema.as_ref().and_then(|schema| schema.downcast_ref::<DeviceSchema>()) {
-        // Another statement may have made the table meanwhile.
-        Some(schema) => schema.create(&resolved.table, table, or_replace)?,
-        // A session that takes files as tables wraps its schemas.
-        None => _ = ctx.register_table(name, table)?,
+    let mut table = DeviceTable::load(ctx, rows).await?;
+    if or_replace {
+        table = Arc::new(table.as_replacement());
     }
-    empty()
+    match ctx.register_table(name.clone(), table) {
+        // Another statement has made the table meanwhile.
+        Err(_) if if_not_exists && ctx.table_exist(name.clone())? => empty(),
+        Err(error) => Err(error),
+        Ok(_) => empty(),
+    }
 }
