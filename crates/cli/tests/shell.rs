@@ -570,6 +570,13 @@ fn settings_can_change_until_the_first_query() {
 }
 
 #[test]
+fn a_setting_is_reset_to_its_default() {
+    let (set, reset) = ("SET device.profile = 'gpu'", "RESET device.profile");
+    let run = shell(&[&CSV[..], &["-c", set, reset, "SHOW device.profile"]].concat());
+    assert!(run.success && run.stdout.ends_with("device.profile,auto\n"), "{} {}", run.stdout, run.stderr);
+}
+
+#[test]
 fn settings_are_shown_with_meaning_default_and_what_is_frozen() {
     let sql = "SELECT description FROM information_schema.df_settings WHERE name = 'device.memory_bytes'";
     let run = shell(&[&CSV[..], &["-c", sql]].concat());
