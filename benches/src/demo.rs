@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::answers;
 use crate::data;
-use crate::engine::{Engine, Setting, Source};
+use crate::engine::{Engine, Setting, Source, cores};
 use crate::measure::{Contender, Series, interleave};
 use crate::report::{bold, device, dim, green, milliseconds, print_surroundings, red, surroundings};
 use crate::tpch::{mentions, query};
@@ -84,7 +84,7 @@ fn queries(scale: f64) -> Result<Vec<(&'static str, String)>> {
 ///
 /// [fault]: Series::fault
 pub async fn run(arguments: DemoArguments) -> Result<bool> {
-    let partitions = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let partitions = cores();
     let fast = Engine::device(&arguments.device, partitions, &arguments.settings).await?;
     let folder = data::run(&arguments.data)?;
     let plain = Engine::plain(partitions).await?;

@@ -145,6 +145,11 @@ impl Engine {
         Ok(self)
     }
 
+    /// The session.
+    pub fn session(&self) -> &SessionContext {
+        &self.session
+    }
+
     /// The device; `None` for plain DataFusion.
     pub fn context(&self) -> Option<&device::Context> {
         self.context.as_ref()
@@ -292,6 +297,11 @@ fn add_metrics(plan: &Arc<dyn ExecutionPlan>, sums: &mut DeviceMetrics) {
     for child in plan.children() {
         add_metrics(child, sums);
     }
+}
+
+/// Cores of this machine that the process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
 /// A setting `KEY=VALUE` of the command line.

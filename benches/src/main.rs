@@ -15,9 +15,12 @@ mod compare;
 mod data;
 mod demo;
 mod engine;
+mod first_runs;
+mod load_memory;
 mod measure;
 mod micro;
 mod planning;
+mod process;
 mod report;
 mod sectors;
 mod sinks;
@@ -46,6 +49,10 @@ enum Command {
     Sinks(sinks::SinksArguments),
     /// Cost of new kernels in a warm process, with the drivers' caches off.
     Cold(tpch::CommonArguments),
+    /// First runs of long statements, each in a process of its own with empty kernel caches.
+    FirstRuns(first_runs::FirstRunsArguments),
+    /// Host memory of loads into the device, in bytes a row.
+    LoadMemory(load_memory::LoadMemoryArguments),
     /// Planning time that the plugin adds to TPC-H's 22 queries.
     Planning(planning::PlanningArguments),
     /// Two engines chained by an async device stream, and each engine alone.
@@ -54,6 +61,12 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Generates TPC-H data and stops.
     Generate(data::DataArguments),
+    /// One process of `first-runs`.
+    #[command(hide = true)]
+    FirstRun(first_runs::FirstRunArguments),
+    /// One process of `load-memory`.
+    #[command(hide = true)]
+    Load(load_memory::LoadArguments),
 }
 
 fn main() -> ExitCode {
@@ -82,10 +95,14 @@ async fn run(command: Command) -> Result<bool> {
         Command::Micro(arguments) => micro::run(arguments).await,
         Command::Sinks(arguments) => sinks::run(arguments).await,
         Command::Cold(arguments) => cold::run(arguments).await,
+        Command::FirstRuns(arguments) => first_runs::run(arguments, process::apart).await,
+        Command::LoadMemory(arguments) => load_memory::run(arguments, process::apart).await,
         Command::Planning(arguments) => planning::run(arguments).await,
         Command::Chain(arguments) => chain::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
+        Command::FirstRun(arguments) => process::print(&arguments.measure().await?),
+        Command::Load(arguments) => process::print(&arguments.measure().await?),
     }
 }
 
@@ -107,10 +124,21 @@ mod tests {
         Cli::try_parse_from(std::iter::once(&"devicefusion-bench").chain(words)).unwrap().command
     }
 
+    /// What a process of a command prints.
+    async fn here(words: &[String]) -> Result<Value> {
+        match parse(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+            Command::FirstRun(arguments) => arguments.measure().await,
+            Command::Load(arguments) => arguments.measure().await,
+            _ => panic!("{words:?} is not the command of a process"),
+        }
+    }
+
     async fn works(words: &[&str]) {
+        // Some commands start the executable again, which here is the test.
         let good = match parse(words) {
-            // `cold::run` starts the executable again, which here is the test.
             Command::Cold(common) => cold::measure(common).await,
+            Command::FirstRuns(arguments) => first_runs::run(arguments, here).await,
+            Command::LoadMemory(arguments) => load_memory::run(arguments, here).await,
             command => run(command).await,
         };
         assert!(good.unwrap(), "{}", words.join(" "));
@@ -189,5 +217,31 @@ mod tests {
         assert!(report(trace.as_ref())["traceEvents"].as_array().unwrap().len() > 4);
 
         works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
+    }
+
+    /// The commands of docs/benchmarks.md whose measurements are processes.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn commands_with_processes_work_and_report() {
+        let device = device::testing::config().unwrap().selector.to_string();
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+        let (data, json) = (path("tpch"), path("report.json"));
+
+        works(&["first-runs", "--queries", "concat60", "--devices", &device, "--runs", "1", "--json", &json]).await;
+        let first = &report(json.as_ref())["results"][0];
+        has(first, "query device plain_seconds first_seconds ratio compile_seconds first_launches processes");
+        assert_eq!(first["answer"], "equal");
+        assert!(first["programs_compiled"].as_f64().unwrap() > 0.0, "{first}");
+
+        let words = ["--scale", "0.001", "--data", &data, "--device", &device, "--settle", "0", "--json", &json];
+        works(&[&["load-memory"][..], &words].concat()).await;
+        let memory = report(json.as_ref());
+        assert_eq!(memory["results"].as_array().unwrap().len(), 5);
+        for result in memory["results"].as_array().unwrap() {
+            has(result, "way seconds peak_bytes_per_row settled_bytes_per_row");
+            for (field, least) in [("rows", 5000), ("base_bytes", 1 << 20), ("peak_bytes", 1 << 20), ("settled_bytes", 1 << 20)] {
+                assert!(result[field].as_u64().unwrap() > least, "{field} of {result}");
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use chrono::Utc;
 use datafusion::error::{DataFusionError, Result};
 use serde_json::{Value, json};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, cores};
 
 /// A table for the terminal. Columns with a number are aligned to the right.
 pub struct Table {
@@ -119,7 +119,7 @@ pub fn surroundings(partitions: usize) -> Value {
             if index == 0 { "devicefusion-bench".to_string() } else { argument }
         }).collect::<Vec<_>>().join(" "),
         "cpu": cpu_name(),
-        "cores": std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+        "cores": cores(),
         "memory_bytes": host_memory(),
         "datafusion": datafusion::DATAFUSION_VERSION,
         "target_partitions": partitions,
@@ -198,9 +198,13 @@ fn cpu_name() -> String {
 }
 
 fn host_memory() -> u64 {
-    let kilobytes = value_of("/proc/meminfo", "MemTotal")
-        .and_then(|text| text.split(' ').next().and_then(|number| number.parse::<u64>().ok()));
-    kilobytes.map_or(0, |kilobytes| kilobytes * 1024)
+    bytes_of("/proc/meminfo", "MemTotal").unwrap_or_default()
+}
+
+/// Bytes of a line such as `VmRSS: 12 kB`, in a file of `/proc`.
+pub fn bytes_of(file: &str, key: &str) -> Option<u64> {
+    let kilobytes = value_of(file, key)?.split(' ').next()?.parse::<u64>().ok()?;
+    Some(kilobytes * 1024)
 }
 
 fn value_of(file: &str, key: &str) -> Option<String> {
@@ -220,6 +224,13 @@ mod tests {
         table.push(["Q10".to_string(), "120".to_string()]);
         assert_eq!(visible("\x1b[32m≤ 1 ✓\x1b[0m"), 5);
         assert_eq!(table.render(), "  query   ms\n  Q1       3\n  Q10    120\n");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_of_the_process_is_found() {
+        assert!(bytes_of("/proc/self/status", "VmRSS").unwrap() > 1 << 20);
+        assert_eq!(bytes_of("/proc/self/status", "Name"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::compare::{self, Device, Target};
 use crate::data;
-use crate::engine::{Engine, Setting, Source};
+use crate::engine::{Engine, Setting, Source, cores};
 use crate::report;
 use crate::{bandwidth, compare::compare};
 
@@ -39,7 +39,8 @@ pub struct CommonArguments {
     /// none. An absent device is left out, with a note.
     #[arg(long, value_delimiter = ',', default_value = "auto")]
     pub devices: Vec<String>,
-    /// Timed runs of each query after the first; of `cold`, new queries of each kind.
+    /// Timed runs of each query after the first; of `cold`, new queries of each kind; of
+    /// `first-runs`, processes of each statement.
     #[arg(long, default_value_t = 5)]
     pub runs: usize,
     /// Target partitions of both sides [default: the number of cores].
@@ -56,7 +57,7 @@ pub struct CommonArguments {
 impl CommonArguments {
     /// Target partitions.
     pub fn partitions(&self) -> usize {
-        self.partitions.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| cores.get()))
+        self.partitions.unwrap_or_else(cores)
     }
 
     /// Opens the devices and measures their copy bandwidth. Returns no device for `none` alone.

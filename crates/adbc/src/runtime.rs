@@ -33,11 +33,9 @@ impl DatabaseRuntime {
         }
         let Some(runtime) = &self.0 else { return Err(error(Status::InvalidState, "the database's threads have ended")) };
         catch_unwind(AssertUnwindSafe(|| runtime.block_on(signal.race(work)))).unwrap_or_else(|panic| {
-            let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-            let message = format!("a bug in this library: it panicked, {}", message.unwrap_or("without a message"));
-            // Dropping the payload might panic again.
-            std::mem::forget(panic);
-            Err(error(Status::Internal, message))
+            let message = devicefusion::panic_text(panic);
+            let message = message.as_deref().unwrap_or("without a message");
+            Err(error(Status::Internal, format!("a bug in this library: it panicked, {message}")))
         })
     }
 }

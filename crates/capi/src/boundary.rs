@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The C boundary: panics become failures, failures become codes, strings are converted.
 
-use std::any::Any;
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -11,16 +10,10 @@ use crate::error::{DEVICEFUSION_SUCCESS, Failure, Result, keep_on_thread};
 /// Runs the body of a C function. A panic becomes a failure.
 pub(crate) fn catch_panics<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let message = panic_message(panic.as_ref());
-        // Dropping the payload might panic again.
-        std::mem::forget(panic);
-        Err(Failure::other(message))
+        let message = devicefusion::panic_text(panic);
+        let message = message.as_deref().unwrap_or("without a message");
+        Err(Failure::other(format!("a bug in this library: it panicked, {message}")))
     })
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("a bug in this library: it panicked, {}", message.unwrap_or("without a message"))
 }
 
 /// Runs the body of a C function without a context. The calling thread keeps its failure.

@@ -16,7 +16,7 @@ use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::common::ScalarValue;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::{LogicalPlan, Statement};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable, execute_stream};
 use datafusion::prelude::DataFrame;
@@ -32,7 +32,6 @@ use crate::context::{Context, devicefusion_context, with_context};
 use crate::error::{Failure, Result};
 use crate::handle::Registry;
 use crate::rows::HostRows;
-use crate::settings;
 
 /// A planned SQL statement with values for its parameters. It belongs to a context and runs any
 /// number of times.
@@ -68,14 +67,6 @@ impl Query {
             context.log.line(&format!("query: {sql}"));
         }
         let plan = session.block_on(async { session.ctx.state().create_logical_plan(sql).await })?;
-        if let LogicalPlan::Statement(Statement::ResetVariable(reset)) = &plan
-            && let Some(setting) = settings::find(&reset.variable)
-        {
-            let (name, default) = (setting.name(), setting.default());
-            return Err(Failure::program(format!(
-                "RESET supports DataFusion's settings only; SET {name} = '{default}' restores the default"
-            )));
-        }
         let mut parameters: Vec<String> =
             plan.get_parameter_names()?.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
         parameters.sort_by_key(|name| (name.len(), name.clone()));

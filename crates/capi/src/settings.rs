@@ -23,14 +23,9 @@ impl Setting {
         self.name.to_str().unwrap_or_default()
     }
 
-    /// The default value.
-    pub fn default(&self) -> &str {
-        self.default.to_str().unwrap_or_default()
-    }
-
     /// Whether its value is a number.
     fn is_number(&self) -> bool {
-        self.default().parse::<u64>().is_ok()
+        self.default.to_str().is_ok_and(|default| default.parse::<u64>().is_ok())
     }
 
     fn class(&self) -> &'static CStr {
@@ -49,11 +44,6 @@ static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
     };
     DeviceOptions::documentation().iter().map(setting).collect()
 });
-
-/// The device setting with this name.
-pub(crate) fn find(name: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.name().eq_ignore_ascii_case(name))
-}
 
 /// The settings whose values are numbers.
 pub(crate) fn tuning_params() -> impl Iterator<Item = &'static Setting> {

@@ -177,8 +177,8 @@ impl Statements<'_> {
     async fn run_sql(&self, sql: String) -> Result<()> {
         let statements = exec::exec_from_commands(self.session, vec![sql], &self.print);
         AssertUnwindSafe(statements).catch_unwind().await.unwrap_or_else(|panic| {
-            let message = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-            exec_err!("the statement panicked: {}", message.unwrap_or("without a message"))
+            let message = devicefusion::panic_text(panic);
+            exec_err!("the statement panicked: {}", message.as_deref().unwrap_or("without a message"))
         })
     }
 

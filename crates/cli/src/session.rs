@@ -132,7 +132,7 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
         return Ok(Err(reason.to_string()));
     };
     let may_do_without = !strict && selector == Selector::Auto && options.platform.is_empty();
-    let mut config = DeviceConfig::default().with_selector(selector);
+    let mut config = DeviceConfig::default().with_selector(selector).with_memory_bytes(options.memory_bytes);
     if !options.platform.is_empty() {
         config = config.with_platform(options.platform);
     }

@@ -352,6 +352,11 @@ fn settings_come_from_the_environment() {
     let run = shell_with_variable("DATAFUSION_DEVICE_BATCH_ROWS", "many", &shown);
     assert!(!run.success);
     assert!(run.stderr.contains("DATAFUSION_DEVICE_BATCH_ROWS: device.batch_rows = 'many'"), "{}", run.stderr);
+    for (limit, bound) in [("65536", "at least 1048576"), ("18446744073709551615", "at most ")] {
+        let run = shell_with_variable("DATAFUSION_DEVICE_MEMORY_BYTES", limit, &shown);
+        let problem = format!("device.memory_bytes = {limit}: must be 0, for the device's default, or {bound}");
+        assert!(!run.success && run.stderr.contains(&problem), "{}", run.stderr);
+    }
     let run = shell_with_variable("DATAFUSION_DEVICE_SELECTOR", "none", &SUM[1..]);
     assert!(run.stderr.starts_with("No device, queries run on the host: device.selector is 'none'"), "{}", run.stderr);
     let run = shell_with_variable("DATAFUSION_DEVICE_ENABLED", "false", &["--strict", "-c", "SELECT 1"]);
@@ -562,6 +567,13 @@ fn settings_can_change_until_the_first_query() {
     assert!(!run.success);
     assert!(run.stderr.contains("device.memory_bytes cannot change from '1000000000' to '2000000000'"), "{}", run.stderr);
     assert!(run.stderr.contains("set it before the first query"), "{}", run.stderr);
+}
+
+#[test]
+fn a_setting_is_reset_to_its_default() {
+    let (set, reset) = ("SET device.profile = 'gpu'", "RESET device.profile");
+    let run = shell(&[&CSV[..], &["-c", set, reset, "SHOW device.profile"]].concat());
+    assert!(run.success && run.stdout.ends_with("device.profile,auto\n"), "{} {}", run.stdout, run.stderr);
 }
 
 #[test]

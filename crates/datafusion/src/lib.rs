@@ -40,10 +40,12 @@ mod planner;
 mod reason;
 mod run;
 mod session;
+mod statement;
 mod table;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
+pub use panics::panic_text;
 pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,
     placement,
@@ -53,4 +55,5 @@ pub use session::{
     Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc, has_device, session,
     session_with, with_parameters, with_rows_of_parameters,
 };
-pub use table::{DeviceTable, execute_logical_plan, register_schema};
+pub use statement::execute_logical_plan;
+pub use table::{DeviceTable, register_schema};

@@ -51,13 +51,28 @@ pub(crate) fn evaluate(operator: &str, expr: &Arc<dyn PhysicalExpr>, rows: &Reco
         .unwrap_or_else(|panic| exec_err!("{operator}: {expr}, evaluated on the host: {}", message(panic)))
 }
 
+/// The text of a panic that `catch_unwind` has caught; `None` if its payload is no text. Leaks the
+/// payload, whose drop might panic again.
+///
+/// # Examples
+/// ```
+/// use std::panic::{catch_unwind, panic_any};
+///
+/// let text = |body: fn()| catch_unwind(body).err().and_then(devicefusion::panic_text);
+/// assert_eq!(text(|| panic!("row {}", 7)).as_deref(), Some("row 7"));
+/// assert_eq!(text(|| panic!("plainly")).as_deref(), Some("plainly"));
+/// assert_eq!(text(|| panic_any(7)), None);
+/// ```
+pub fn panic_text(payload: Box<dyn Any + Send>) -> Option<String> {
+    let text = payload.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    std::mem::forget(payload);
+    text
+}
+
 /// As tokio words it for a task.
 fn message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    let message = text.map_or_else(|| "panicked".to_owned(), |text| format!("panicked with message {text:?}"));
-    // Dropping the payload might panic again.
-    std::mem::forget(panic);
-    message
+    panic_text(panic).map_or_else(|| "panicked".to_owned(), |text| format!("panicked with message {text:?}"))
 }
 
 /// The panic of a task that is the cause of an error.

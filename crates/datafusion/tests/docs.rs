@@ -54,8 +54,8 @@ fn settings_page_is_what_the_code_says() {
         "# Settings\n\n\
          `SET device.memory_bytes = 8000000000` sets a value in a session. The shell and\n\
          `devicefusion::session` also read the environment: `DATAFUSION_DEVICE_MEMORY_BYTES`.\n\
-         `SHOW ALL` lists the values, `SHOW ALL VERBOSE` their meanings. DataFusion's `RESET` covers its\n\
-         own settings only.\n\n\
+         `SHOW ALL` lists the values, `SHOW ALL VERBOSE` their meanings. `RESET device.cost` sets the\n\
+         default, in a Rust program by `devicefusion::execute_logical_plan` only.\n\n\
          - A *frozen* setting can change until the first query opens the session's device. From then on\n\
          \x20 `SET` refuses another value.\n\
          - SQL cannot set what runs native code or uses files. The program that makes the session [sets\n\

@@ -58,7 +58,7 @@ pub struct DeviceConfig {
     pub platform: Option<String>,
     /// The limit of the memory pool in bytes. 0 is the default: 90 % of a GPU's memory, half of the
     /// host's memory for a CPU. Other values below
-    /// [`LEAST_MEMORY_BYTES`](Self::LEAST_MEMORY_BYTES) are refused.
+    /// [`LEAST_MEMORY_BYTES`](Self::LEAST_MEMORY_BYTES) or above the device's memory are refused.
     pub memory_bytes: usize,
     /// Options for the device's compiler, after those of this crate.
     pub compile_options: Vec<String>,
@@ -238,17 +238,27 @@ impl DeviceConfig {
         }
     }
 
+    /// Refuses a limit of the pool that a device cannot have.
+    pub(crate) fn check_memory_bytes(&self, info: &DeviceInfo) -> Result<()> {
+        let bound = match self.memory_bytes {
+            0 => return Ok(()),
+            ..Self::LEAST_MEMORY_BYTES => format!("at least {}", Self::LEAST_MEMORY_BYTES),
+            bytes if bytes as u64 > info.memory_bytes => {
+                format!("at most {}, the memory of {}", info.memory_bytes, info.label())
+            }
+            _ => return Ok(()),
+        };
+        let reason = format!("must be 0, for the device's default, or {bound}");
+        Err(Error::Config { setting: MEMORY_SETTING, value: self.memory_bytes.to_string(), reason })
+    }
+
     /// The pool's limit for a device, in bytes.
-    pub(crate) fn memory_limit(&self, info: &DeviceInfo) -> Result<usize> {
-        if (1..Self::LEAST_MEMORY_BYTES).contains(&self.memory_bytes) {
-            let reason = format!("must be 0, for the device's default, or at least {}", Self::LEAST_MEMORY_BYTES);
-            return Err(Error::Config { setting: MEMORY_SETTING, value: self.memory_bytes.to_string(), reason });
-        }
+    pub(crate) fn memory_limit(&self, info: &DeviceInfo) -> usize {
         let limit = match (self.memory_bytes, info.kind) {
             (0, DeviceKind::Cpu) => host_memory_bytes().unwrap_or(info.memory_bytes) / 2,
             (0, _) => info.memory_bytes / 10 * 9,
             (bytes, _) => bytes as u64,
         };
-        Ok(usize::try_from(limit).unwrap_or(usize::MAX))
+        usize::try_from(limit).unwrap_or(usize::MAX)
     }
 }

@@ -79,7 +79,7 @@ impl Context {
     ///
     /// # Errors
     /// - `NoDriver`, `NoDevice` or `Unusable`, with the available devices and the reason.
-    /// - `Config` for a memory limit that is too small, a cache folder that cannot be created, or a
+    /// - `Config` for a memory limit out of bounds, a cache folder that cannot be created, or a
     ///   compiler that cannot be used.
     pub fn new(config: DeviceConfig) -> Result<Self> {
         let entries = devices_for(config.nvrtc_path.as_deref());
@@ -94,6 +94,7 @@ impl Context {
             None => config.selector.choose(&entries, platform),
         };
         let info = config.unified_memory.apply(info?)?;
+        config.check_memory_bytes(&info)?;
         let mut driver = open(&info, &config.driver_options())?;
         if let Some(wrap) = &config.wrap {
             driver = wrap(driver);
@@ -109,7 +110,7 @@ impl Context {
         }
         let counters = Arc::new(LiveCounters::default());
         let loss = DeviceLoss::default();
-        let limit = config.memory_limit(&info)?;
+        let limit = config.memory_limit(&info);
         if let Some(log) = &config.log {
             log(&format!("{} is \"{}\" of \"{}\", {limit} bytes of memory", info.label(), info.name, info.platform));
         }

@@ -244,7 +244,7 @@ impl Device {
             log: Some(log.cloned().unwrap_or_else(|| Arc::new(|line| log::debug!("{line}")))),
             ..DeviceConfig::default()
         };
-        let context = Context::new(config).map_err(|error| {
+        Context::new(config).map_err(|error| {
             let demand = options.demand();
             let asked = demand.is_some() || queue.is_some() || options.unified_memory == UnifiedMemory::Always;
             let is_mistake = asked || matches!(error, device::Error::Config { .. });
@@ -256,14 +256,7 @@ impl Device {
                 (_, error) => error.to_string(),
             };
             Problem { reason, is_mistake }
-        })?;
-        let (limit, memory) = (options.memory_bytes, context.info().memory_bytes);
-        if limit as u64 > memory {
-            let label = context.info().label();
-            let reason = format!("device.memory_bytes = {limit}: must be at most {memory} bytes, the memory of {label}");
-            return Err(Problem { reason, is_mistake: true });
-        }
-        Ok(context)
+        })
     }
 }
 

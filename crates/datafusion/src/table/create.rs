@@ -6,47 +6,15 @@ use std::sync::Arc;
 use datafusion::common::{Result, exec_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::SessionContext;
-use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::CreateMemoryTable;
 
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
-use crate::table::schema::{DEVICE_SCHEMA, DeviceSchema};
-
-/// Runs a plan as `SessionContext::execute_logical_plan` does, but streams the rows of
-/// `CREATE TABLE device.t AS SELECT …` to the device.
-///
-/// DataFusion's method, and so `SessionContext::sql`, first collects all rows on the host. A
-/// failure leaves no table; with `OR REPLACE` it leaves the old one.
-///
-/// Returns an empty frame for the table, else what DataFusion's method does.
-///
-/// # Errors
-/// As DataFusion's method; or if device memory runs out.
-///
-/// # Examples
-/// ```
-/// # tokio::runtime::Runtime::new()?.block_on(async {
-/// let ctx = devicefusion::session()?;
-/// let sql = "CREATE TABLE device.numbers AS SELECT value FROM generate_series(1, 100000)";
-/// let plan = ctx.state().create_logical_plan(sql).await?;
-/// devicefusion::execute_logical_plan(&ctx, plan).await?;
-/// assert_eq!(ctx.table("device.numbers").await?.count().await?, 100000);
-/// # datafusion::common::Result::<()>::Ok(())
-/// # })?;
-/// # datafusion::common::Result::<()>::Ok(())
-/// ```
-pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
-    match plan {
-        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) if streams(ctx, &create) => {
-            create_resident_table(ctx, create).await
-        }
-        plan => ctx.execute_logical_plan(plan).await,
-    }
-}
+use crate::table::schema::DEVICE_SCHEMA;
 
 /// Whether the table is resident, the session has a device, and the statement uses no feature of
 /// host tables only.
-fn streams(ctx: &SessionContext, create: &CreateMemoryTable) -> bool {
+pub(crate) fn streams(ctx: &SessionContext, create: &CreateMemoryTable) -> bool {
     let state = ctx.state();
     let options = state.config().options();
     let name = create.name.clone().resolve(&options.catalog.default_catalog, &options.catalog.default_schema);
@@ -61,26 +29,23 @@ fn streams(ctx: &SessionContext, create: &CreateMemoryTable) -> bool {
         && has_device()
 }
 
-async fn create_resident_table(ctx: &SessionContext, create: CreateMemoryTable) -> Result<DataFrame> {
+/// Runs the statement.
+pub(crate) async fn create_resident_table(ctx: &SessionContext, create: CreateMemoryTable) -> Result<()> {
     let CreateMemoryTable { name, input, if_not_exists, or_replace, .. } = create;
-    let empty = || Ok(DataFrame::new(ctx.state(), LogicalPlanBuilder::empty(false).build()?));
     match (ctx.table_exist(name.clone())?, if_not_exists, or_replace) {
         (_, true, true) => return exec_err!("'IF NOT EXISTS' cannot coexist with 'REPLACE'"),
-        (true, true, false) => return empty(),
+        (true, true, false) => return Ok(()),
         (true, false, false) => return exec_err!("Table '{name}' already exists"),
         (true, false, true) | (false, _, _) => {}
     }
     let rows = DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input));
-    let table = DeviceTable::load(ctx, rows).await?;
-    let state = ctx.state();
-    let defaults = &state.config().options().catalog;
-    let resolved = name.clone().resolve(&defaults.default_catalog, &defaults.default_schema);
-    let schema = ctx.catalog(&resolved.catalog).and_then(|catalog| catalog.schema(&resolved.schema));
-    match schema.as_ref().and_then(|schema| schema.downcast_ref::<DeviceSchema>()) {
-        // Another statement may have made the table meanwhile.
-        Some(schema) => schema.create(&resolved.table, table, or_replace)?,
-        // A session that takes files as tables wraps its schemas.
-        None => _ = ctx.register_table(name, table)?,
+    let mut table = DeviceTable::load(ctx, rows).await?;
+    if or_replace {
+        table = Arc::new(table.as_replacement());
     }
-    empty()
+    match ctx.register_table(name.clone(), table) {
+        // Another statement has made the table meanwhile.
+        Err(_) if if_not_exists && ctx.table_exist(name.clone())? => Ok(()),
+        registered => registered.map(drop),
+    }
 }

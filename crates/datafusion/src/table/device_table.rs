@@ -52,6 +52,7 @@ pub struct DeviceTable {
     constraints: Constraints,
     /// Defaults by column name.
     defaults: HashMap<String, Expr>,
+    is_replacement: bool,
 }
 
 impl DeviceTable {
@@ -177,7 +178,23 @@ impl DeviceTable {
     /// A table of a snapshot.
     pub(crate) fn of(snapshot: Snapshot) -> Self {
         let (constraints, defaults) = Default::default();
-        DeviceTable { schema: Arc::clone(snapshot.schema()), state: Arc::new(TableState::new(snapshot)), constraints, defaults }
+        let (schema, state) = (Arc::clone(snapshot.schema()), Arc::new(TableState::new(snapshot)));
+        DeviceTable { schema, state, constraints, defaults, is_replacement: false }
+    }
+
+    /// The same table, which the schema `device` may put in the place of another one.
+    pub(super) fn as_replacement(&self) -> Self {
+        Self {
+            schema: Arc::clone(&self.schema),
+            state: Arc::clone(&self.state),
+            constraints: self.constraints.clone(),
+            defaults: self.defaults.clone(),
+            is_replacement: true,
+        }
+    }
+
+    pub(super) fn is_replacement(&self) -> bool {
+        self.is_replacement
     }
 
     /// The table with the constraints and defaults of a table of the same columns.

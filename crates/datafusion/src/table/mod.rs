@@ -8,7 +8,7 @@ mod schema;
 mod sink;
 mod snapshot;
 
-pub use create::execute_logical_plan;
+pub(crate) use create::{create_resident_table, streams};
 pub use device_table::DeviceTable;
 pub use schema::register_schema;
 pub(crate) use snapshot::Snapshot;

@@ -41,7 +41,7 @@ pub fn register_schema(ctx: &SessionContext) -> Result<()> {
 }
 
 /// Tables by name. Registration uploads tables of the host.
-pub(super) struct DeviceSchema {
+struct DeviceSchema {
     /// The session's settings. A weak reference: the session owns the catalog that owns this
     /// schema.
     session: Weak<RwLock<SessionState>>,
@@ -56,19 +56,6 @@ impl fmt::Debug for DeviceSchema {
 }
 
 impl DeviceSchema {
-    /// Adds a table. Readers find the old table or the new one, never none.
-    ///
-    /// # Errors
-    /// If there is a table of this name, unless `or_replace`.
-    pub fn create(&self, name: &str, table: Arc<DeviceTable>, or_replace: bool) -> Result<()> {
-        let mut tables = self.tables.write();
-        if !or_replace && tables.contains_key(name) {
-            return exec_err!("Table '{DEVICE_SCHEMA}.{name}' already exists");
-        }
-        tables.insert(name.to_string(), table);
-        Ok(())
-    }
-
     fn context(&self) -> Result<Context> {
         let options = match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.
@@ -91,7 +78,11 @@ impl SchemaProvider for DeviceSchema {
         Ok(self.tables.read().get(name).cloned())
     }
 
+    /// Adds a table. Refuses a second one of the name, unless it is a
+    /// [replacement](DeviceTable::as_replacement): then readers find the old table or the new one,
+    /// never none. Sessions that take files as tables wrap this schema, so the table carries that.
     fn register_table(&self, name: String, table: Arc<dyn TableProvider>) -> Result<Option<Arc<dyn TableProvider>>> {
+        let replaces = table.downcast_ref::<DeviceTable>().is_some_and(DeviceTable::is_replacement);
         let table = match table.downcast_ref::<MemTable>() {
             Some(host) => {
                 let mut batches = Vec::new();
@@ -114,7 +105,11 @@ impl SchemaProvider for DeviceSchema {
                 );
             }
         };
-        Ok(self.tables.write().insert(name, table))
+        let mut tables = self.tables.write();
+        if !replaces && tables.contains_key(&name) {
+            return exec_err!("Table '{DEVICE_SCHEMA}.{name}' already exists");
+        }
+        Ok(tables.insert(name, table))
     }
 
     fn deregister_table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {

@@ -101,15 +101,26 @@ fn a_resident_table_refuses_plans_of_another_type() {
 #[test]
 fn of_two_statements_that_create_one_table_one_fails() {
     block_on(async {
-        let ctx = strict(1);
-        let create = || async {
-            let sql = "CREATE TABLE device.twice AS SELECT value AS i FROM generate_series(1, 1000)";
-            let plan = ctx.state().create_logical_plan(sql).await.unwrap();
-            devicefusion::execute_logical_plan(&ctx, plan).await
-        };
-        let both = futures::join!(create(), create());
-        let failed: Vec<_> = [both.0, both.1].into_iter().filter_map(std::result::Result::err).collect();
-        assert_eq!(failed.len(), 1);
-        assert!(failed[0].to_string().contains("Table 'device.twice' already exists"), "{}", failed[0]);
+        // The second session wraps its schemas.
+        for ctx in [strict(1), strict(1).enable_url_table()] {
+            let create = async |head: &str| {
+                let sql = format!("{head} AS SELECT value AS i FROM generate_series(1, 1000)");
+                let plan = ctx.state().create_logical_plan(&sql).await.unwrap();
+                devicefusion::execute_logical_plan(&ctx, plan).await.map(drop)
+            };
+            let failures = async |head: &str| {
+                let both = futures::join!(create(head), create(head));
+                [both.0, both.1].into_iter().filter_map(std::result::Result::err).collect::<Vec<_>>()
+            };
+            let failed = failures("CREATE TABLE device.twice").await;
+            assert_eq!(failed.len(), 1);
+            assert!(failed[0].to_string().contains("Table 'device.twice' already exists"), "{}", failed[0]);
+            for head in ["CREATE TABLE IF NOT EXISTS device.once", "CREATE OR REPLACE TABLE device.twice"] {
+                assert!(failures(head).await.is_empty(), "{head}");
+            }
+            let table = ctx.table_provider("device.once").await.unwrap();
+            let error = ctx.register_table("device.twice", table).unwrap_err();
+            assert!(error.to_string().contains("Table 'device.twice' already exists"), "{error}");
+        }
     });
 }

@@ -8,10 +8,17 @@ use crate::DeviceKind;
 use crate::testing::Fault;
 
 #[test]
-fn limit_too_small_to_work_with_is_refused() -> Result<()> {
+fn limits_beyond_what_a_device_can_have_are_refused() -> Result<()> {
     let error = Context::new(config().with_memory_bytes((1 << 20) - 1)).unwrap_err();
     assert_eq!(error.to_string(), "device.memory_bytes = 1048575: must be 0, for the device's default, or at least 1048576");
-    assert_eq!(Context::new(config().with_memory_bytes(1 << 20))?.pool().limit(), 1 << 20);
+    let context = Context::new(config().with_memory_bytes(1 << 20))?;
+    assert_eq!(context.pool().limit(), 1 << 20);
+
+    let (memory, label) = (context.info().memory_bytes, context.info().label());
+    let error = Context::new(config().with_memory_bytes(memory as usize + 1)).unwrap_err();
+    let problem = format!("must be 0, for the device's default, or at most {memory}, the memory of {label}");
+    assert_eq!(error.to_string(), format!("device.memory_bytes = {}: {problem}", memory + 1));
+    assert_eq!(Context::new(config().with_memory_bytes(memory as usize))?.pool().limit(), memory as usize);
     Ok(())
 }
 

@@ -169,6 +169,16 @@ impl DeviceOptions {
         result
     }
 
+    /// Sets a setting to its default, for the `RESET` of a query.
+    ///
+    /// # Errors
+    /// If there is no such setting, or it cannot change.
+    pub(crate) fn reset(config: &mut ConfigOptions, key: &str) -> Result<()> {
+        let doc = Self::documentation().iter().find(|doc| doc.key == key);
+        // An unknown key is an error of `set`, which knows the nearest one.
+        config.set(key, doc.map_or("", |doc| doc.default))
+    }
+
     fn set_row(&mut self, setting: &Setting, value: &str) -> Result<()> {
         let (value, current) = (value.trim(), (setting.get)(self));
         if setting.program_only && self.is_sealed && !self.allow_unsafe_settings && current != value {

@@ -157,6 +157,30 @@ fn sql_sets_neither_native_code_nor_files() {
 }
 
 #[test]
+fn a_setting_is_reset_where_sql_may_set_it() {
+    let mut config = ConfigOptions::new();
+    let mut options = DeviceOptions::default();
+    options.set("cache_dir", "/kernels").unwrap();
+    options.set("profiling", "false").unwrap();
+    options.set("min_rows", "7").unwrap();
+    options.seal();
+    options.freeze();
+    config.extensions.insert(options);
+    DeviceOptions::reset(&mut config, "device.min_rows").unwrap();
+    assert_eq!(DeviceOptions::of(&config).min_rows, 10_000);
+    for (key, problem) in [
+        ("device.cache_dir", "device.cache_dir cannot change from '/kernels' to '' by SQL"),
+        ("device.profiling", "device.profiling cannot change from 'false' to 'true': the session's device is open"),
+        ("device.profil", "device.profil is not a setting; did you mean device.profile?"),
+    ] {
+        let error = DeviceOptions::reset(&mut config, key).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    // The default is no change.
+    DeviceOptions::reset(&mut config, "device.selector").unwrap();
+}
+
+#[test]
 fn compiler_options_are_known_ones() {
     let mut options = DeviceOptions::default();
     for known in ["", "-cl-opt-disable", "-cl-std=CL3.0 -w", "--maxrregcount=64 --fmad=false --ptxas-options=-v"] {

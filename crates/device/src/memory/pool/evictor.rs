@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::{Pool, PoolState};
+use super::Pool;
+use super::state::PoolState;
 use crate::DeviceKind;
 use crate::exit::{self, WorkGuard};
 

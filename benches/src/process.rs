@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Measurements in processes of their own, by hidden commands that print JSON.
+
+use std::process::Command;
+
+use clap::ValueEnum;
+use datafusion::common::exec_err;
+use datafusion::error::{DataFusionError, Result};
+use serde_json::Value;
+
+use crate::engine::{Setting, cores};
+
+/// Variables that name the folders of the drivers' kernel caches, which drivers read at load time.
+const CACHE_FOLDERS: [&str; 2] = ["POCL_CACHE_DIR", "CUDA_CACHE_PATH"];
+
+/// The sessions of a process.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub struct SessionArguments {
+    /// The device: auto, opencl, cuda, #k or NAME-PART.
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// Target partitions.
+    #[arg(long, default_value_t = cores())]
+    pub partitions: usize,
+    /// Settings of the device's session, such as device.profile=gpu.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<Setting>,
+}
+
+impl SessionArguments {
+    /// The words of these arguments, which clap parses to the same.
+    pub fn words(&self) -> Vec<String> {
+        let partitions = self.partitions.to_string();
+        let mut words = Vec::from(["--device", &self.device, "--partitions", &partitions].map(str::to_string));
+        for Setting { key, value } in &self.settings {
+            words.extend(["--set".to_string(), format!("{key}={value}")]);
+        }
+        words
+    }
+}
+
+/// The word of a value, as clap parses it.
+pub fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+}
+
+/// Prints the JSON of a process.
+pub fn print(json: &Value) -> Result<bool> {
+    println!("{json}");
+    Ok(true)
+}
+
+/// Runs this executable with `words` and empty kernel caches. Returns the JSON that it prints.
+///
+/// # Errors
+/// If the process does not start, fails, or prints something else. The message has its errors.
+pub async fn apart(words: &[String]) -> Result<Value> {
+    let caches = tempfile::tempdir()?;
+    let variables = CACHE_FOLDERS.map(|variable| (variable, caches.path()));
+    let output = Command::new(std::env::current_exe()?).args(words).envs(variables).output()?;
+    if !output.status.success() {
+        return exec_err!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| DataFusionError::External(Box::new(error)))
+}
