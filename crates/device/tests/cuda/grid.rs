@@ -105,7 +105,7 @@ fn votes_have_the_lanes_of_their_mask() {
         turn.seed(seed);
         let votes = run(&queue, "out[i] = __ballot_sync(0xffffffffu, thread % 3 == 0);");
         let lanes = |thread: u64| (0..32).filter(move |lane| thread / 32 * 32 + lane < 80);
-        let expected = |thread: u64| lanes(thread).filter(|lane| (thread / 32 * 32 + lane) % 3 == 0).map(|lane| 1 << lane).sum();
+        let expected = |thread: u64| lanes(thread).filter(|lane| (thread / 32 * 32 + lane).is_multiple_of(3)).map(|lane| 1 << lane).sum();
         assert_eq!(votes, each(expected), "{seed}");
         let halves = run(
             &queue,
