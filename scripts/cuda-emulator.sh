@@ -39,9 +39,9 @@ if [ "$(cat "$folder/build" 2>/dev/null)" != "$build" ]; then
     # shellcheck disable=SC2086 # a list of words
     {
         cc -shared -fPIC -O2 -pthread $defines -Wl,-soname,libcuda.so.1 -o "$own/libcuda.so.1" \
-            "$sources/libcuda.c" "$sources/grid.c" "$sources/image.c" -ldl
+            "$sources/libcuda.c" "$sources/grid.c" "$sources/count.c" "$sources/image.c" -ldl
         cc -shared -fPIC -O2 $defines -Wl,-soname,"$(basename "$nvrtc")" -o "$own/$(basename "$nvrtc")" \
-            "$sources/libnvrtc.c" "$sources/image.c" -ldl
+            "$sources/libnvrtc.c" "$sources/count.c" "$sources/image.c" -ldl
     }
     for builtins in "$(dirname "$nvrtc")"/libnvrtc-builtins.so.*; do
         ln -sf "$builtins" "$own/"

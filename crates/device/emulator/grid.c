@@ -9,6 +9,7 @@
 //
 // A thread that never waits reuses the stack of the one before it.
 #define _GNU_SOURCE
+#include "count.h"
 #include "grid.h"
 
 #include <setjmp.h>
@@ -144,7 +145,21 @@ static unsigned long long shuffle(unsigned mask, unsigned long long value, unsig
 }
 static unsigned active(void) { return (unsigned)meet(AT_ACTIVE, __builtin_return_address(0), 0, 0, 0); }
 
+static void on_access(const void *at, unsigned bytes, int is_store, void *place) {
+    if (is_counting()) count_access(running, at, bytes, is_store ? STORE : LOAD, place);
+}
+static void on_atomic(const void *at, unsigned bytes) {
+    if (is_counting()) count_access(running, at, bytes, ATOMIC, __builtin_return_address(0));
+}
+
 static unsigned width_of(unsigned first) { return grid->threads - first < WARP ? grid->threads - first : WARP; }
+
+// Whether all lanes that have not ended are among these.
+static int together(unsigned first, unsigned here) {
+    for (unsigned i = 0; i < width_of(first); ++i)
+        if (!(here >> i & 1) && lanes[first + i].state != ENDED) return 0;
+    return 1;
+}
 
 // Completes the vote or shuffle of a lane, if all others of its mask are there.
 static int complete(unsigned first, unsigned index) {
@@ -161,6 +176,7 @@ static int complete(unsigned first, unsigned index) {
     }
     if (!(here >> index & 1)) return 0;
     State state = lane->state;
+    if (is_counting() && together(first, here)) end_stretch();
     for (unsigned i = 0; i < width; ++i) {
         Lane *other = &lanes[first + i];
         if (!(here >> i & 1)) continue;
@@ -210,6 +226,7 @@ static int run_warp(unsigned first, unsigned seed) {
         if (!ran) ran = gather(first);
         any |= ran;
     } while (ran);
+    if (is_counting()) end_stretch();
     return any;
 }
 
@@ -297,6 +314,8 @@ int run_grid(const struct Grid *launch) {
     emulated->shuffle = shuffle;
     emulated->active = active;
     emulated->contend = contend;
+    emulated->access = on_access;
+    emulated->atomic = on_atomic;
     catch_signals();
     int number = sigsetjmp(escape, 1);
     if (number) {

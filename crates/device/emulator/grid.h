@@ -12,6 +12,8 @@ struct Emulated {
     unsigned long long (*shuffle)(unsigned mask, unsigned long long value, unsigned from);
     unsigned (*active)(void);
     void (*contend)(void);
+    void (*access)(const void *at, unsigned bytes, int is_store, void *place);
+    void (*atomic)(const void *at, unsigned bytes);
 };
 
 // One launch. `shared` are the begin and the end of the library's shared memory.

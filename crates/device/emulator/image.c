@@ -4,6 +4,7 @@
 // The build defines EMULATOR_FOLDER, where the emulator and its compiled kernels are, and
 // EMULATOR_COMPILER. EMULATOR_FLAGS adds flags, such as -fsanitize=address.
 #define _GNU_SOURCE
+#include "count.h"
 #include "image.h"
 
 #include <dlfcn.h>
@@ -18,9 +19,13 @@
 
 extern char **environ;
 
+// Counting needs clang.
 static const char *flags(void) {
+    static char all[1024];
     const char *text = getenv("EMULATOR_FLAGS");
-    return text ? text : "";
+    const char *counting = is_counting() ? " -DEMULATED_COUNT -fsanitize-coverage=func,trace-loads,trace-stores" : "";
+    snprintf(all, sizeof all, "%s%s", text ? text : "", counting);
+    return all;
 }
 
 // FNV-1a, over the text, the flags and the build of the emulator.
@@ -55,7 +60,7 @@ char *make_image(const char *text, const char *names) {
 
 // Runs the compiler through the shell; its messages go to a file.
 static int compile(const char *source, const char *library, const char *messages) {
-    char command[4096];
+    char command[20480];
     snprintf(command, sizeof command,
              "exec %s -x c++ -std=c++17 -O1 -fPIC -shared -w -ffp-contract=off -fno-strict-aliasing -fwrapv -fno-exceptions -fno-rtti "
              "-fvisibility=hidden -include '%s/kernel.h' %s -o '%s' '%s' -lm >'%s' 2>&1",

@@ -25,6 +25,8 @@ struct Emulated {
   unsigned long long (*shuffle)(unsigned mask, unsigned long long value, unsigned from);
   unsigned (*active)(void);
   void (*contend)(void);
+  void (*access)(const void *at, unsigned bytes, int is_store, void *place);
+  void (*atomic)(const void *at, unsigned bytes);
 };
 extern "C" {
 __attribute__((visibility("default"))) Emulated emulated;
@@ -35,6 +37,7 @@ double fma(double, double, double);
 double floor(double);
 double ceil(double);
 double trunc(double);
+double round(double);
 double rint(double);
 double sqrt(double);
 double fabs(double);
@@ -43,6 +46,26 @@ float fmodf(float, float);
 float sqrtf(float);
 float fabsf(float);
 }
+// clang calls these before each load and store.
+#ifdef EMULATED_COUNT
+#define EMULATED_ACCESS(name, bytes, is_store) \
+  extern "C" __attribute__((visibility("hidden"), noinline, no_sanitize("coverage"))) void __sanitizer_cov_##name##bytes(void *at) { \
+    emulated.access(at, bytes, is_store, __builtin_return_address(0)); \
+  }
+EMULATED_ACCESS(load, 1, 0)
+EMULATED_ACCESS(load, 2, 0)
+EMULATED_ACCESS(load, 4, 0)
+EMULATED_ACCESS(load, 8, 0)
+EMULATED_ACCESS(load, 16, 0)
+EMULATED_ACCESS(store, 1, 1)
+EMULATED_ACCESS(store, 2, 1)
+EMULATED_ACCESS(store, 4, 1)
+EMULATED_ACCESS(store, 8, 1)
+EMULATED_ACCESS(store, 16, 1)
+#define EMULATED_ATOMIC(at) emulated.atomic((const void *)(at), sizeof *(at));
+#else
+#define EMULATED_ATOMIC(at)
+#endif
 #define threadIdx emulated.thread
 #define blockIdx emulated.block
 #define blockDim emulated.threads
@@ -63,32 +86,37 @@ template <class T> EMULATED_FN T __shfl_sync(unsigned mask, T value, int from) {
   return value;
 }
 
-template <class T> EMULATED_FN T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
-template <class T> EMULATED_FN T atomicOr(T *p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
-template <class T> EMULATED_FN T atomicAnd(T *p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }
-template <class T> EMULATED_FN T atomicXor(T *p, T v) { return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }
+template <class T> EMULATED_FN T atomicAdd(T *p, T v) { EMULATED_ATOMIC(p) return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+template <class T> EMULATED_FN T atomicOr(T *p, T v) { EMULATED_ATOMIC(p) return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
+template <class T> EMULATED_FN T atomicAnd(T *p, T v) { EMULATED_ATOMIC(p) return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }
+template <class T> EMULATED_FN T atomicXor(T *p, T v) { EMULATED_ATOMIC(p) return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED); }
 // A lane that spins lets others run.
 template <class T> EMULATED_FN T atomicExch(T *p, T v) {
+  EMULATED_ATOMIC(p)
   emulated.contend();
   return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL);
 }
 template <class T> EMULATED_FN T atomicCAS(T *p, T expected, T v) {
+  EMULATED_ATOMIC(p)
   emulated.contend();
   __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
   return expected;
 }
 template <class T> EMULATED_FN T atomicMin(T *p, T v) {
+  EMULATED_ATOMIC(p)
   T seen = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (v < seen && !__atomic_compare_exchange_n(p, &seen, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
   return seen;
 }
 template <class T> EMULATED_FN T atomicMax(T *p, T v) {
+  EMULATED_ATOMIC(p)
   T seen = __atomic_load_n(p, __ATOMIC_RELAXED);
   while (v > seen && !__atomic_compare_exchange_n(p, &seen, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
   return seen;
 }
 EMULATED_FN double atomicAdd(double *p, double v) {
-  unsigned long long *word = (unsigned long long *)p, seen = *word, sum;
+  EMULATED_ATOMIC(p)
+  unsigned long long *word = (unsigned long long *)p, seen = __atomic_load_n(word, __ATOMIC_RELAXED), sum;
   double old, added;
   do {
     __builtin_memcpy(&old, &seen, 8);
@@ -133,7 +161,7 @@ template <class... A> struct EmulatedCall {
     kernel(*(A *)args[I]...);
   }
   static void run(void (*kernel)(A...), void **args) { run(kernel, args, typename EmulatedCount<sizeof...(A)>::Indexes()); }
-  static unsigned size(unsigned index) {
+  __attribute__((no_sanitize("coverage"))) static unsigned size(unsigned index) {
     const unsigned sizes[] = {(unsigned)sizeof(A)..., 0};
     return index < sizeof...(A) ? sizes[index] : 0;
   }
@@ -141,7 +169,7 @@ template <class... A> struct EmulatedCall {
 template <class... A> EmulatedCall<A...> emulated_call(void (*)(A...));
 #define EMULATED_KERNEL(name) \
   extern "C" __attribute__((visibility("default"))) void emulated_run_##name(void **args) { decltype(emulated_call(&name))::run(&name, args); } \
-  extern "C" __attribute__((visibility("default"))) unsigned emulated_size_##name(unsigned index) { return decltype(emulated_call(&name))::size(index); }
+  extern "C" __attribute__((visibility("default"))) __attribute__((no_sanitize("coverage"))) unsigned emulated_size_##name(unsigned index) { return decltype(emulated_call(&name))::size(index); }
 // What NVRTC defines.
 #define __CUDACC_RTC__ 1
 #define __CUDA_ARCH__ 900

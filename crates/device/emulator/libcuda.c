@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "count.h"
 #include "grid.h"
 #include "image.h"
 
@@ -96,7 +97,7 @@ int emulator_is_pinned(const char *at, size_t bytes) { LOCKED; return is_of(PINN
 
 typedef struct { int kind; unsigned flags; } Object;
 // `ends` has the end time of each piece of work; number 0 is the stream's creation.
-typedef struct { Object object; int ended; uint64_t submitted, done; struct Op *first, **last; double *ends; void *context; } Stream;
+typedef struct { Object object; int ended; uint64_t submitted, done, counted; struct Op *first, **last; double *ends; struct Counts **counts; void *context; } Stream;
 typedef struct { Object object; Stream *stream; uint64_t number; double recorded; } Event;
 typedef struct Function {
     struct Function *next;
@@ -142,29 +143,57 @@ void emulator_idle(double millis) { LOCKED; now += millis; }
 
 static void run(Stream *stream, uint64_t number);
 
-static void launch(Op *op) {
+static int compare_ranges(const void *a, const void *b) {
+    const struct Range *left = a, *right = b;
+    return left->low < right->low ? -1 : left->low > right->low;
+}
+// Device and pinned memory, in ascending order.
+static struct Range *ranges_of_blocks(size_t *count) {
+    size_t number = 0;
+    for (Block *block = blocks; block; block = block->next) number++;
+    struct Range *ranges = malloc((number + 1) * sizeof *ranges);
+    *count = number;
+    for (Block *block = blocks; block; block = block->next) ranges[--number] = (struct Range){block->at, block->at + block->bytes};
+    qsort(ranges, *count, sizeof *ranges, compare_ranges);
+    return ranges;
+}
+
+static struct Counts *launch(Op *op) {
     void *library = op->function->module->library;
     struct Grid grid = {
         .kernel = op->function->name, .run = op->function->run, .args = op->arg_list, .blocks = op->blocks, .threads = op->threads,
         .emulated = dlsym(library, "emulated"), .shared = dlsym(library, "emulated_bounds"),
     };
+    struct Counts *counts = NULL;
+    struct Range *ranges = NULL;
+    if (is_counting()) {
+        size_t count;
+        counts = calloc(1, sizeof *counts);
+        counts->threads = (uint64_t)op->blocks * op->threads;
+        ranges = ranges_of_blocks(&count);
+        begin_counts(counts, ranges, count, grid.shared);
+    }
     switch (run_grid(&grid)) {
     case GRID_STUCK: lost = LAUNCH_TIMEOUT; break;
     case GRID_FAULT: lost = ILLEGAL_ADDRESS; break;
     }
+    if (counts) end_counts();
+    free(ranges);
+    return counts;
 }
 
-static void perform(Op *op) {
-    if (op->to_device && owner(MEMORY, op->to, op->bytes) != op->to_device) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
-    if (op->from_device && owner(MEMORY, op->from, op->bytes) != op->from_device) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return; }
+static struct Counts *perform(Op *op) {
+    if (op->to_device && owner(MEMORY, op->to, op->bytes) != op->to_device) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return NULL; }
+    if (op->from_device && owner(MEMORY, op->from, op->bytes) != op->from_device) { violation("work on memory that is not there"); lost = ILLEGAL_ADDRESS; return NULL; }
     switch (op->what) {
     case COPY: memcpy(op->to, op->from, op->bytes); break;
     case SET: memset(op->to, op->value, op->bytes); break;
     case WAIT: run(op->stream, op->number); break;
     case LAUNCH:
         now += 1.5;
-        launch(op);
+        return launch(op);
     }
+    return NULL;
 }
 static void drop_op(Op *op) {
     free(op->args);
@@ -178,8 +207,14 @@ static void run(Stream *stream, uint64_t number) {
         Op *op = stream->first;
         stream->first = op->next;
         if (!stream->first) stream->last = &stream->first;
-        perform(op);
+        struct Counts *counts = perform(op);
         stream->ends[++stream->done] = now;
+        if (counts) {
+            stream->counts = realloc(stream->counts, (stream->submitted + 1) * sizeof *stream->counts);
+            for (uint64_t i = stream->counted; i < stream->done; ++i) stream->counts[i] = NULL;
+            stream->counts[stream->done] = counts;
+            stream->counted = stream->done + 1;
+        }
         drop_op(op);
     }
     pthread_cond_broadcast(&moved);
@@ -421,6 +456,15 @@ Status cuEventRecord(void *at, void *on) {
     event->recorded = now;
     return SUCCESS;
 }
+// For the driver under test: the traffic of the launch right before an event that was reached.
+Status emulator_counts(void *at, struct Counts *out) {
+    ENTER_ANYWHERE;
+    Event *event = at;
+    if (!is(event, EVENT) || !event->stream || event->number >= event->stream->counted || !event->stream->counts[event->number]) return NOT_FOUND;
+    *out = *event->stream->counts[event->number];
+    return SUCCESS;
+}
+
 static int is_done(Event *event) { return !event->stream || event->stream->done >= event->number; }
 Status cuEventQuery(void *event) { ENTER; return !is(event, EVENT) ? INVALID_HANDLE : is_done(event) ? lost : NOT_READY; }
 Status cuEventSynchronize(void *at) {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::info::{DeviceEntry, DeviceInfo};
-use crate::{Error, Result};
+use crate::{Error, Result, Traffic};
 
 /// Device memory of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -324,6 +324,14 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// See the trait.
     unsafe fn read_timer(&self, timer: Timer) -> Result<Range<u64>>;
+    /// Memory traffic of a completed launch, before [`read_timer`](Self::read_timer); `None` where
+    /// the device does not count it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn read_traffic(&self, _timer: Timer) -> Option<Traffic> {
+        None
+    }
     /// Frees an event, completed or not.
     ///
     /// # Safety

@@ -39,6 +39,13 @@ impl Drop for StageMeter {
         count("waits", meter.waits());
         count("bytes_up", meter.bytes_up());
         count("bytes_down", meter.bytes_down());
+        // The emulator alone counts them.
+        let traffic = meter.traffic();
+        count("load_requests", traffic.load_requests);
+        count("load_sectors", traffic.load_sectors);
+        count("store_requests", traffic.store_requests);
+        count("store_sectors", traffic.store_sectors);
+        count("atomic_requests", traffic.atomic_requests);
         // Zero times are not shown: kernels without device.profiling, and programs that were
         // compiled before.
         let time = |name: &'static str, time: Duration| {

@@ -400,6 +400,11 @@ impl QueueWorker {
         drop(state);
         for UnreadTimer { timer, totals, meters, .. } in timers {
             // SAFETY: the driver made the timer for this queue alone, and its work has completed.
+            if let Some(traffic) = unsafe { self.driver.read_traffic(timer) } {
+                *totals.traffic.lock() += traffic;
+                meters.moved(traffic);
+            }
+            // SAFETY: as above.
             match unsafe { self.driver.read_timer(timer) } {
                 Ok(times) => {
                     let nanos = times.end.saturating_sub(times.start);

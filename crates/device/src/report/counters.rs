@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::Traffic;
+
 /// A snapshot of a context's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
@@ -51,6 +53,7 @@ pub(crate) struct KernelTotals {
     pub(crate) name: Arc<str>,
     pub(crate) launches: AtomicU64,
     pub(crate) nanos: AtomicU64,
+    pub(crate) traffic: Mutex<Traffic>,
 }
 
 impl LiveCounters {
@@ -74,7 +77,12 @@ impl LiveCounters {
             return Arc::clone(totals);
         }
         let name: Arc<str> = name.into();
-        let totals = KernelTotals { name: Arc::clone(&name), launches: AtomicU64::new(0), nanos: AtomicU64::new(0) };
+        let totals = KernelTotals {
+            name: Arc::clone(&name),
+            launches: AtomicU64::new(0),
+            nanos: AtomicU64::new(0),
+            traffic: Mutex::default(),
+        };
         Arc::clone(kernels.entry(name).or_insert(Arc::new(totals)))
     }
 
@@ -82,11 +90,17 @@ impl LiveCounters {
     pub(crate) fn kernels(&self) -> Vec<serde_json::Value> {
         let kernels = self.kernels.lock();
         let records = kernels.values().filter(|totals| totals.launches.load(Relaxed) > 0).map(|totals| {
-            serde_json::json!({
+            let mut record = serde_json::json!({
                 "name": &*totals.name,
                 "launches": totals.launches.load(Relaxed),
                 "nanos": totals.nanos.load(Relaxed),
-            })
+            });
+            let traffic = *totals.traffic.lock();
+            if !traffic.is_empty() {
+                record["traffic"] =
+                    traffic.counts().map(|(name, count)| (name, count.into())).collect::<serde_json::Map<_, _>>().into();
+            }
+            record
         });
         records.collect()
     }

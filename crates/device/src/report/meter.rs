@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use super::Traffic;
 use super::counters::nanos;
 
 /// The costs of work through [`metered`](crate::Queue::metered) queue handles, an operator's for
@@ -36,6 +39,7 @@ pub struct Meter {
     bytes_down: AtomicU64,
     allocated: AtomicU64,
     peak: AtomicU64,
+    traffic: Mutex<Traffic>,
 }
 
 impl Meter {
@@ -52,6 +56,11 @@ impl Meter {
     /// Time on the device of kernels known to have completed; 0 without profiling.
     pub fn kernel_time(&self) -> Duration {
         Duration::from_nanos(self.kernel_nanos.load(Relaxed))
+    }
+
+    /// Memory traffic of kernels known to have completed, where the device counts it.
+    pub fn traffic(&self) -> Traffic {
+        *self.traffic.lock()
     }
 
     /// Time to compile or load programs that were not in the memory cache.
@@ -108,6 +117,10 @@ impl Meters {
 
     pub(crate) fn ran(&self, nanos: u64) {
         self.iter().for_each(|meter| _ = meter.kernel_nanos.fetch_add(nanos, Relaxed));
+    }
+
+    pub(crate) fn moved(&self, traffic: Traffic) {
+        self.iter().for_each(|meter| *meter.traffic.lock() += traffic);
     }
 
     pub(crate) fn compiled(&self, time: Duration) {

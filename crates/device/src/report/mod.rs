@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measurements: counters of a context, meters of callers and the timeline of launches.
+//! Measurements: counters of a context, meters of callers, the timeline of launches and their
+//! memory traffic.
 
 mod counters;
 mod meter;
 mod timeline;
+mod traffic;
 
 pub use counters::Counters;
 pub(crate) use counters::{KernelTotals, LiveCounters, nanos};
@@ -11,3 +13,4 @@ pub use meter::Meter;
 pub(crate) use meter::Meters;
 pub use timeline::LaunchRecord;
 pub(crate) use timeline::Timeline;
+pub use traffic::Traffic;

@@ -14,7 +14,7 @@ use crate::driver::{
     Driver, ForeignMemory, Grid, Memory, NativeHandles, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
 };
 use crate::info::DeviceInfo;
-use crate::{Error, Result};
+use crate::{Error, Result, Traffic};
 
 /// The calls of a context under test that fail, and the capabilities that its device lacks. Clones
 /// share the plan.
@@ -496,6 +496,11 @@ impl Driver for FaultyDriver {
         let times = unsafe { self.driver.read_timer(timer) };
         timer.events().for_each(|_| count_freed(&self.plan.live.events));
         self.check_device("read_timer").and(times)
+    }
+
+    unsafe fn read_traffic(&self, timer: Timer) -> Option<Traffic> {
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.read_traffic(timer) }
     }
 
     unsafe fn destroy_event(&self, event: RawEvent) {

@@ -15,8 +15,8 @@ use cudarc::driver::sys::{
 use libloading::Library;
 
 use super::library::function_table;
-use crate::Error;
 use crate::drivers::loader::loader_message;
+use crate::{Error, Traffic};
 
 const LIBRARY: &str = "libcuda.so.1";
 
@@ -93,6 +93,17 @@ pub(super) fn api() -> Result<&'static Api, &'static str> {
     API.get_or_init(open).as_ref().map_err(String::as_str)
 }
 
+/// Traffic of the launch right before an event that was reached. A function of the emulator, not of
+/// NVIDIA's library.
+type EmulatorCounts = unsafe extern "C" fn(CUevent, *mut Traffic) -> c_int;
+
+static EMULATOR_COUNTS: OnceLock<Option<EmulatorCounts>> = OnceLock::new();
+
+/// The emulator's function, if the loaded library is the emulator.
+pub(super) fn emulator_counts() -> Option<EmulatorCounts> {
+    EMULATOR_COUNTS.get().copied().flatten()
+}
+
 fn open() -> Result<Api, String> {
     // SAFETY: the initialisers of NVIDIA's library have no preconditions.
     let library = unsafe { Library::new(LIBRARY) }.map_err(|error| {
@@ -103,6 +114,10 @@ fn open() -> Result<Api, String> {
             format!("the NVIDIA driver cannot be loaded: {error}")
         }
     })?;
+    // SAFETY: the signature is that of `crates/device/emulator/libcuda.c`, and NVIDIA's library has
+    // no such function.
+    let counts = unsafe { library.get::<EmulatorCounts>(b"emulator_counts\0") }.ok().map(|found| *found);
+    _ = EMULATOR_COUNTS.set(counts);
     let api = Api::load(library).map_err(|name| format!("{LIBRARY} has no {name}: update the NVIDIA driver"))?;
     // SAFETY: the flags must be 0.
     match unsafe { (api.cuInit)(0) } {

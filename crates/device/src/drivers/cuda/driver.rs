@@ -18,7 +18,9 @@ use cudarc::driver::sys::{
 };
 use parking_lot::Mutex;
 
-use super::api::{Api, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, NOT_READY, OUT_OF_MEMORY, SUCCESS, driver_error, is_sticky};
+use super::api::{
+    Api, INVALID_IMAGE, INVALID_VALUE, NOT_FOUND, NOT_READY, OUT_OF_MEMORY, SUCCESS, driver_error, emulator_counts, is_sticky,
+};
 use super::clock::Clock;
 use super::discovery::{CudaDevice, driver_version, unsupported};
 use super::image::kernel_names;
@@ -30,7 +32,7 @@ use crate::driver::{
 };
 use crate::error::MEMORY_SETTING;
 use crate::info::DeviceInfo;
-use crate::{Error, Result};
+use crate::{Error, Result, Traffic};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for every context of the process.
 const PORTABLE: c_uint = 1;
@@ -492,6 +494,13 @@ impl Driver for CudaDriver {
         before.into_iter().filter(|_| before != after).for_each(|event| self.drop_event(event));
         timer.events().filter(|event| after != Some(*event)).for_each(|event| self.drop_event(event));
         times
+    }
+
+    unsafe fn read_traffic(&self, timer: Timer) -> Option<Traffic> {
+        let mut traffic = Traffic::default();
+        // SAFETY: the caller's event and the struct are live; only the emulator has the function.
+        let status = unsafe { emulator_counts()?(timer.end.0 as CUevent, &mut traffic) };
+        (status == SUCCESS).then_some(traffic)
     }
 
     unsafe fn destroy_event(&self, event: RawEvent) {
