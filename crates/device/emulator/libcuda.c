@@ -23,11 +23,18 @@
 typedef int Status;
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_TIMEOUT = 702 };
 
-// Bytes of the device's memory: EMULATOR_MEMORY, or 1 GiB.
+// For tests: bytes of the device's memory that another process has.
+static size_t occupied;
+void emulator_occupy(size_t bytes) { occupied = bytes; }
+
+// Bytes of the device's memory: EMULATOR_MEMORY, or 8 GiB. Tests may choose others.
+static size_t device_memory;
+void emulator_memory(size_t bytes) { device_memory = bytes; }
 static size_t device_bytes(void) {
     const char *text = getenv("EMULATOR_MEMORY");
-    size_t bytes = text ? strtoull(text, NULL, 10) : 0;
-    return bytes ? bytes : (size_t)1 << 30;
+    if (!device_memory) device_memory = text ? strtoull(text, NULL, 10) : 0;
+    if (!device_memory) device_memory = (size_t)8 << 30;
+    return device_memory;
 }
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // Guards everything below.
@@ -78,7 +85,8 @@ static Block *blocks;
 
 static void *take(size_t bytes, int kind) {
     Block *block = malloc(sizeof *block);
-    *block = (Block){blocks, malloc(bytes), bytes, kind, current};
+    // Aligned as NVIDIA's driver aligns it.
+    *block = (Block){blocks, aligned_alloc(256, (bytes + 255) / 256 * 256), bytes, kind, current};
     blocks = block;
     memset(block->at, 0xAB, bytes);
     live[kind]++;
@@ -353,11 +361,11 @@ Status cuCtxSynchronize(void) {
 }
 Status cuCtxGetDevice(int *device) { ENTER_ANYWHERE; if (!current) return INVALID_CONTEXT; *device = 7; return SUCCESS; }
 
-Status cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER; *unused = device_bytes() - used; *total = device_bytes(); return SUCCESS; }
+Status cuMemGetInfo_v2(size_t *unused, size_t *total) { ENTER; *unused = device_bytes() > occupied + used ? device_bytes() - occupied - used : 0; *total = device_bytes(); return SUCCESS; }
 Status cuMemAlloc_v2(uint64_t *out, size_t bytes) {
     ENTER;
     if (!bytes) return INVALID_VALUE;
-    if (bytes > device_bytes() - used) return OUT_OF_MEMORY;
+    if (bytes + occupied + used > device_bytes()) return OUT_OF_MEMORY;
     *out = (uint64_t)(uintptr_t)take(bytes, MEMORY);
     return SUCCESS;
 }

@@ -242,7 +242,7 @@ impl DeviceConfig {
     pub(crate) fn check_memory_bytes(&self, info: &DeviceInfo) -> Result<()> {
         let bound = match self.memory_bytes {
             0 => return Ok(()),
-            ..Self::LEAST_MEMORY_BYTES => format!("at least {}", Self::LEAST_MEMORY_BYTES),
+            1..Self::LEAST_MEMORY_BYTES => format!("at least {}", Self::LEAST_MEMORY_BYTES),
             bytes if bytes as u64 > info.memory_bytes => {
                 format!("at most {}, the memory of {}", info.memory_bytes, info.label())
             }

@@ -153,7 +153,7 @@ fn tuning_params_are_listed_with_their_class() {
     context.execute("SET device.batch_rows = 1000");
     context.execute("RESET device.batch_rows");
     assert_eq!(context.rows("SHOW device.batch_rows"), ["device.batch_rows 0"]);
-    let error = context.failed(2, context.try_execute("SET device.memory_bytes = 1000000"));
+    let error = context.failed(2, context.try_execute("SET device.memory_bytes = 2000000"));
     assert!(error.contains("the session's device is open"), "{error}");
     let error = context.failed(2, context.try_execute("RESET device.batch_row"));
     assert!(error.contains("did you mean device.batch_rows?"), "{error}");

@@ -97,8 +97,8 @@ impl LiveCounters {
             });
             let traffic = *totals.traffic.lock();
             if !traffic.is_empty() {
-                record["traffic"] =
-                    traffic.counts().map(|(name, count)| (name, count.into())).collect::<serde_json::Map<_, _>>().into();
+                let counts = traffic.counts().map(|(name, count)| (name.to_owned(), count.into()));
+                record["traffic"] = serde_json::Value::Object(counts.collect());
             }
             record
         });

@@ -171,17 +171,18 @@ fn buffer_of_another_queue_is_waited_for_on_the_device() -> Result<()> {
 #[test]
 fn driver_without_memory_gets_the_free_lists_back() -> Result<()> {
     let Some(turn) = Turn::take() else { return Ok(()) };
-    // A limit beyond the device's memory, as if another process held a part of it.
-    let context = Context::new(config(&turn.nvrtc).with_memory_bytes(4 << 30))?;
+    // Another process has a quarter of the device's memory.
+    turn.occupy(1 << 28);
+    let context = Context::new(config(&turn.nvrtc).with_memory_bytes(1 << 30))?;
     let (first, second) = (context.queue()?, context.queue()?);
-    let x = first.zeroed(3 << 28)?;
+    let x = first.zeroed(1 << 29)?;
     drop(x);
-    let y = second.zeroed(1 << 29)?;
-    scale(&second, &y, 1.0, 5)?;
-    assert_eq!(block_on(second.read(&y, (1 << 29) - 8..1 << 29))?[..], 5f64.to_ne_bytes());
-    let error = second.alloc(3 << 28).unwrap_err();
+    let y = second.filled(3 << 27, 5)?;
+    assert_eq!(block_on(second.read(&y, (3 << 27) - 8..3 << 27))?[..], [5; 8]);
+    let error = second.alloc(1 << 29).unwrap_err();
     assert!(error.is_out_of_memory(), "{error}");
-    assert_eq!(context.pool().in_use(), 1 << 29);
+    assert_eq!(context.pool().in_use(), 3 << 27);
+    turn.occupy(0);
     Ok(())
 }
 

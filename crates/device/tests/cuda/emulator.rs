@@ -49,7 +49,8 @@ impl Turn {
             eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
             return None;
         }
-        emulator();
+        // SAFETY: the signature is that of the emulator.
+        unsafe { emulator().get::<unsafe extern "C" fn(usize)>(b"emulator_memory\0").unwrap()(1 << 30) };
         Some(Self { nvrtc: folder(), _turn: turn })
     }
 
@@ -58,6 +59,18 @@ impl Turn {
     pub fn hold(&self, hold: bool) {
         // SAFETY: the signature is that of the emulator.
         unsafe { emulator().get::<unsafe extern "C" fn(c_int)>(b"emulator_hold\0").unwrap()(c_int::from(hold)) }
+    }
+
+    /// Bytes of the device's memory that another process has.
+    pub fn occupy(&self, bytes: usize) {
+        // SAFETY: the signature is that of the emulator.
+        unsafe { emulator().get::<unsafe extern "C" fn(usize)>(b"emulator_occupy\0").unwrap()(bytes) }
+    }
+
+    /// Counts the traffic of launches.
+    pub fn count(&self) {
+        // SAFETY: the signature is that of the emulator.
+        unsafe { emulator().get::<unsafe extern "C" fn(c_int)>(b"emulator_count\0").unwrap()(1) }
     }
 
     /// Sets the order in which the emulator runs threads.

@@ -2,7 +2,9 @@
 //! How the emulator runs the threads of a grid: barriers, operations of a warp, shared memory, and
 //! kernels that wait for ever.
 
-use device::{Buffer, Context, DeviceConfig, DriverKind, Grid, ProgramSource, Queue, Selector};
+use std::sync::Arc;
+
+use device::{Buffer, Context, DeviceConfig, DriverKind, Grid, Meter, ProgramSource, Queue, Selector, Traffic};
 use futures::executor::block_on;
 
 use crate::emulator::Turn;
@@ -105,7 +107,8 @@ fn votes_have_the_lanes_of_their_mask() {
         turn.seed(seed);
         let votes = run(&queue, "out[i] = __ballot_sync(0xffffffffu, thread % 3 == 0);");
         let lanes = |thread: u64| (0..32).filter(move |lane| thread / 32 * 32 + lane < 80);
-        let expected = |thread: u64| lanes(thread).filter(|lane| (thread / 32 * 32 + lane).is_multiple_of(3)).map(|lane| 1 << lane).sum();
+        let expected =
+            |thread: u64| lanes(thread).filter(|lane| (thread / 32 * 32 + lane).is_multiple_of(3)).map(|lane| 1 << lane).sum();
         assert_eq!(votes, each(expected), "{seed}");
         let halves = run(
             &queue,
@@ -221,4 +224,36 @@ fn arguments_of_all_sizes_arrive() {
     let bytes = block_on(queue.read(&out, 0..48)).unwrap();
     let numbers: Vec<f64> = bytes.chunks_exact(8).map(|bytes| f64::from_ne_bytes(bytes.try_into().unwrap())).collect();
     assert_eq!(numbers, [-1.0, 2.0, 3.0, -4.0, 5.5, 6.25]);
+}
+
+/// The traffic of a kernel with this body.
+fn traffic_of(queue: &Queue, body: &str) -> Traffic {
+    let meter = Arc::new(Meter::default());
+    run(&queue.metered(&meter), body);
+    meter.traffic()
+}
+
+#[test]
+fn traffic_is_counted_in_requests_and_sectors() {
+    let Some(turn) = Turn::take() else { return };
+    assert!(traffic_of(&open(&turn), "out[i] += 1;").is_empty(), "the emulator does not count yet");
+    turn.count();
+    // Kernels compiled before do not count.
+    let queue = open(&turn);
+    // Three warps a block; eight bytes side by side are a quarter of a sector.
+    let side_by_side = traffic_of(&queue, "out[i] += 1;");
+    let loads = |traffic: Traffic| (traffic.load_requests, traffic.load_sectors, traffic.load_bytes, traffic.read_sectors);
+    let stores = |traffic: Traffic| (traffic.store_requests, traffic.store_sectors, traffic.store_bytes, traffic.written_sectors);
+    assert_eq!(side_by_side.threads, 240);
+    assert_eq!((loads(side_by_side), stores(side_by_side)), ((9, 60, 1920, 60), (9, 60, 1920, 60)));
+    // A stride of one sector, in a block of 640 bytes: lanes have all of its 20 sectors.
+    let strided = traffic_of(&queue, "out[i] = out[blockIdx.x * 80 + thread * 4 % 80];");
+    assert_eq!(loads(strided), (9, 3 * (20 + 20 + 16), 1920, 60));
+    let same = traffic_of(&queue, "out[i] = out[0];");
+    assert_eq!(loads(same), (9, 9, 1920, 1));
+    let twice = traffic_of(&queue, "u64 sum = 0; for (u32 k = 0; k < 2; ++k) sum += ((volatile u64 *)out)[i]; out[i] = sum;");
+    assert_eq!((loads(twice), twice.warp_sectors), ((18, 120, 3840, 60), 60));
+    let atomics = traffic_of(&queue, "__shared__ u64 sum; atomicAdd(&sum, (u64)1); atomicAdd(out + lane % 2, sum);");
+    assert_eq!((atomics.atomic_requests, atomics.atomic_lanes, atomics.atomic_addresses), (9, 240, 18));
+    assert_eq!((atomics.shared_requests, atomics.shared_lanes, atomics.shared_addresses), (9, 240, 9));
 }
