@@ -19,6 +19,7 @@
 //! - **Databases.** A database is a catalog and a device. Its connections share both.
 //! - **Options** are the settings of DataFusion and DeviceFusion by their names, such as
 //!   `device.selector`. A database takes them before it has connections, a connection at any time.
+//!   `devicefusion.report`, read only, is the report of the device as JSON.
 //! - **Execution.** `execute` runs INSERT, UPDATE, DELETE, COPY, DDL and SET to their end. Queries
 //!   are lazy: the reader runs them.
 //! - **Bulk ingest** writes to a table in host memory, or in device memory if the target schema is

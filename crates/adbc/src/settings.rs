@@ -7,9 +7,12 @@ use adbc_core::error::{Result, Status};
 use adbc_core::options::OptionValue;
 use datafusion::common::config::ConfigOptions;
 use datafusion::prelude::SessionContext;
-use devicefusion::DeviceOptions;
+use devicefusion::{DeviceOptions, DeviceRuntime};
 
 use crate::error::{error, from_datafusion};
+
+/// The option that reads the report of the device.
+const REPORT: &str = "devicefusion.report";
 
 /// Settings of a session, by the names that SQL's `SET` takes.
 pub(crate) struct Settings<'a>(pub &'a SessionContext);
@@ -43,10 +46,22 @@ impl Settings<'_> {
     }
 
     pub fn get(&self, key: &str) -> Result<String> {
+        if key == REPORT {
+            return self.report();
+        }
         let entries = self.0.state_ref().read().config_options().entries();
         match entries.into_iter().find(|entry| entry.key == key) {
             Some(entry) => Ok(entry.value.unwrap_or_default()),
             None => Err(error(Status::NotFound, format!("there is no option {key}"))),
+        }
+    }
+
+    /// Kernels, copies, compilations and memory of the device, as JSON.
+    fn report(&self) -> Result<String> {
+        let device = DeviceRuntime::of(self.0.state_ref().read().config());
+        match device.and_then(|device| device.report()) {
+            Some(report) => Ok(report.to_string()),
+            None => Err(error(Status::InvalidState, format!("{REPORT}: no device is open; the first query opens it"))),
         }
     }
 

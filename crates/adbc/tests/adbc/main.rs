@@ -4,4 +4,5 @@
 
 mod effects;
 mod rust;
+mod settings;
 mod support;

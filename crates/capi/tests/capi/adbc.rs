@@ -17,6 +17,11 @@ fn malformed_arrow_data_is_refused() {
 }
 
 #[test]
+fn a_table_of_a_query_takes_little_more_than_its_rows() {
+    uses_the_driver(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/memory.py"));
+}
+
+#[test]
 fn the_example_in_the_documentation_runs() {
     let page = std::fs::read_to_string(root().join("docs/adbc.md")).unwrap();
     let (_, example) = page.split_once("```python\n").unwrap();

@@ -10,8 +10,6 @@ use crate::workload::{BATCH, TABLES, own_table};
 
 pub struct Crew {
     pub name: &'static str,
-    /// Bytes of device memory; 0 is no limit.
-    pub limit: usize,
     /// Numbers of the threads.
     pub threads: Range<usize>,
     pub engine: Box<dyn Engine>,
@@ -35,32 +33,33 @@ impl Crew {
     }
 
     /// Bytes of device memory in use.
-    fn bytes_in_use(&self) -> Option<u64> {
-        self.engine.report()?["memory"]["in_use"].as_u64()
+    fn bytes_in_use(&self) -> u64 {
+        self.engine.report()["memory"]["in_use"].as_u64().unwrap()
     }
 
     /// Kernels launched so far.
-    pub fn launches(&self) -> Option<u64> {
-        let report = self.engine.report()?;
-        let kernels = report["kernels"].as_array()?;
-        Some(kernels.iter().filter_map(|kernel| kernel["launches"].as_u64()).sum())
+    pub fn launches(&self) -> u64 {
+        let report = self.engine.report();
+        report["kernels"].as_array().unwrap().iter().filter_map(|kernel| kernel["launches"].as_u64()).sum()
     }
 
     /// The least bytes in use within half a second: work of a cancelled statement may be ending.
-    pub fn bytes_at_rest(&self) -> Option<u64> {
+    pub fn bytes_at_rest(&self) -> u64 {
         let look = |_| {
             thread::sleep(Duration::from_millis(50));
             self.bytes_in_use()
         };
-        (0..10).filter_map(look).min()
+        (0..10).map(look).min().unwrap()
     }
 
     /// Waits until no more bytes are in use than `before`.
-    pub fn assert_returned(&self, before: Option<u64>) {
+    pub fn assert_returned(&self, before: u64) {
         let begun = Instant::now();
-        while let Some((before, bytes)) = before.zip(self.bytes_in_use())
-            && bytes > before
-        {
+        loop {
+            let bytes = self.bytes_in_use();
+            if bytes <= before {
+                return;
+            }
             assert!(begun.elapsed() < Duration::from_secs(30), "{}: {bytes} bytes in use, {before} before", self.name);
             thread::sleep(Duration::from_millis(5));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Many threads run mixed statements through Rust, C and ADBC for minutes. Each answer is right, no
-//! statement hangs, and all memory comes back.
+//! statement hangs, and all memory comes back. Each crew of threads has a limit of device memory.
 //!
 //! - `DEVICEFUSION_STRESS_SECONDS`: the length. Without it two minutes, or ten where
 //!   `DEVICEFUSION_TEST_PART` is `all`
@@ -48,9 +48,9 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn crews() -> [Crew; 3] {
-    let crew = |name, open: engine::Open, limit, threads| Crew { name, limit, threads, engine: open(limit) };
+    let crew = |name, open: engine::Open, limit, threads| Crew { name, threads, engine: open(limit) };
     [
-        crew("Rust", engine::rust::open, 0, 0..12),
+        crew("Rust, 128 MB", engine::rust::open, 128 * MB, 0..12),
         crew("C, 64 MB", engine::c::open, 64 * MB, 12..22),
         crew("ADBC, 16 MB", engine::adbc::open, 16 * MB, 22..THREADS),
     ]
@@ -75,10 +75,12 @@ fn stress() {
     let (warm, left) = (Instant::now(), time.saturating_sub(begun.elapsed()).max(time / 2));
     println!("{:?} until all kernels were compiled", begun.elapsed());
 
-    let (mut tally, mut resident) = (Tally::default(), Vec::new());
+    let mut tallies: Vec<Tally> = crews.iter().map(|_| Tally::default()).collect();
+    let mut resident = Vec::new();
     for (phase, end) in [(0, warm + left / 3), (1, warm + left)] {
         crews.iter().for_each(Crew::create_tables);
-        tally.add(run_together(&crews, &workload, &board, seed.wrapping_mul(2).wrapping_add(phase), end));
+        let of_phase = run_together(&crews, &workload, &board, seed.wrapping_mul(2).wrapping_add(phase), end);
+        tallies.iter_mut().zip(of_phase).for_each(|(tally, of_phase)| tally.add(of_phase));
         for (crew, before) in crews.iter().zip(before) {
             run_alone(crew, &workload, &board);
             crew.drop_tables();
@@ -88,11 +90,15 @@ fn stress() {
         resident.extend(memory::resident_bytes());
     }
 
-    println!("{tally} in {left:?}, resident bytes {resident:?}");
-    assert!(tally.statements > THREADS, "{tally}");
-    assert!(crews.iter().all(|crew| crew.launches().is_none_or(|launches| launches > 0)), "nothing was launched");
-    // Most of it is the wait for a core.
-    assert!(tally.median_cancel().is_some_and(|median| median < Duration::from_secs(1)), "{tally}");
+    println!("{left:?}, resident bytes {resident:?}");
+    crews.iter().zip(&tallies).for_each(|(crew, tally)| println!("{}: {tally}", crew.name));
+    // A short run has few statements of each kind.
+    let fewest = (left.as_secs() / 30).clamp(1, 3) as usize;
+    for (crew, tally) in crews.iter().zip(&tallies) {
+        assert!(crew.launches() > 0, "{}: nothing was launched", crew.name);
+        tally.assert_mixed(crew.name, fewest);
+        tally.assert_cancels_are_fast(crew.name);
+    }
     if let [after_a_third, at_the_end] = resident[..] {
         assert!(at_the_end <= after_a_third + after_a_third / 20 + SLACK_BYTES, "resident bytes grow: {resident:?}");
     }
@@ -105,12 +111,13 @@ fn run_alone(crew: &Crew, workload: &Workload, board: &Board) {
     worker.run_each_once();
 }
 
-/// Lets all threads draw statements until `end`, or until one of them fails.
-fn run_together(crews: &[Crew], workload: &Workload, board: &Board, seed: u64, end: Instant) -> Tally {
+/// Lets all threads draw statements until `end`, or until one of them fails. Returns the tally of
+/// each crew.
+fn run_together(crews: &[Crew], workload: &Workload, board: &Board, seed: u64, end: Instant) -> Vec<Tally> {
     let stop = &AtomicBool::new(false);
     thread::scope(|scope| {
         let mut workers = Vec::new();
-        for crew in crews {
+        for (index, crew) in crews.iter().enumerate() {
             for number in crew.threads.clone() {
                 let work = move || {
                     let mut worker = Worker::new(crew, number, workload, board, seed);
@@ -120,19 +127,19 @@ fn run_together(crews: &[Crew], workload: &Workload, board: &Board, seed: u64, e
                     worker.tally
                 };
                 let builder = thread::Builder::new().name(format!("{}, {number}", crew.name)).stack_size(STACK_BYTES);
-                workers.push(builder.spawn_scoped(scope, work).unwrap());
+                workers.push((index, builder.spawn_scoped(scope, work).unwrap()));
             }
         }
-        while !workers.iter().all(|worker| worker.is_finished()) {
+        while !workers.iter().all(|(_, worker)| worker.is_finished()) {
             board.check();
-            let is_over = Instant::now() >= end || workers.iter().any(|worker| worker.is_finished());
+            let is_over = Instant::now() >= end || workers.iter().any(|(_, worker)| worker.is_finished());
             stop.store(is_over, Ordering::Relaxed);
             thread::sleep(Duration::from_millis(50));
         }
-        let mut tally = Tally::default();
-        for worker in workers {
-            tally.add(worker.join().unwrap());
+        let mut tallies: Vec<Tally> = crews.iter().map(|_| Tally::default()).collect();
+        for (index, worker) in workers {
+            tallies[index].add(worker.join().unwrap());
         }
-        tally
+        tallies
     })
 }

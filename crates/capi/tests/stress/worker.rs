@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use crate::board::Board;
 use crate::crew::Crew;
 use crate::engine::{CANCELLED, Session};
-use crate::tally::Tally;
+use crate::tally::{Kind, Tally};
 use crate::workload::{
     self, BATCH, CONSTANTS, COPY, COUNT_BATCHES, COUNT_COPY, ENDLESS, FAILURES, HUNGRY, LIMIT, Query, Workload, own_table,
 };
@@ -22,7 +22,6 @@ const MOST_BATCHES: i64 = 32;
 pub struct Worker<'a> {
     number: usize,
     session: Box<dyn Session + 'a>,
-    has_limit: bool,
     workload: &'a Workload,
     board: &'a Board,
     rng: StdRng,
@@ -49,7 +48,6 @@ impl<'a> Worker<'a> {
         Self {
             number,
             session: crew.engine.connect(),
-            has_limit: crew.limit > 0,
             workload,
             board,
             rng: StdRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(number as u64)),
@@ -72,9 +70,7 @@ impl<'a> Worker<'a> {
         self.create_and_drop();
         FAILURES.iter().for_each(|failure| self.fail(*failure));
         self.run_endless();
-        if self.has_limit {
-            self.fail(HUNGRY);
-        }
+        self.fail(HUNGRY);
     }
 
     /// Runs some statement.
@@ -89,7 +85,7 @@ impl<'a> Worker<'a> {
                 self.fail(failure);
             }
             7 => self.run_endless(),
-            8 if self.has_limit => self.fail(HUNGRY),
+            8 => self.fail(HUNGRY),
             _ => {
                 let query = self.workload.reads.choose(&mut self.rng).unwrap();
                 self.read(query);
@@ -98,18 +94,18 @@ impl<'a> Worker<'a> {
     }
 
     fn read(&mut self, query: &Query) {
-        if let Some(rows) = self.rows(&query.sql)
-            && rows != query.rows
-        {
+        let Some(rows) = self.rows(&query.sql) else { return };
+        if rows != query.rows {
             self.wrong(&query.sql, format_args!("{rows:?}, not {:?}", query.rows));
         }
+        self.tally.count(Kind::Read);
     }
 
     /// Adds a batch to the thread's own table, or replaces the table by one.
     fn write_own(&mut self, replaces: bool) {
         let table = own_table(self.number);
         let verb = if replaces { format!("CREATE OR REPLACE TABLE {table} AS") } else { format!("INSERT INTO {table}") };
-        let written = self.write(&format!("{verb} {BATCH}"));
+        let written = self.write(Kind::WriteOwn, &format!("{verb} {BATCH}"));
         let (least, most) = self.own;
         self.own = match (written, replaces) {
             (Some(true), true) => (1, 1),
@@ -130,7 +126,7 @@ impl<'a> Worker<'a> {
     /// Adds a batch to the table that all threads write, or replaces all rows by one.
     fn write_log(&mut self, replaces: bool) {
         let verb = if replaces { "INSERT OVERWRITE" } else { "INSERT INTO" };
-        self.write(&format!("{verb} device.log {BATCH}"));
+        self.write(Kind::WriteLog, &format!("{verb} device.log {BATCH}"));
         if let Some(batches) = self.batches_in("device.log") {
             self.log = batches;
         }
@@ -138,7 +134,7 @@ impl<'a> Worker<'a> {
 
     fn create_and_drop(&mut self) {
         let table = format!("device.copy_{}", self.number);
-        let created = self.write(&format!("CREATE TABLE {table} AS {COPY}"));
+        let created = self.write(Kind::Create, &format!("CREATE TABLE {table} AS {COPY}"));
         let sql = format!("{COUNT_COPY} {table}");
         match self.run(&sql) {
             Ended::Rows(rows) if created != Some(false) && rows == self.workload.copy => {}
@@ -156,7 +152,7 @@ impl<'a> Worker<'a> {
     /// Runs a statement that fails, for a reason that its message has.
     fn fail(&mut self, (sql, reason): (&str, &str)) {
         match self.run(sql) {
-            Ended::Failed(message) if message.contains(reason) => {}
+            Ended::Failed(message) if message.contains(reason) => self.tally.count(Kind::Failure),
             Ended::Cancelled | Ended::OutOfMemory => {}
             other => self.wrong(sql, format_args!("{other:?}, not: {reason}")),
         }
@@ -165,7 +161,8 @@ impl<'a> Worker<'a> {
     fn run_endless(&mut self) {
         let after = self.delay();
         match self.run_until(ENDLESS, Some(after)) {
-            Ended::Cancelled | Ended::OutOfMemory => {}
+            Ended::Cancelled => self.tally.count(Kind::Endless),
+            Ended::OutOfMemory => {}
             other => self.wrong(ENDLESS, format_args!("{other:?}, although it was cancelled")),
         }
     }
@@ -183,10 +180,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Runs a statement that writes. Whether it has written; `None` if a cancel leaves that open.
-    fn write(&mut self, sql: &str) -> Option<bool> {
+    fn write(&mut self, kind: Kind, sql: &str) -> Option<bool> {
         match self.run(sql) {
             // The result of an INSERT is its number of rows.
-            Ended::Rows(rows) if sql.starts_with("CREATE") || workload::numbers(&rows) == self.workload.batch[..1] => Some(true),
+            Ended::Rows(rows) if sql.starts_with("CREATE") || workload::numbers(&rows) == self.workload.batch[..1] => {
+                self.tally.count(kind);
+                Some(true)
+            }
             Ended::OutOfMemory => Some(false),
             Ended::Cancelled => None,
             other => self.wrong(sql, format_args!("{other:?}")),
@@ -214,18 +214,20 @@ impl<'a> Worker<'a> {
         let result = self.session.run(sql, cancel);
         let took = begun.elapsed();
         self.board.end(self.number);
-        self.tally.statements += 1;
-        match (result, cancel) {
-            (Ok(batches), _) => Ended::Rows(workload::rows(sql, &batches)),
-            (Err(message), Some(after)) if message.contains(CANCELLED) => {
-                self.tally.cancels.push(took.saturating_sub(after));
-                Ended::Cancelled
-            }
-            (Err(message), _) if self.has_limit && !self.is_alone && message.contains(LIMIT) => {
+        if let (Err(message), Some(after)) = (&result, cancel)
+            && message.contains(CANCELLED)
+        {
+            self.tally.cancels.push(took.saturating_sub(after));
+            return Ended::Cancelled;
+        }
+        self.tally.others.push(took);
+        match result {
+            Ok(batches) => Ended::Rows(workload::rows(sql, &batches)),
+            Err(message) if !self.is_alone && message.contains(LIMIT) => {
                 self.tally.out_of_memory += 1;
                 Ended::OutOfMemory
             }
-            (Err(message), _) => Ended::Failed(message),
+            Err(message) => Ended::Failed(message),
         }
     }
 

@@ -3,18 +3,25 @@
 
 use crate::harness::{answer, plain, strict};
 
-/// Bytes of a stack. Unoptimized, plain DataFusion overflows half of it.
-const STACK: usize = 8 << 20;
+/// Bytes of a stack, and terms of expressions that run on it: as many nested operations.
+///
+/// Frames are large without optimization: plain DataFusion overflows at 105 terms. A plugin with
+/// twice its bytes for each term would overflow too.
+const SMALL: (usize, usize) = (1 << 20, 75);
 
-/// Terms of an expression: as many nested operations.
-const TERMS: usize = 400;
+/// The same, where plain DataFusion overflows 3 MiB.
+const LARGE: (usize, usize) = (4 << 20, 400);
 
-fn terms(term: impl Fn(usize) -> String, operator: &str) -> String {
-    (0..TERMS).map(term).collect::<Vec<_>>().join(operator)
+fn terms(number: usize, term: impl Fn(usize) -> String, operator: &str) -> String {
+    (0..number).map(term).collect::<Vec<_>>().join(operator)
+}
+
+fn product(number: usize) -> String {
+    format!("a * {number}")
 }
 
 /// Runs a query over a small table, plain or strictly on the device, on a thread of its own.
-fn run(sql: &str, on_device: bool) -> Vec<String> {
+fn run(sql: &str, stack: usize, on_device: bool) -> Vec<String> {
     let sql = sql.to_owned();
     let query = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -27,14 +34,22 @@ fn run(sql: &str, on_device: bool) -> Vec<String> {
             answer.lines()
         })
     };
-    std::thread::Builder::new().stack_size(STACK).spawn(query).unwrap().join().unwrap()
+    // An overflow ends the process, with the name of the thread.
+    let name = if on_device { "device" } else { "plain" };
+    std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(query).unwrap().join().unwrap()
+}
+
+fn check(sql: &str, stack: usize) {
+    let expected = run(sql, stack, false);
+    assert_eq!(run(sql, stack, true), expected, "{}", &sql[..40]);
 }
 
 #[test]
 fn deep_expressions_need_no_deep_stack() {
-    let sums = terms(|number| format!("a * {number}"), " + ");
-    let texts = terms(|_| "s".into(), " || ");
-    let either = terms(|number| format!("(a = {number} AND s <> 'text {number}')"), " OR ");
+    let (stack, number) = SMALL;
+    let sums = terms(number, product, " + ");
+    let texts = terms(number, |_| "s".into(), " || ");
+    let either = terms(number, |number| format!("(a = {number} AND s <> 'text {number}')"), " OR ");
     for sql in [
         format!("SELECT sum({sums}) FROM t"),
         format!("SELECT {sums} AS x FROM t ORDER BY x"),
@@ -42,6 +57,12 @@ fn deep_expressions_need_no_deep_stack() {
         format!("SELECT a, {texts} AS x FROM t"),
         format!("SELECT {sums} AS x, count(*) FROM t GROUP BY x"),
     ] {
-        assert_eq!(run(&sql, true), run(&sql, false), "{}", &sql[..40]);
+        check(&sql, stack);
     }
+}
+
+#[test]
+fn a_sum_of_400_terms_needs_the_stack_of_plain_datafusion() {
+    let (stack, number) = LARGE;
+    check(&format!("SELECT sum({}) FROM t", terms(number, product, " + ")), stack);
 }

@@ -15,6 +15,7 @@ mod explain;
 mod faults;
 mod harness;
 mod inserts;
+mod late_faults;
 mod matrix;
 mod observe;
 mod panics;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections to one ADBC database, which tells nothing of its device memory.
+//! Connections to one ADBC database.
 
 use std::time::Duration;
 
 use adbc_core::options::{OptionDatabase, OptionValue};
-use adbc_core::{Connection, Database, Driver, Statement};
+use adbc_core::{Connection, Database, Driver, Optionable, Statement};
 use arrow::array::RecordBatch;
 use devicefusion_adbc::{DeviceFusionConnection, DeviceFusionDatabase, DeviceFusionDriver};
 
@@ -22,8 +22,8 @@ impl Engine for AdbcEngine {
         Box::new(AdbcSession(self.0.new_connection().unwrap()))
     }
 
-    fn report(&self) -> Option<serde_json::Value> {
-        None
+    fn report(&self) -> serde_json::Value {
+        serde_json::from_str(&self.0.get_option_string("devicefusion.report".into()).unwrap()).unwrap()
     }
 
     fn trim(&self) {}

@@ -26,8 +26,8 @@ impl Engine for CEngine {
         Box::new(CSession(&self.0))
     }
 
-    fn report(&self) -> Option<serde_json::Value> {
-        Some(self.0.report())
+    fn report(&self) -> serde_json::Value {
+        self.0.report()
     }
 
     fn trim(&self) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 
-/// Opens an engine with a limit of device memory in bytes; 0 is no limit.
+/// Opens an engine with a limit of device memory in bytes.
 pub type Open = fn(usize) -> Box<dyn Engine>;
 
 /// A device context with its tables.
@@ -19,8 +19,8 @@ pub trait Engine: Sync {
     /// A session for one thread.
     fn connect(&self) -> Box<dyn Session + '_>;
 
-    /// The report of the device, where the interface has one.
-    fn report(&self) -> Option<serde_json::Value>;
+    /// The report of the device, which is open.
+    fn report(&self) -> serde_json::Value;
 
     /// Frees caches, where the interface can.
     fn trim(&self);

@@ -37,8 +37,8 @@ impl Engine for RustEngine {
         Box::new(RustSession { runtime: &self.runtime, session: SessionContext::new_with_state(state) })
     }
 
-    fn report(&self) -> Option<serde_json::Value> {
-        self.device.report()
+    fn report(&self) -> serde_json::Value {
+        self.device.report().unwrap()
     }
 
     fn trim(&self) {

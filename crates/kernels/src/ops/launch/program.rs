@@ -200,12 +200,16 @@ impl Program {
         self.kernels[kernel].params.can_fail()
     }
 
-    /// Compiles the kernels, or finds those that were compiled before.
-    pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
+    /// The source, and whether the compiler optimizes it.
+    fn compiler_input(&self) -> ProgramSource {
         let source = Arc::clone(&self.written().source);
         let is_optimized = source.len() <= LONGEST_OPTIMIZED;
-        let source = ProgramSource { is_optimized, ..ProgramSource::new(source, self.operator.as_str()) };
-        let program = queue.compile(source).await?;
+        ProgramSource { is_optimized, ..ProgramSource::new(source, self.operator.as_str()) }
+    }
+
+    /// Compiles the kernels, or finds those that were compiled before.
+    pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
+        let program = queue.compile(self.compiler_input()).await?;
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
     }
@@ -397,6 +401,19 @@ mod tests {
         let new = renumbered(names.iter().cloned());
         let new = names.map(|name| new.get(&name).cloned().unwrap_or(name));
         assert_eq!(new, ["n", "c0_0", "c0_off", "o0", "c1_0", "l0_at", "c0_v", "e0_c2_0"]);
+    }
+
+    #[test]
+    fn sources_beyond_128_kib_are_not_optimized() {
+        let padded = |bytes| {
+            let kernel = Kernel::new("padded", Params::new(), " ".repeat(bytes));
+            Program::new("tests", &Options::new(Profile::Cpu), vec![kernel]).compiler_input()
+        };
+        let least = padded(0).source.len();
+        for (bytes, is_optimized) in [(least, true), (131_072, true), (131_073, false), (1_000_000, false)] {
+            let input = padded(bytes - least);
+            assert_eq!((input.source.len(), input.is_optimized), (bytes, is_optimized));
+        }
     }
 
     #[test]
