@@ -184,7 +184,7 @@ batches() {
     for rows in ${BATCH_ROWS//,/ }; do
         named "batches of $rows rows" part 240 devicefusion-bench tpch --scale "$SCALE" --data "$data" --queries "$QUERIES" \
             --tables resident --devices "$DEVICEFUSION_TEST_DEVICE" --without-plain --runs "$RUNS" \
-            --set "device.batch_rows=$rows" --json "$OUT/tpch-batches-$rows.json"
+            --set "device.batch_rows=$rows" --set "device.resident_batch_rows=$rows" --json "$OUT/tpch-batches-$rows.json"
     done
 }
 

@@ -19,6 +19,7 @@ mod first_runs;
 mod load_memory;
 mod measure;
 mod micro;
+mod model;
 mod planning;
 mod process;
 mod report;
@@ -55,6 +56,8 @@ enum Command {
     LoadMemory(load_memory::LoadMemoryArguments),
     /// Planning time that the plugin adds to TPC-H's 22 queries.
     Planning(planning::PlanningArguments),
+    /// TPC-H at a large scale on a GPU, modelled from small data on the CUDA emulator.
+    Model(model::ModelArguments),
     /// Two engines chained by an async device stream, and each engine alone.
     Chain(chain::ChainArguments),
     /// Six queries with answers, the device or host of each operator, and times.
@@ -98,6 +101,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::FirstRuns(arguments) => first_runs::run(arguments, process::apart).await,
         Command::LoadMemory(arguments) => load_memory::run(arguments, process::apart).await,
         Command::Planning(arguments) => planning::run(arguments).await,
+        Command::Model(arguments) => model::run(arguments).await,
         Command::Chain(arguments) => chain::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
@@ -217,6 +221,18 @@ mod tests {
         assert!(report(trace.as_ref())["traceEvents"].as_array().unwrap().len() > 4);
 
         works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
+    }
+
+    /// The tests of the runner run the model where the emulator is.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_model_says_what_it_lacks() {
+        let refused = async |words: &[&str]| run(parse(words)).await.unwrap_err().to_string();
+        let error = refused(&["model", "--scale", "1", "--data-scale", "2"]).await;
+        assert!(error.contains("--scale 1 --data-scale 2"), "{error}");
+        let error = refused(&["model", "--queries", "23"]).await;
+        assert!(error.contains("--queries 23"), "{error}");
+        let error = Cli::try_parse_from(["devicefusion-bench", "model", "--model", "a100"]).err().unwrap().to_string();
+        assert!(error.contains("a100: there are h100 and h200"), "{error}");
     }
 
     /// The commands of docs/benchmarks.md whose measurements are processes.

@@ -148,10 +148,10 @@ impl SnapshotBuilder {
         Ok(SnapshotBuilder { context: snapshot.context.clone(), builder })
     }
 
-    /// Full batches have `device.batch_rows` rows where that is more than the default.
+    /// Full batches have `device.resident_batch_rows` rows.
     #[must_use]
     pub fn with_options(mut self, options: &DeviceOptions) -> Self {
-        self.builder = sized(self.builder, &self.context, options.batch_rows);
+        self.builder = sized(self.builder, &self.context, options.resident_batch_rows);
         self
     }
 
@@ -165,14 +165,15 @@ impl SnapshotBuilder {
     }
 }
 
-/// Sets the size of full batches: at least `rows`, and more on a GPU, since each launch costs it
-/// the time of some 10,000 rows. Batches that are large for the device's limit end earlier.
+/// Sets the size of full batches, for 0 `rows` by the device: each launch costs a GPU the time of
+/// some 10,000 rows. Batches that are large for the device's limit end earlier.
 fn sized(builder: ResidentBuilder, context: &Context, rows: usize) -> ResidentBuilder {
-    let usual = match context.info().kind {
-        DeviceKind::Cpu => Resident::BATCH_ROWS,
-        DeviceKind::Gpu | DeviceKind::Accelerator => GPU_BATCH_ROWS,
+    let rows = match (rows, context.info().kind) {
+        (0, DeviceKind::Cpu) => Resident::BATCH_ROWS,
+        (0, DeviceKind::Gpu | DeviceKind::Accelerator) => GPU_BATCH_ROWS,
+        (rows, _) => rows,
     };
-    builder.with_batch_rows(usual.max(rows)).with_batch_bytes(context.pool().limit() / BATCHES_IN_LIMIT)
+    builder.with_batch_rows(rows).with_batch_bytes(context.pool().limit() / BATCHES_IN_LIMIT)
 }
 
 /// Rows of a full batch on a GPU.
@@ -230,18 +231,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn full_batches_have_the_rows_of_the_setting_where_it_is_more() {
+    async fn full_batches_have_the_rows_of_the_setting() {
         let context = Context::new(config().unwrap()).unwrap();
         let rows = Resident::BATCH_ROWS + 2;
         let column = Arc::new(Int64Array::from_iter_values(0..rows as i64)) as _;
         let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
+        let half = rows.num_rows() / 2;
         let sliced = match context.info().kind {
             DeviceKind::Cpu => vec![Resident::BATCH_ROWS, 2],
             DeviceKind::Gpu | DeviceKind::Accelerator => vec![rows.num_rows()],
         };
-        for (batch_rows, lengths) in [(0, sliced.clone()), (77, sliced), (rows.num_rows(), vec![rows.num_rows()])] {
+        for (batch_rows, lengths) in [(0, sliced), (half, vec![half; 2]), (rows.num_rows(), vec![rows.num_rows()])] {
             let mut options = DeviceOptions::default();
-            options.batch_rows = batch_rows;
+            options.resident_batch_rows = batch_rows;
             let mut builder = SnapshotBuilder::new(&context, rows.schema_ref()).unwrap().with_options(&options);
             builder.push(rows.clone()).unwrap();
             let snapshot = builder.finish().await.unwrap();

@@ -21,6 +21,17 @@ macro_rules! traffic {
             pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field)),*].into_iter()
             }
+
+            /// The traffic with the counts of these names.
+            pub fn from_counts(count: impl Fn(&str) -> u64) -> Self {
+                Self { $($field: count(stringify!($field))),* }
+            }
+
+            /// The difference to an earlier sum.
+            #[must_use]
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self { $($field: self.$field.saturating_sub(earlier.$field)),* }
+            }
         }
 
         impl AddAssign for Traffic {
@@ -86,6 +97,8 @@ mod tests {
         let counts: Vec<_> = sum.counts().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counts, [("threads", 2), ("shared_addresses", 4)]);
         assert_eq!(sum.counts().count() * 8, size_of::<Traffic>());
+        assert_eq!(sum.since(&sum), Traffic::default());
+        assert_eq!(Traffic::from_counts(|name| u64::from(name == "threads")).threads, 1);
         assert!(!sum.is_empty() && Traffic::default().is_empty());
     }
 }

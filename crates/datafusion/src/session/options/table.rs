@@ -78,7 +78,7 @@ settings! {
         value: Number { most: i32::MAX as usize },
         frozen: false,
         program_only: false,
-        description: "Rows of the device batches that host input is coalesced to, and of resident tables where that is more than usual. 0 chooses by device: 131072 on CPU devices, 1048576 elsewhere, fewer under a small device.memory_bytes. More rows mean fewer launches and more device memory per query",
+        description: "Rows of the device batches that host input is coalesced to. 0 chooses by device: 131072 on CPU devices, 1048576 elsewhere, fewer under a small device.memory_bytes. More rows mean fewer launches and more device memory per query",
     }
     cache_dir: String {
         default: String::new(),
@@ -211,6 +211,13 @@ settings! {
         frozen: true,
         program_only: false,
         description: "Whether kernel times are measured, for EXPLAIN ANALYZE and reports",
+    }
+    resident_batch_rows: usize {
+        default: 0,
+        value: Number { most: i32::MAX as usize },
+        frozen: false,
+        program_only: false,
+        description: "Rows of a batch of resident tables, for those that are made or extended from now on. 0 chooses by device: 1048576 on CPU devices, 16777216 elsewhere, fewer where rows are long for the memory. More rows mean fewer launches",
     }
     selector: Option<Selector> {
         default: Some(Selector::Auto),
