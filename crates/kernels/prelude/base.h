@@ -14,7 +14,12 @@
    - WARP_WIDTH: work-items of a warp; 1 without warp operations. BALLOT: the warp's vote.
    - *_RN: float operations that round once and are never contracted. F32_FMOD is C's fmodf.
    - LOAD64: eight bytes from any address.
-   - BYTE_VECTORS: 1 if ANY_OF_16 compares 16 bytes at once; else ANY_OF_16 is always 1.
+   - BYTE_VECTORS: 1 if vectors compare bytes. MATCHES_16: `bits` tell of 16 offsets whether `p` has
+     byte `a`, `q` has `b` and `r` has `c` there. ANY_MATCH_64: whether they have at one of 64
+     offsets. Bits of `a >> 8`, `b >> 8` and `c >> 8` are ignored, and set in the byte.
+   - words16, LOAD_WORDS16: 1024 bits; bit `i` is bit `i / 16` of word `i % 16`. ADVANCE16 keeps
+     those that `row` has, moves them up by one, and adds those of `start` and `carry` as the
+     lowest. Then `carry` is the bit that moved out. DIFFERS16: whether bits differ from `start`.
    GROUP_ITEMS is the work-group size, if it is fixed: CUDA divides the registers by it. */
 #if defined(__OPENCL_VERSION__) || defined(__OPENCL_C_VERSION__)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -90,7 +95,25 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #endif
 #define LOAD64(p) as_ulong(vload8(0, (p)))
 #define BYTE_VECTORS 1
-#define ANY_OF_16(p, a, q, b) any((vload16(0, (p)) == (uchar16)(a)) & (vload16(0, (q)) == (uchar16)(b)))
+#define BYTES_ARE(p, a) ((vload16(0, (p)) | (uchar16)(u8)((a) >> 8)) == (uchar16)(u8)(a))
+#define ARE_MATCHES(p, a, q, b, r, c) (BYTES_ARE(p, a) & BYTES_ARE(q, b) & BYTES_ARE(r, c))
+#define MATCHES_32(p, a, q, b, r, c) (ARE_MATCHES(p, a, q, b, r, c) | ARE_MATCHES((p) + 16, a, (q) + 16, b, (r) + 16, c))
+#define ANY_MATCH_64(p, a, q, b, r, c) any(MATCHES_32(p, a, q, b, r, c) | MATCHES_32((p) + 32, a, (q) + 32, b, (r) + 32, c))
+#define HIGH_BITS(word) ((u32)(((word) & 0x8080808080808080UL) * 0x0002040810204081UL >> 56))
+#define MATCHES_16(bits, p, a, q, b, r, c) { \
+  ulong2 matches = as_ulong2(ARE_MATCHES(p, a, q, b, r, c)); \
+  bits = 0; \
+  if (matches.s0 | matches.s1) bits = HIGH_BITS(matches.s0) | HIGH_BITS(matches.s1) << 8; \
+}
+typedef ulong16 words16;
+#define LOAD_WORDS16(p) vload16(0, (p))
+#define ADVANCE16(state, row, start, carry) { \
+  words16 kept = state & vload16(0, (row)), moved = kept.sf0123456789abcde << LOWEST(1); \
+  state = moved | vload16(0, (start)) | LOWEST(carry); \
+  carry = kept.sf >> 63; \
+}
+#define DIFFERS16(state, start) any(state != vload16(0, (start)))
+#define LOWEST(word) (words16)(word, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 #elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
 typedef signed char i8; typedef unsigned char u8; typedef short i16; typedef unsigned short u16;
 typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsigned long long u64; typedef float f32; typedef double f64;
@@ -166,7 +189,25 @@ FN u64 A_NEXT64(volatile u64 *p) {
   return __shfl_sync(here, first, (i32)leader) + __popc(here & (((u32)1 << lane) - 1));
 }
 #define BYTE_VECTORS 0
-#define ANY_OF_16(p, a, q, b) 1
+#define ANY_MATCH_64(p, a, q, b, r, c) 1
+#define MATCHES_16(bits, p, a, q, b, r, c) bits = 0xffff
+typedef struct { u64 word[16]; } words16;
+#define ADVANCE16(state, row, start, carry) { \
+  u64 last = state.word[15] & (row)[15]; \
+  for (u32 word = 15; word > 0; --word) state.word[word] = (state.word[word - 1] & (row)[word - 1]) | (start)[word]; \
+  state.word[0] = last << 1 | (start)[0] | carry; \
+  carry = last >> 63; \
+}
+FN i32 DIFFERS16(words16 state, const u64 *start) {
+  u64 differ = 0;
+  for (u32 word = 0; word < 16; ++word) differ |= state.word[word] ^ start[word];
+  return differ != 0;
+}
+FN words16 LOAD_WORDS16(const u64 *p) {
+  words16 words;
+  for (u32 word = 0; word < 16; ++word) words.word[word] = p[word];
+  return words;
+}
 #else
 #error "no section for this compiler: see docs/drivers.md"
 #endif

@@ -34,6 +34,7 @@ uint VALUE clz(uint);
 ulong VALUE popcount(ulong);
 uint VALUE popcount(uint);
 int VALUE any(char16);
+int VALUE any(long16);
 /* Both overloads are needed: with one of them, arguments of the other type would be converted. */
 #define OF_FLOATS(name) double VALUE name(double); float VALUE name(float);
 OF_FLOATS(acos)
@@ -62,6 +63,7 @@ double VALUE fma(double, double, double);
 float VALUE fma(float, float, float);
 uchar8 LOADED vload8(size_t, const __global uchar *);
 uchar16 LOADED vload16(size_t, const __global uchar *);
+ulong16 LOADED vload16(size_t, const __global ulong *);
 #undef BUILTIN
 #undef VALUE
 #undef LOADED

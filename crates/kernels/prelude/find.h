@@ -91,28 +91,66 @@ FN u32 str_common(str s, u32 i, str p) {
   while (j < p.len && s.p[i + j] == p.p[j]) ++j;
   return j;
 }
+/* Bytes to search for, as of MATCHES_16: `a`, `b` `next` bytes behind it, and `c` `distance` bytes
+   behind it; `next` is at most `distance`. The bits tell which of the 16 offsets before `end` have
+   them; `end` is 0 at first. */
+typedef struct { u32 a, b, c, next, distance, end, bits; } byte_probe;
+FN byte_probe byte_probe_make(u32 a, u32 b, u32 c, u32 next, u32 distance) {
+  byte_probe x;
+  x.a = a;
+  x.b = b;
+  x.c = c;
+  x.next = next;
+  x.distance = distance;
+  x.end = x.bits = 0;
+  return x;
+}
+/* The first offset from `i` that may have the bytes, the string's length without one. A later call
+   for the same string takes a later `i`. */
+FN u32 str_probe(str s, u32 i, byte_probe *x) {
+  if (!BYTE_VECTORS || s.len < 16 + x->distance) return i;
+  const G u8 *p = s.p, *q = p + x->next, *r = p + x->distance;
+  u32 end = s.len - x->distance;
+  if (i < x->end) {
+    if (i < x->end - 16) i = x->end - 16;
+    u64 bits = x->bits >> (16 - (x->end - i));
+    if (bits) return i + 63 - CLZ64(bits & -bits);
+    i = x->end;
+  }
+  for (; i < end; i = x->end) {
+    while (end - i >= 64 && !ANY_MATCH_64(p + i, x->a, q + i, x->b, r + i, x->c)) i += 64;
+    if (i == end) break;
+    /* The last offsets again, if fewer than 16 are left. */
+    x->end = end - i < 16 ? end : i + 16;
+    u32 at = x->end - 16;
+    MATCHES_16(x->bits, p + at, x->a, q + at, x->b, r + at, x->c);
+    if (!x->bits) continue;
+    u64 bits = x->bits >> (i - at);
+    if (bits) return i + 63 - CLZ64(bits & -bits);
+  }
+  return s.len;
+}
 /* The first offset of `p` from `i`. */
 FN u32 str_find(str s, str p, u32 i) {
   if ((u64)i + p.len > s.len) return NOT_FOUND;
   if (p.len == 0) return i;
   u32 end = s.len - p.len + 1, from = i, other = p.len - 1;
   u64 work = 0;
-  /* Two different bytes of `p` rule out most offsets, 16 at once. */
+  /* Bytes of `p`, different ones if there are any, rule out most offsets. */
   while (BYTE_VECTORS && other > 0 && p.p[other] == p.p[0]) --other;
   if (other == 0) other = p.len - 1;
-  while (i < end) {
-    u32 to = end;
-    if (BYTE_VECTORS && end - i >= 16) {
-      to = i + 16;
-      if (!ANY_OF_16(s.p + i, p.p[0], s.p + i + other, p.p[other])) { i = to; continue; }
-    }
-    for (; i < to; ++i) {
-      u32 common = str_common(s, i, p);
-      if (common == p.len) return i;
-      /* Offsets that bytes could not rule out cost as much as two-way search. */
-      work += common + BYTE_VECTORS;
-      if (find_is_slow(work, i - from)) return str_find_far(s, p, i);
-    }
+  /* The next byte would hide texts in which two-way search skips most of a long `p`. */
+  u32 next = other > 0 && p.len < 128;
+  byte_probe x = byte_probe_make(p.p[0], p.p[next], p.p[other], next, other);
+  str firsts = str_make(s.p, end + other);
+  for (; i < end; ++i) {
+    i = str_probe(firsts, i, &x);
+    if (i >= end) break;
+    u32 common = str_common(s, i, p);
+    if (common == p.len) return i;
+    /* An offset that the bytes do not rule out costs as much as some bytes of two-way search. */
+    work += common + 8 * BYTE_VECTORS;
+    if (find_is_slow(work, i - from)) return str_find_far(s, p, i);
   }
   return NOT_FOUND;
 }

@@ -142,6 +142,8 @@ sections! {
     Like = "like" needs [Segment];
     /// `ILIKE`.
     Ilike = "ilike" needs [Segment];
+    /// `LIKE` and `ILIKE` of compiled patterns.
+    Pattern = "pattern" needs [Cases, Find];
     /// Lengths and `LIKE` of unmaterialized concatenations.
     ConcatLike = "concat_like" needs [Concat, Segment];
     /// Slices of strings.

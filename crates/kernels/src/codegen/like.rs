@@ -3,11 +3,14 @@
 //! end of the pattern it is an ordinary character.
 //!
 //! A constant pattern of `LIKE` that is a prefix, a suffix or an infix gets a specialized search.
-//! The kind of search is part of the kernel; the searched string is an argument.
+//! Other constant patterns are compiled for the cpu profile. The kind of search is part of the
+//! kernel; the searched string or the compiled pattern is an argument.
 
 use arrow::datatypes::DataType;
 
+use super::Profile;
 use super::concatenation::is_concatenation;
+use super::pattern::compile;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
@@ -18,6 +21,13 @@ impl RowWriter<'_> {
     pub(super) fn like(&mut self, string: &Expr, pattern: &Expr, ignores_case: bool) -> Result<Value> {
         if is_concatenation(string) && !ignores_case {
             return self.like_concatenation(string, pattern);
+        }
+        if let Expr::Literal(Literal { data_type, value: LiteralValue::Bytes(bytes) }) = pattern
+            && self.profile() == Profile::Cpu
+            && (ignores_case || search(bytes).0 == "str_like")
+            && let Some(compiled) = compile(bytes, ignores_case)
+        {
+            return self.like_compiled(string, data_type, &compiled);
         }
         let (search, pattern) = match pattern {
             Expr::Literal(Literal { data_type, value: LiteralValue::Bytes(bytes) }) if !ignores_case => {
@@ -32,12 +42,7 @@ impl RowWriter<'_> {
         if string.is_null() || pattern.is_null() {
             return Ok(Value::null(DataType::Boolean, CType::Bool));
         }
-        for value in [&string, &pattern] {
-            if !matches!(value.data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
-                return unsupported(format!("LIKE of {} is not supported on the device", value.data_type));
-            }
-        }
-        self.costly();
+        check_types([&string.data_type, &pattern.data_type])?;
         let valid = self.both_valid(&string, &pattern);
         let call = if ignores_case {
             self.params.need(Section::Ilike);
@@ -47,9 +52,25 @@ impl RowWriter<'_> {
             let least = if search == "str_like" { format!(", {least}") } else { String::new() };
             format!("{search}({}, {}{least})", string.code, pattern.code)
         };
-        // The bytes of a NULL may be inaccessible.
-        let code = self.flag(&valid.as_ref().map_or(call.clone(), |valid| format!("{valid} ? {call} : 0")));
-        Ok(Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None })
+        Ok(self.matched(&call, valid))
+    }
+
+    /// `LIKE` or `ILIKE` of a compiled pattern of this type.
+    fn like_compiled(&mut self, string: &Expr, data_type: &DataType, pattern: &[u8]) -> Result<Value> {
+        let string = self.eval(string)?;
+        if string.is_null() {
+            return Ok(Value::null(DataType::Boolean, CType::Bool));
+        }
+        check_types([&string.data_type, data_type])?;
+        self.params.need(Section::Pattern);
+        let call = format!("pattern_matches({}, {})", string.code, self.params.block(pattern)?);
+        Ok(self.matched(&call, string.valid))
+    }
+
+    /// The result of a call, which only valid rows make: the bytes of a NULL may be inaccessible.
+    fn matched(&mut self, call: &str, valid: Option<String>) -> Value {
+        let code = self.called(CType::Bool, &valid, call);
+        Value { data_type: DataType::Boolean, ctype: CType::Bool, code, valid, bounds: None }
     }
 
     /// C of a number of characters that each match has: the least one of a constant pattern, else
@@ -59,6 +80,15 @@ impl RowWriter<'_> {
         let value = LiteralValue::Int(least_characters(pattern).min(i32::MAX as usize) as i128);
         let least = self.eval(&Expr::Literal(Literal { data_type: DataType::Int32, value }))?;
         Ok(format!("(u32)({})", least.code))
+    }
+}
+
+/// Refuses operands that are no text.
+fn check_types(types: [&DataType; 2]) -> Result<()> {
+    let is_text = |data_type: &DataType| matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    match types.into_iter().find(|data_type| !is_text(data_type)) {
+        Some(other) => unsupported(format!("LIKE of {other} is not supported on the device")),
+        None => Ok(()),
     }
 }
 

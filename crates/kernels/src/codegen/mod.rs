@@ -44,6 +44,7 @@ mod list_key;
 mod number;
 mod overload;
 mod params;
+mod pattern;
 mod rounding;
 mod row;
 mod selection;

@@ -447,6 +447,15 @@ impl Params {
         Ok(format!("{heap} + {at}"))
     }
 
+    /// C of the address of bytes in the heap, a multiple of 8.
+    pub(super) fn block(&mut self, bytes: &[u8]) -> Result<String> {
+        let at = self.heap_end(8)?;
+        self.heap.extend_from_slice(bytes);
+        let len = u32::try_from(bytes.len()).map_err(|_| Error::Internal("a block of 4 GiB".into()))?;
+        let (heap, at, _) = self.heap_constant(at, len);
+        Ok(format!("{heap} + {at}"))
+    }
+
     /// A sorted `IN` list in the heap, as elements of `ctype`. Strings are pairs of u32: offset and
     /// length.
     pub(super) fn list(&mut self, ctype: CType, literals: &[&Literal]) -> Result<InHeap> {

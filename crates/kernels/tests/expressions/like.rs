@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use arrow::array::Scalar;
+use arrow::compute::kernels::comparison;
 use arrow::datatypes::DataType;
 use kernels::codegen::Profile;
 use kernels::expr::{Expr, LiteralValue};
@@ -11,7 +13,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::{self, array, pairs_of};
-use crate::harness::{PROFILES, batch, check, check_in, lit, natural};
+use crate::harness::{PROFILES, batch, check, check_in, evaluate, lit, natural, upload, values};
 use crate::operators::column;
 use crate::strings::call;
 
@@ -251,6 +253,106 @@ fn periodic_patterns_agree_with_arrow() {
         long(&format!("{}%_b", spaced("a", 1000, "").repeat(3)), &format!("{a}ab")),
     ];
     check_likes(&mut rng, &rows);
+}
+
+/// Checks LIKE and ILIKE of constant patterns, which the cpu profile compiles.
+fn check_constants(texts: &[String], patterns: &[impl AsRef<str>]) {
+    let data_type = DataType::Utf8View;
+    let column = texts.iter().map(|string| text(string)).chain([LiteralValue::Null]).collect::<Vec<_>>();
+    let rows = batch(vec![array(&data_type, &column)]);
+    let (types, strings) = (natural(&rows), rows.column(0));
+    let device = upload(&rows, &types);
+    for patterns in patterns.chunks(8) {
+        let literals = patterns.iter().map(|pattern| lit(&data_type, text(pattern.as_ref())));
+        let exprs: Vec<Expr> = literals.flat_map(|pattern| [like(pattern.clone()), ilike(pattern)]).collect();
+        let computed = evaluate(&device, &types, &exprs, 0, Profile::Cpu);
+        for (pattern, computed) in patterns.iter().zip(computed.chunks(2)) {
+            let scalar = Scalar::new(array(&data_type, &[text(pattern.as_ref())]));
+            let expected = [comparison::like(strings, &scalar), comparison::ilike(strings, &scalar)];
+            for (expected, computed) in expected.into_iter().zip(computed) {
+                for (row, expected) in values(&expected.unwrap()).iter().enumerate() {
+                    assert_eq!(computed.values[row], *expected, "{:?} of {:?}", pattern.as_ref(), texts.get(row));
+                }
+            }
+        }
+    }
+}
+
+/// Vectors compare 16 and 64 offsets at once, the last ones of a string again.
+#[test]
+fn constant_patterns_match_at_each_position() {
+    let mut texts = vec![String::new(), "special".into(), "SPECIAL requests".into()];
+    for (fill, needle) in [("x", "k"), ("x", "ab"), ("x", "aXb"), ("a", "abéK"), ("é", "special request"), ("K", "aaaaab")] {
+        for len in [0, 1, 7, 14, 15, 16, 17, 18, 31, 33, 63, 64, 65, 80, 81, 130] {
+            for before in (0..=len).filter(|at| len < 40 || at % 16 < 3 || len - at < 3) {
+                texts.push(format!("{}{needle}{}", fill.repeat(before), fill.repeat(len - before)));
+            }
+        }
+    }
+    // LIKE of the first patterns does not compile them.
+    for patterns in [
+        "%k%|%ab%|%aXb%|%special request%|%aaaab%|%ak%|%é%|%aaaaaaaaaaaaaaaaaaab%",
+        "k|K%|%K|ABÉk|%special|special%||%",
+        "%a_b%|a_b%|%a_b|%ab_k%|%ab_K|%_aX_%|%a%b_K|%sp_cial%",
+        "%special_re%st%|_%é%_|%éa_b%|%aa_b%|%__k|%É%_K%|____|_%_%_%_",
+    ] {
+        check_constants(&texts, &patterns.split('|').collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn random_constant_patterns_agree_with_arrow() {
+    let mut rng = seeded();
+    let alphabets: [(&[&str], &[&str]); 4] = [
+        (&["a", "b"], &["a", "b", "%", "_"]),
+        (&["a", "A", "é", "É", "k", "K", "%", r"\"], &["a", "A", "é", "k", "%", "%", "_", r"\"]),
+        (&["k", "\u{212a}", "s", "ſ", "日", "😀", "b"], &["k", "\u{212a}", "S", "ſ", "日", "😀", "b", "%", "%", "_"]),
+        (&["р", "Р", "с", "д", "Д", "ж"], &["р", "Р", "с", "Д", "ж", "%", "_"]),
+    ];
+    for (letters, pattern_letters) in alphabets {
+        let texts: Vec<String> = (0..600).map(|row| word(&mut rng, letters, [14, 40, 100][row % 3])).collect();
+        // Patterns without `_` may be searched for by other functions: other kernels to compile.
+        let patterns = (0..24).map(|number| {
+            let parts = [word(&mut rng, pattern_letters, 7), word(&mut rng, pattern_letters, 5)];
+            format!("{}{}", ["", "%"][number % 2], parts.join("_"))
+        });
+        let patterns: Vec<String> = patterns.collect();
+        check_constants(&texts, &patterns);
+    }
+}
+
+/// Parts of more than 64 elements, and of more than 1024, in strings that nearly match.
+#[test]
+fn long_constant_patterns_agree_with_arrow() {
+    let mut rng = seeded();
+    let near = "a".repeat(1500);
+    let mut texts = vec![
+        near.clone(),
+        format!("{near}b{near}"),
+        // The search of all elements ends within the letters x.
+        format!("{near}{}{}b", "x".repeat(700), "a".repeat(90)),
+        format!("{near}{}{near}{}c", "x".repeat(700), "é".repeat(300)),
+        "aab".repeat(900),
+        format!("{}ab{}", "aab".repeat(400), "aab".repeat(400)),
+        format!("{}c", "é".repeat(1300)),
+        format!("{}Éb{}", "aé".repeat(700), "Aé".repeat(700)),
+        "abcdefgh_".repeat(200),
+    ];
+    texts.extend((0..40).map(|_| {
+        let period = word(&mut rng, &["a", "b", "é", "K"], 3) + "a";
+        (0..rng.random_range(50..700)).map(|at| if at % 97 == 96 { "b" } else { period.as_str() }).collect::<String>()
+    }));
+    let patterns = [
+        format!("%{}b%", "a_".repeat(40)),
+        format!("%{}b%c%", "_a".repeat(40)),
+        format!("%{}_b%", "a".repeat(70)),
+        format!("%{}_b%", "a".repeat(1100)),
+        format!("%{}_b", "aab".repeat(350)),
+        format!("{}%{}%_", "a".repeat(65), "aa_".repeat(500)),
+        format!("%{}_c%", "é".repeat(400)),
+        format!("%{}b%{}%", "a_".repeat(600), "_é".repeat(70)),
+    ];
+    check_constants(&texts, &patterns);
 }
 
 #[test]
