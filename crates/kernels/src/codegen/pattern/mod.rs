@@ -188,14 +188,17 @@ impl Data {
 mod tests {
     use super::*;
 
-    fn parts_of(pattern: &str) -> Vec<(bool, Vec<u8>)> {
+    /// Whether a part is searched for, and its elements.
+    type Part = (bool, Vec<u8>);
+
+    fn parts_of(pattern: &str) -> Vec<Part> {
         let segments = segments(pattern, &mut Alphabet::new(false)).unwrap();
         parts(&segments[..segments.len() - 1]).into_iter().map(|part| (part.is_found, part.elements)).collect()
     }
 
     #[test]
     fn patterns_have_parts() {
-        let cases: [(&str, &[(bool, Vec<u8>)]); 5] = [
+        let cases: [(&str, &[Part]); 5] = [
             ("a_b", &[]),
             ("a_%b", &[(false, vec![1, ANY])]),
             ("%%a%b", &[(true, vec![1])]),
