@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds the CUDA emulator into target/emulator, and prints shell commands that make it the CUDA
+# Builds the CUDA emulator into target/emulator, and prints a shell command that makes it the CUDA
 # driver of the programs that follow; `docs/emulator.md` explains it:
 #
 #     eval "$(scripts/cuda-emulator.sh)"
 #     devicefusion --device cuda
 #
 # Needs a C compiler, clang++ or g++, and NVRTC, which it installs unless NVRTC_PATH is set.
-# Messages go to standard error.
+# EMULATOR_FOLDER is another folder. Messages go to standard error.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -27,27 +27,41 @@ done
 nvrtc=${NVRTC_PATH:-$("$root/scripts/nvrtc.sh")}
 [ -d "$nvrtc" ] && nvrtc=$(find "$nvrtc" -maxdepth 1 -name 'libnvrtc.so.1[23]' | sort | tail -n 1)
 [ -e "$nvrtc" ] || { say "no libnvrtc.so.13 or libnvrtc.so.12 at ${NVRTC_PATH:-target/nvrtc}"; exit 1; }
+nvrtc=$(cd "$(dirname "$nvrtc")" && pwd)/$(basename "$nvrtc")
+mkdir -p "$folder/kernels" || { say "$folder cannot be made; EMULATOR_FOLDER names another one"; exit 1; }
+folder=$(cd "$folder" && pwd)
+case $folder$sources$nvrtc in
+    *[\"\'\\]*) say "a path has quotes or a backslash: $folder, $sources, $nvrtc"; exit 1 ;;
+esac
 
 # A hash of everything that goes into compiled kernels.
-build=$(cat "$sources"/*.[ch] "$0" | cksum | tr ' ' -)-$compiler-$nvrtc
-if [ "$(cat "$folder/build" 2>/dev/null)" != "$build" ]; then
-    mkdir -p "$folder/kernels"
-    own=$folder/own.$$
-    mkdir "$own"
-    defines="-DEMULATOR_FOLDER=\"$folder\" -DEMULATOR_SOURCES=\"$sources\" -DEMULATOR_COMPILER=\"$compiler\""
-    defines="$defines -DEMULATOR_BUILD=\"$build\" -DEMULATOR_NVRTC=\"$nvrtc\""
-    # shellcheck disable=SC2086 # a list of words
+build=$({
+    cat "$sources"/*.[ch] "$0"
+    echo "$folder $sources $nvrtc"
+    "$compiler" --version
+    ls -lL "$nvrtc"
+} | cksum | tr ' ' -)
+if [ "$(cat "$folder/build" 2>/dev/null)" != "$build" ] || ! [ -e "$folder/libcuda.so.1" ]; then
+    own=$(mktemp -d "$folder/own.XXXXXX")
+    trap 'rm -rf "$own"' EXIT
+    # GCC copies calls into branches; lanes of a warp would meet at different places.
+    flags=
+    [ "$compiler" = g++ ] && flags=-fno-thread-jumps
     {
-        cc -shared -fPIC -O2 -pthread $defines -Wl,-soname,libcuda.so.1 -o "$own/libcuda.so.1" \
-            "$sources/libcuda.c" "$sources/grid.c" "$sources/count.c" "$sources/image.c" -ldl
-        cc -shared -fPIC -O2 $defines -Wl,-soname,"$(basename "$nvrtc")" -o "$own/$(basename "$nvrtc")" \
-            "$sources/libnvrtc.c" "$sources/count.c" "$sources/image.c" -ldl
-    }
+        echo "#define EMULATOR_FOLDER \"$folder\""
+        echo "#define EMULATOR_SOURCES \"$sources\""
+        echo "#define EMULATOR_COMPILER \"$compiler $flags\""
+        echo "#define EMULATOR_BUILD \"$build\""
+        echo "#define EMULATOR_NVRTC \"$nvrtc\""
+    } >"$own/config.h"
+    cc -shared -fPIC -O2 -pthread -I "$own" -Wl,-soname,libcuda.so.1 -o "$own/libcuda.so.1" \
+        "$sources/libcuda.c" "$sources/grid.c" "$sources/count.c" "$sources/image.c" -ldl
+    cc -shared -fPIC -O2 -I "$own" -Wl,-soname,"$(basename "$nvrtc")" -o "$own/$(basename "$nvrtc")" \
+        "$sources/libnvrtc.c" "$sources/count.c" "$sources/image.c" -ldl
     for builtins in "$(dirname "$nvrtc")"/libnvrtc-builtins.so.*; do
-        ln -sf "$builtins" "$own/"
+        [ -e "$builtins" ] && ln -sf "$builtins" "$own/"
     done
     mv -f "$own"/* "$folder/"
-    rmdir "$own"
     # Written last, so that an interrupted build is repeated.
     echo "$build" >"$folder/build"
 fi

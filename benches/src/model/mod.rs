@@ -114,6 +114,11 @@ async fn model(engine: &Engine, query: usize, sql: &str, factor: f64) -> Result<
     }
     kernels.retain(|_, (launches, _)| *launches > 0);
     let bytes = engine.scanned_bytes(Source::Resident, sql).await?.map(|bytes| bytes as f64 * factor);
+    if let Some((name, _)) = kernels.iter().find(|(_, (_, traffic))| traffic.threads == 0) {
+        return Err(DataFusionError::Execution(format!(
+            "model: Q{query}: no traffic was counted for the kernel {name}; device.profiling must be true"
+        )));
+    }
     let launches = kernels.values().map(|(launches, _)| launches).sum();
     let waits = run.device_metrics().waits;
     Ok(Modelled { query, launches, waits, planning: run.planning_seconds, kernels, bytes })

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { WARP = 32, MAX_THREADS = 1024, STACK_BYTES = 256 << 10, PAGE = 4096, CONTENTIONS = 4096, MAX_ROUNDS = 100000 };
+enum { WARP = 32, MAX_THREADS = 1024, STACK_BYTES = 256 << 10, PAGE = 4096, CONTENTIONS = 4096, MAX_ROUNDS = 2000 };
 
 typedef enum { READY, AT_BARRIER, AT_VOTE, AT_SHUFFLE, AT_ACTIVE, ENDED } State;
 
@@ -30,7 +30,7 @@ typedef struct {
     void *sp;                  // Of a thread that waits; NULL before it starts.
     Stack *stack;
     State state;
-    void *place;               // The return address of the operation that it waits in.
+    void *place;               // Where in the kernel the operation is that it waits in.
     unsigned mask;
     unsigned long long value;  // What it gives to its warp, then what it gets.
     unsigned from;
@@ -42,8 +42,9 @@ static unsigned running;       // The index of the lane that runs.
 static unsigned contentions;
 static void *scheduler_sp;
 static Stack *free_stacks;
-static sigjmp_buf escape;
-static volatile sig_atomic_t in_kernel;
+// Other threads of the process have faults of their own.
+static _Thread_local sigjmp_buf escape;
+static _Thread_local volatile sig_atomic_t in_kernel;
 
 // Saves the registers that a call preserves, and continues at another stack.
 void emulator_switch(void **save, void *load);
@@ -137,13 +138,11 @@ static unsigned long long meet(State state, void *place, unsigned mask, unsigned
     wait_as(state);
     return lane->value;
 }
-static unsigned ballot(unsigned mask, int vote) {
-    return (unsigned)meet(AT_VOTE, __builtin_return_address(0), mask, (unsigned)vote, 0);
+static unsigned ballot(unsigned mask, int vote, void *place) { return (unsigned)meet(AT_VOTE, place, mask, (unsigned)vote, 0); }
+static unsigned long long shuffle(unsigned mask, unsigned long long value, unsigned from, void *place) {
+    return meet(AT_SHUFFLE, place, mask, value, from);
 }
-static unsigned long long shuffle(unsigned mask, unsigned long long value, unsigned from) {
-    return meet(AT_SHUFFLE, __builtin_return_address(0), mask, value, from);
-}
-static unsigned active(void) { return (unsigned)meet(AT_ACTIVE, __builtin_return_address(0), 0, 0, 0); }
+static unsigned active(void *place) { return (unsigned)meet(AT_ACTIVE, place, 0, 0, 0); }
 
 static void on_access(const void *at, unsigned bytes, int is_store, void *place) {
     if (is_counting()) count_access(running, at, bytes, is_store ? STORE : LOAD, place);
@@ -246,7 +245,7 @@ static int run_block(unsigned seed) {
     for (unsigned i = 0; i < grid->threads; ++i) lanes[i].sp = NULL, lanes[i].state = READY;
     for (unsigned rounds = 0;; ++rounds) {
         int ran = 0;
-        for (unsigned i = 0; i < warps; ++i) ran |= run_warp((i + seed) % warps * WARP, seed);
+        for (unsigned i = 0; i < warps; ++i) ran |= run_warp((i + seed % warps) % warps * WARP, seed);
         unsigned ended = 0, at_barrier = 0;
         for (unsigned i = 0; i < grid->threads; ++i) {
             ended += lanes[i].state == ENDED;
@@ -321,7 +320,7 @@ int run_grid(const struct Grid *launch) {
     if (number) {
         fprintf(stderr, "cuda emulator: %s, block %u, thread %u: %s\n", launch->kernel, emulated->block.x, running, strsignal(number));
         give_stacks();
-        return GRID_FAULT;
+        return number == SIGILL ? GRID_MISALIGNED : GRID_FAULT;
     }
     in_kernel = 1;
     for (unsigned block = 0; block < launch->blocks; ++block) {

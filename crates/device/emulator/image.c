@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles images with the host's compiler, once for all processes.
 //
-// The build defines EMULATOR_FOLDER, where the emulator and its compiled kernels are, and
-// EMULATOR_COMPILER. EMULATOR_FLAGS adds flags, such as -fsanitize=address.
+// `config.h` of the build has EMULATOR_FOLDER, where the emulator and its compiled kernels are, and
+// EMULATOR_COMPILER. EMULATOR_FLAGS adds flags.
 #define _GNU_SOURCE
+#include "config.h"
 #include "count.h"
 #include "image.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,12 +21,15 @@
 
 extern char **environ;
 
-// Counting needs clang.
-static const char *flags(void) {
-    static char all[1024];
+typedef struct { char text[2048]; } Flags;
+
+// A GPU refuses misaligned accesses: so do they here, by an illegal instruction. Counting needs
+// clang.
+static Flags flags(void) {
+    Flags all;
     const char *text = getenv("EMULATOR_FLAGS");
-    const char *counting = is_counting() ? " -DEMULATED_COUNT -fsanitize-coverage=func,trace-loads,trace-stores" : "";
-    snprintf(all, sizeof all, "%s%s", text ? text : "", counting);
+    const char *counting = is_counting() ? "-DEMULATED_COUNT -fsanitize-coverage=func,trace-loads,trace-stores" : "";
+    snprintf(all.text, sizeof all.text, "-fsanitize=alignment -fsanitize-undefined-trap-on-error %s %s", counting, text ? text : "");
     return all;
 }
 
@@ -35,7 +40,7 @@ static uint64_t hash(uint64_t state, const char *text) {
 }
 
 void cached_path(char *path, size_t bytes, const char *text, const char *suffix) {
-    uint64_t first = hash(hash(hash(0xcbf29ce484222325, text), flags()), EMULATOR_BUILD);
+    uint64_t first = hash(hash(hash(0xcbf29ce484222325, text), flags().text), EMULATOR_BUILD);
     uint64_t second = hash(first * 0x9e3779b97f4a7c15, text);
     snprintf(path, bytes, "%s/kernels/%016llx%016llx%s", EMULATOR_FOLDER, (unsigned long long)first, (unsigned long long)second, suffix);
 }
@@ -48,11 +53,16 @@ char *make_image(const char *text, const char *names) {
     FILE *out = open_memstream(&image, &bytes);
     fputs("/* .version of the emulator\n", out);
     char *list = strdup(names), *rest = list;
-    for (char *name; (name = strsep(&rest, " "));) if (*name) fprintf(out, ".entry %s(\n", name);
+    for (char *name; (name = strsep(&rest, " "));)
+        if (*name) fprintf(out, ".entry %.*s(\n", (int)strcspn(name, ":"), name);
     fprintf(out, "*/\n%s\n", text);
     memcpy(list, names, strlen(names) + 1);
     rest = list;
-    for (char *name; (name = strsep(&rest, " "));) if (*name) fprintf(out, "EMULATED_KERNEL(%s)\n", name);
+    for (char *name; (name = strsep(&rest, " "));) {
+        char *bound = strchr(name, ':');
+        if (bound) *bound++ = 0;
+        if (*name) fprintf(out, "EMULATED_KERNEL(%s, %s)\n", name, bound ? bound : "1024");
+    }
     free(list);
     fclose(out);
     return image;
@@ -64,13 +74,15 @@ static int compile(const char *source, const char *library, const char *messages
     snprintf(command, sizeof command,
              "exec %s -x c++ -std=c++17 -O1 -fPIC -shared -w -ffp-contract=off -fno-strict-aliasing -fwrapv -fno-exceptions -fno-rtti "
              "-fvisibility=hidden -include '%s/kernel.h' %s -o '%s' '%s' -lm >'%s' 2>&1",
-             EMULATOR_COMPILER, EMULATOR_SOURCES, flags(), library, source, messages);
+             EMULATOR_COMPILER, EMULATOR_SOURCES, flags().text, library, source, messages);
     char *const arguments[] = {"sh", "-c", command, NULL};
     pid_t child;
     int status = 0;
     if (posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ)) return 0;
-    while (waitpid(child, &status, 0) < 0) {}
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    int waited;
+    while ((waited = waitpid(child, &status, 0)) < 0 && errno == EINTR) {}
+    // A process that ignores its children gets no status.
+    return waited < 0 ? file_exists(library) : WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static void read_messages(const char *path, char *log, size_t bytes) {

@@ -8,11 +8,12 @@
 //     .entry second(
 //     */
 //     the text
-//     EMULATED_KERNEL(first)
+//     EMULATED_KERNEL(first, most threads of a block)
 #pragma once
 #include <stddef.h>
 
-// The image of a text; `names` are separated by spaces. The caller frees it.
+// The image of a text. `names` are separated by spaces; a colon and the launch bound may follow
+// each. The caller frees the image.
 char *make_image(const char *text, const char *names);
 
 // Compiles an image, or takes it from the folder of earlier ones, and loads it. NULL after a

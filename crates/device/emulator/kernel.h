@@ -21,9 +21,9 @@ struct EmulatedSize { unsigned x, y, z; };
 struct Emulated {
   EmulatedSize thread, block, threads, blocks;
   void (*sync)(void);
-  unsigned (*ballot)(unsigned mask, int vote);
-  unsigned long long (*shuffle)(unsigned mask, unsigned long long value, unsigned from);
-  unsigned (*active)(void);
+  unsigned (*ballot)(unsigned mask, int vote, void *place);
+  unsigned long long (*shuffle)(unsigned mask, unsigned long long value, unsigned from, void *place);
+  unsigned (*active)(void *place);
   void (*contend)(void);
   void (*access)(const void *at, unsigned bytes, int is_store, void *place);
   void (*atomic)(const void *at, unsigned bytes);
@@ -71,17 +71,28 @@ EMULATED_ACCESS(store, 16, 1)
 #define blockDim emulated.threads
 #define gridDim emulated.blocks
 
-// Always inlined: the place of a call decides which lanes of a warp are together.
 #define EMULATED_FN static inline __attribute__((always_inline, unused))
-EMULATED_FN void __syncthreads(void) { emulated.sync(); }
-EMULATED_FN unsigned __ballot_sync(unsigned mask, int vote) { return emulated.ballot(mask, vote != 0); }
-EMULATED_FN unsigned __activemask(void) { return emulated.active(); }
+// The place of a call decides which lanes of a warp are together, so no compiler may copy it into
+// branches.
+#ifdef __clang__
+#define EMULATED_CALL static __attribute__((noinline, unused, convergent))
+#else
+#define EMULATED_CALL static __attribute__((noinline, noclone, unused))
+#endif
+EMULATED_CALL void __syncthreads(void) { emulated.sync(); }
+EMULATED_CALL unsigned __ballot_sync(unsigned mask, int vote) {
+  return emulated.ballot(mask, vote != 0, __builtin_return_address(0));
+}
+EMULATED_CALL unsigned __activemask(void) { return emulated.active(__builtin_return_address(0)); }
+EMULATED_CALL unsigned long long emulated_shuffle(unsigned mask, unsigned long long value, unsigned from) {
+  return emulated.shuffle(mask, value, from, __builtin_return_address(0));
+}
 EMULATED_FN void __threadfence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 template <class T> EMULATED_FN T __shfl_sync(unsigned mask, T value, int from) {
   static_assert(sizeof(T) <= 8, "a lane's value has at most eight bytes");
   unsigned long long word = 0;
   __builtin_memcpy(&word, &value, sizeof value);
-  word = emulated.shuffle(mask, word, (unsigned)from);
+  word = emulated_shuffle(mask, word, (unsigned)from);
   __builtin_memcpy(&value, &word, sizeof value);
   return value;
 }
@@ -167,7 +178,8 @@ template <class... A> struct EmulatedCall {
   }
 };
 template <class... A> EmulatedCall<A...> emulated_call(void (*)(A...));
-#define EMULATED_KERNEL(name) \
+#define EMULATED_KERNEL(name, bound) \
+  extern "C" __attribute__((visibility("default"))) unsigned emulated_bound_##name = bound; \
   extern "C" __attribute__((visibility("default"))) void emulated_run_##name(void **args) { decltype(emulated_call(&name))::run(&name, args); } \
   extern "C" __attribute__((visibility("default"))) __attribute__((no_sanitize("coverage"))) unsigned emulated_size_##name(unsigned index) { return decltype(emulated_call(&name))::size(index); }
 // What NVRTC defines.

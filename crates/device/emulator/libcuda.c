@@ -21,7 +21,7 @@
 #include "image.h"
 
 typedef int Status;
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_TIMEOUT = 702 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_TIMEOUT = 702, MISALIGNED_ADDRESS = 716 };
 
 // For tests: bytes of the device's memory that another process has.
 static size_t occupied;
@@ -84,9 +84,11 @@ typedef struct Block { struct Block *next; char *at; size_t bytes; int kind; voi
 static Block *blocks;
 
 static void *take(size_t bytes, int kind) {
-    Block *block = malloc(sizeof *block);
     // Aligned as NVIDIA's driver aligns it.
-    *block = (Block){blocks, aligned_alloc(256, (bytes + 255) / 256 * 256), bytes, kind, current};
+    char *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (!at) return NULL;
+    Block *block = malloc(sizeof *block);
+    *block = (Block){blocks, at, bytes, kind, current};
     blocks = block;
     memset(block->at, 0xAB, bytes);
     live[kind]++;
@@ -113,6 +115,7 @@ typedef struct Function {
     char *name;
     void (*run)(void **args);
     unsigned (*size)(unsigned index);
+    const unsigned *bound;
 } Function;
 typedef struct Module { Object object; void *library; Function *functions; } Module;
 
@@ -184,6 +187,7 @@ static struct Counts *launch(Op *op) {
     switch (run_grid(&grid)) {
     case GRID_STUCK: lost = LAUNCH_TIMEOUT; break;
     case GRID_FAULT: lost = ILLEGAL_ADDRESS; break;
+    case GRID_MISALIGNED: lost = MISALIGNED_ADDRESS; break;
     }
     if (counts) end_counts();
     free(ranges);
@@ -281,6 +285,7 @@ Status cuGetErrorName(int status, const char **name) {
     case INVALID_IMAGE: *name = "CUDA_ERROR_INVALID_IMAGE"; return SUCCESS;
     case NOT_FOUND: *name = "CUDA_ERROR_NOT_FOUND"; return SUCCESS;
     case ILLEGAL_ADDRESS: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; return SUCCESS;
+    case MISALIGNED_ADDRESS: *name = "CUDA_ERROR_MISALIGNED_ADDRESS"; return SUCCESS;
     case LAUNCH_TIMEOUT: *name = "CUDA_ERROR_LAUNCH_TIMEOUT"; return SUCCESS;
     }
     *name = NULL;
@@ -367,10 +372,10 @@ Status cuMemAlloc_v2(uint64_t *out, size_t bytes) {
     if (!bytes) return INVALID_VALUE;
     if (bytes + occupied + used > device_bytes()) return OUT_OF_MEMORY;
     *out = (uint64_t)(uintptr_t)take(bytes, MEMORY);
-    return SUCCESS;
+    return *out ? SUCCESS : OUT_OF_MEMORY;
 }
 Status cuMemFree_v2(uint64_t at) { ENTER; return give((char *)(uintptr_t)at, MEMORY); }
-Status cuMemHostAlloc(void **out, size_t bytes, unsigned flags) { ENTER; if (flags != 1) return INVALID_VALUE; *out = take(bytes, PINNED); return SUCCESS; }
+Status cuMemHostAlloc(void **out, size_t bytes, unsigned flags) { ENTER; if (flags != 1) return INVALID_VALUE; *out = take(bytes, PINNED); return *out ? SUCCESS : OUT_OF_MEMORY; }
 Status cuMemFreeHost(void *at) { ENTER; return give(at, PINNED); }
 static Block *find(uint64_t at) {
     for (Block *block = blocks; block; block = block->next)
@@ -552,7 +557,7 @@ Status cuModuleGetFunction(void **out, void *at, const char *name) {
     Module *module = at;
     if (!is(module, MODULE)) return INVALID_HANDLE;
     Function *function = malloc(sizeof *function);
-    *function = (Function){module->functions, module, strdup(name), find_symbol(module, "emulated_run_", name), find_symbol(module, "emulated_size_", name)};
+    *function = (Function){module->functions, module, strdup(name), find_symbol(module, "emulated_run_", name), find_symbol(module, "emulated_size_", name), find_symbol(module, "emulated_bound_", name)};
     module->functions = function;
     *out = function;
     return function->run && function->size ? SUCCESS : NOT_FOUND;
@@ -569,7 +574,7 @@ Status cuFuncGetParamInfo(void *at, size_t index, size_t *offset, size_t *size) 
 Status cuLaunchKernel(void *at, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra) {
     ENTER;
     Function *function = at;
-    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra || !gx || !bx || bx > 1024) return INVALID_VALUE;
+    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra || !gx || !bx || bx > *function->bound) return INVALID_VALUE;
     unsigned count = 0;
     size_t bytes = 0;
     for (; function->size(count); ++count) bytes += (function->size(count) + 15) / 16 * 16;

@@ -2,14 +2,16 @@
 // NVRTC for the emulator: NVIDIA's own compiles each text, and the text itself is the image.
 //
 // A text that NVRTC refuses fails as on a GPU. What it made is dropped: `libcuda.c` compiles the
-// text for the host. The build defines EMULATOR_NVRTC, the file of NVIDIA's library.
+// text for the host. `config.h` of the build has EMULATOR_NVRTC, the file of NVIDIA's library.
 #define _GNU_SOURCE
+#include "config.h"
 #include "image.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int Status;
 typedef struct { void *real; char *text, *image; } *Program;
@@ -49,7 +51,7 @@ Status nvrtcDestroyProgram(Program *program) {
     return status;
 }
 
-// The names after `.entry` in the PTX that NVRTC made.
+// The names after `.entry` in the PTX that NVRTC made, with their launch bounds (`.maxntid`).
 static char *entry_names(void *program) {
     size_t bytes = 0, length = 0;
     if (REAL(nvrtcGetPTXSize, void *, size_t *)(program, &bytes) || !bytes) return NULL;
@@ -58,7 +60,10 @@ static char *entry_names(void *program) {
     FILE *out = open_memstream(&names, &length);
     for (char *at = ptx; (at = strstr(at, ".entry "));) {
         at += 7;
-        fprintf(out, "%.*s ", (int)strcspn(at, "( \n"), at);
+        fprintf(out, "%.*s", (int)strcspn(at, "( \n"), at);
+        char *body = strchr(at, '{'), *bound = strstr(at, ".maxntid ");
+        if (bound && bound < body) fprintf(out, ":%d", atoi(bound + 9));
+        fputc(' ', out);
     }
     fclose(out);
     free(ptx);
@@ -94,9 +99,12 @@ Status nvrtcCompileProgram(Program program, int count, const char *const *option
         names = entry_names(program->real);
         if (!names) return 7;
         static int number;
-        snprintf(built, sizeof built, "%s.%p.%d", path, (void *)program, __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
+        snprintf(built, sizeof built, "%s.%d.%d", path, getpid(), __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED));
         FILE *file = fopen(built, "w");
-        if (file) fputs(names, file), fclose(file), rename(built, path);
+        if (file) {
+            int written = fputs(names, file) >= 0;
+            if (fclose(file) == 0 && written) rename(built, path);
+        }
     }
     free(program->image);
     program->image = make_image(program->text, names);

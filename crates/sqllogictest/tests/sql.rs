@@ -81,8 +81,10 @@ fn sql_tests_pass_on_the_cuda_emulator() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(root.join("sql-tests"), folder.path().join("sql-tests")).unwrap();
     let parts = testing::parts().unwrap();
+    // Each day has another quarter of the part.
+    let days = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as usize / 86_400;
     let part = match &parts[..] {
-        [part] => format!("{}/{}", 4 * part + 1, 4 * PARTS),
+        [part] => format!("{}/{}", 4 * part + days % 4 + 1, 4 * PARTS),
         _ => "1/1".to_owned(),
     };
     let status = Command::new("sh")

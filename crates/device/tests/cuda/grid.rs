@@ -210,6 +210,30 @@ fn a_barrier_that_is_never_complete_is_an_error() {
 }
 
 #[test]
+fn a_misaligned_access_is_an_error() {
+    let Some(turn) = Turn::take() else { return };
+    let queue = open(&turn);
+    let out = launch(&queue, "out[i] = *(u64 *)((char *)out + 1 + lane);");
+    let error = block_on(queue.read(&out, 0..8)).unwrap_err();
+    assert!(error.is_device_lost() && error.to_string().contains("CUDA_ERROR_MISALIGNED_ADDRESS"), "{error}");
+}
+
+#[test]
+fn more_threads_than_the_launch_bound_are_refused() {
+    let Some(turn) = Turn::take() else { return };
+    let queue = open(&turn);
+    let text = "extern \"C\" __global__ void __launch_bounds__(64, 1) k(double *out) { out[threadIdx.x] = 1; }";
+    let out = queue.zeroed(1024).unwrap();
+    let program = block_on(queue.compile(ProgramSource::new(text, "tests"))).unwrap();
+    let kernel = program.kernel("k").unwrap();
+    let grid = |threads| Grid { work_groups: 1, work_group_size: threads };
+    let error = queue.launch(&kernel, grid(65), &[(&out).into()]).unwrap_err();
+    assert!(error.to_string().contains("CUDA_ERROR_INVALID_VALUE"), "{error}");
+    queue.launch(&kernel, grid(64), &[(&out).into()]).unwrap();
+    block_on(queue.finish()).unwrap();
+}
+
+#[test]
 fn arguments_of_all_sizes_arrive() {
     let Some(turn) = Turn::take() else { return };
     let queue = open(&turn);
