@@ -32,7 +32,9 @@ fn a_scan_reads_its_columns_and_little_else() {
     assert!(printed.contains("Q6") && printed.contains("all") && printed.contains(" launches: memory "), "{printed}");
 
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    for result in report["results"].as_array().unwrap() {
+    let results = report["results"].as_array().unwrap();
+    assert_eq!((results.len(), &results[0]["query"]), (1, &"Q6".into()));
+    for result in results {
         let number = |key: &str| result[key].as_f64().unwrap_or_else(|| panic!("no {key} in {result}"));
         assert!(number("launches") > 3.0 && number("waits") > 0.0, "{result}");
         // Four columns of 60 million rows, of which filters skip some.

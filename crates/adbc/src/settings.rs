@@ -34,6 +34,9 @@ impl Settings<'_> {
         value: OptionValue,
         set: fn(&mut ConfigOptions, &str, &str) -> datafusion::common::Result<()>,
     ) -> Result<()> {
+        if key == REPORT {
+            return Err(error(Status::InvalidArguments, format!("the option {REPORT} is read only")));
+        }
         let value = match value {
             OptionValue::String(string) => string,
             OptionValue::Int(number) => number.to_string(),

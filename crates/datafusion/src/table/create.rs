@@ -41,7 +41,7 @@ pub(crate) async fn create_resident_table(ctx: &SessionContext, create: CreateMe
     let rows = DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input));
     let mut table = DeviceTable::load(ctx, rows).await?;
     if or_replace {
-        table = Arc::new(table.as_replacement());
+        table = Arc::new(table.replacing(true));
     }
     match ctx.register_table(name.clone(), table) {
         // Another statement has made the table meanwhile.

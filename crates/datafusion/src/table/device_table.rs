@@ -64,6 +64,16 @@ impl DeviceTable {
         Self::of_rows(SnapshotBuilder::new(context, &schema)?, batches).await
     }
 
+    /// As [`try_new`](Self::try_new), with batches of the size that the settings want.
+    pub(super) async fn try_with_options(
+        context: &Context,
+        schema: SchemaRef,
+        batches: Vec<RecordBatch>,
+        options: &DeviceOptions,
+    ) -> Result<Self> {
+        Self::of_rows(SnapshotBuilder::new(context, &schema)?.with_options(options), batches).await
+    }
+
     async fn of_rows(mut builder: SnapshotBuilder, batches: Vec<RecordBatch>) -> Result<Self> {
         for batch in batches {
             builder.push(batch)?;
@@ -182,14 +192,14 @@ impl DeviceTable {
         DeviceTable { schema, state, constraints, defaults, is_replacement: false }
     }
 
-    /// The same table, which the schema `device` may put in the place of another one.
-    pub(super) fn as_replacement(&self) -> Self {
+    /// The same table, which the schema `device` may put in the place of another one, or not.
+    pub(super) fn replacing(&self, is_replacement: bool) -> Self {
         Self {
             schema: Arc::clone(&self.schema),
             state: Arc::clone(&self.state),
             constraints: self.constraints.clone(),
             defaults: self.defaults.clone(),
-            is_replacement: true,
+            is_replacement,
         }
     }
 

@@ -11,7 +11,6 @@ use datafusion::common::{Result, exec_err, plan_datafusion_err};
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionState;
 use datafusion::prelude::SessionContext;
-use device::Context;
 use parking_lot::RwLock;
 
 use crate::session::{DeviceOptions, DeviceRuntime};
@@ -56,15 +55,14 @@ impl fmt::Debug for DeviceSchema {
 }
 
 impl DeviceSchema {
-    fn context(&self) -> Result<Context> {
-        let options = match self.session.upgrade() {
+    fn options(&self) -> DeviceOptions {
+        match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.
             Some(state) => DeviceOptions::of(state.read_recursive().config().options()),
             // The session was replaced, as by `enable_url_table`. It has planned the registered
             // rows before.
             None => self.runtime.noted_settings(),
-        };
-        needed(self.runtime.try_context(&options))
+        }
     }
 }
 
@@ -79,7 +77,7 @@ impl SchemaProvider for DeviceSchema {
     }
 
     /// Adds a table. Refuses a second one of the name, unless it is a
-    /// [replacement](DeviceTable::as_replacement): then readers find the old table or the new one,
+    /// [replacement](DeviceTable::replacing): then readers find the old table or the new one,
     /// never none. Sessions that take files as tables wrap this schema, so the table carries that.
     fn register_table(&self, name: String, table: Arc<dyn TableProvider>) -> Result<Option<Arc<dyn TableProvider>>> {
         let replaces = table.downcast_ref::<DeviceTable>().is_some_and(DeviceTable::is_replacement);
@@ -94,16 +92,21 @@ impl SchemaProvider for DeviceSchema {
                 }
                 // The trait's method is not async. This waits for the device's own thread, not for
                 // tokio.
-                let context = self.context()?;
-                let table = DeviceTable::try_new(&context, host.schema(), batches);
+                let options = self.options();
+                let context = needed(self.runtime.try_context(&options))?;
+                let table = DeviceTable::try_with_options(&context, host.schema(), batches, &options);
                 Arc::new(futures::executor::block_on(table)?.declared_as(host).watched_by(&self.runtime))
             }
-            None if table.is::<DeviceTable>() => table,
-            None => {
-                return exec_err!(
-                    "device.{name}: only tables of rows can be resident; create it with CREATE TABLE, or a view in another schema"
-                );
-            }
+            None => match table.downcast_ref::<DeviceTable>() {
+                // In the schema it is an ordinary table.
+                Some(resident) if replaces => Arc::new(resident.replacing(false)) as Arc<dyn TableProvider>,
+                Some(_) => table,
+                None => {
+                    return exec_err!(
+                        "device.{name}: only tables of rows can be resident; create it with CREATE TABLE, or a view in another schema"
+                    );
+                }
+            },
         };
         let mut tables = self.tables.write();
         if !replaces && tables.contains_key(&name) {

@@ -8,9 +8,10 @@ use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch
 use datafusion::common::{Result, ScalarValue};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::logical_expr::dml::InsertOp;
+use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;
 
-use crate::harness::{answer, block_on, strict};
+use crate::harness::{answer, block_on, set, strict};
 
 const TABLES: [&str; 2] = ["t", "device.t"];
 
@@ -118,9 +119,30 @@ fn of_two_statements_that_create_one_table_one_fails() {
             for head in ["CREATE TABLE IF NOT EXISTS device.once", "CREATE OR REPLACE TABLE device.twice"] {
                 assert!(failures(head).await.is_empty(), "{head}");
             }
-            let table = ctx.table_provider("device.once").await.unwrap();
-            let error = ctx.register_table("device.twice", table).unwrap_err();
-            assert!(error.to_string().contains("Table 'device.twice' already exists"), "{error}");
+            // A table that has replaced another one is an ordinary table.
+            for (from, to) in [("device.once", "device.twice"), ("device.twice", "device.once")] {
+                let table = ctx.table_provider(from).await.unwrap();
+                let error = ctx.register_table(to, table).unwrap_err();
+                assert!(error.to_string().contains(&format!("Table '{to}' already exists")), "{error}");
+            }
+        }
+    });
+}
+
+/// DataFusion collects the rows of a table with a key, and registers them.
+#[test]
+fn batches_have_the_rows_of_the_setting_on_every_way() {
+    block_on(async {
+        let ctx = strict(1);
+        set(&ctx, "device.resident_batch_rows", "100");
+        for columns in ["", "(i BIGINT, PRIMARY KEY (i))"] {
+            run(&ctx, &format!("CREATE TABLE device.t {columns} AS SELECT value AS i FROM generate_series(1, 1000)"))
+                .await
+                .unwrap();
+            let plan = ctx.sql("SELECT i FROM device.t").await.unwrap().create_physical_plan().await.unwrap();
+            let plan = displayable(plan.as_ref()).indent(false).to_string();
+            assert!(plan.contains("rows=1000, batches=10"), "{columns}: {plan}");
+            run(&ctx, "DROP TABLE device.t").await.unwrap();
         }
     });
 }

@@ -117,8 +117,8 @@ fn open() -> Result<Api, String> {
     // SAFETY: the signature is that of `crates/device/emulator/libcuda.c`, and NVIDIA's library has
     // no such function.
     let counts = unsafe { library.get::<EmulatorCounts>(b"emulator_counts\0") }.ok().map(|found| *found);
-    _ = EMULATOR_COUNTS.set(counts);
     let api = Api::load(library).map_err(|name| format!("{LIBRARY} has no {name}: update the NVIDIA driver"))?;
+    _ = EMULATOR_COUNTS.set(counts);
     // SAFETY: the flags must be 0.
     match unsafe { (api.cuInit)(0) } {
         SUCCESS => Ok(api),

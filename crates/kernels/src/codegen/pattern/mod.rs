@@ -40,6 +40,9 @@ pub(super) fn compile(pattern: &[u8], ignores_case: bool) -> Option<Vec<u8>> {
     let mut least: usize = parts.iter().map(|part| alphabet.least_bytes(&part.elements)).sum();
     for part in &parts {
         words.extend(part.words(least, &alphabet, &mut data)?);
+        if data.bytes.len() > MOST_BYTES {
+            return None;
+        }
         least -= alphabet.least_bytes(&part.elements);
     }
     for (slot, word) in data.bytes.as_chunks_mut().0.iter_mut().zip(words) {
