@@ -73,9 +73,12 @@ class InFlight(unittest.TestCase):
         self.assertEqual(loop(*rows).in_flight, 2)
 
     def test_loads_stay_under_way_into_the_next_iteration(self):
-        rows = ["IADD3 R3, R0, R1, RZ", "LDG.E R0, [R10.64]", "LDG.E R1, [R12.64]"]
+        rows = ["LDG.E R0, [R10.64]", "STS [R8], R1", "STS [R8], R0", "LDG.E R1, [R12.64]"]
         self.assertEqual(loop(*rows).in_flight, 2)
-        self.assertEqual(loop("LDG.E R0, [R10.64]", "STG.E [R14.64], R1", "LDG.E R1, [R12.64]").in_flight, 2)
+
+    def test_path_with_the_most_loads_counts(self):
+        rows = ["LDG.E R0, [R10.64]", "@P1 BRA `(.L_x_2)", "LDG.E R1, [R12.64]", ".L_x_2:", "LDG.E R2, [R14.64]"]
+        self.assertEqual(loop(*rows, "IADD3 R3, R0, R1, R2").in_flight, 3)
 
     def test_one_of_two_branches_counts(self):
         code = """
