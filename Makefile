@@ -21,14 +21,15 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 REQUIRE_TOOLS = DEVICEFUSION_REQUIRE_C=1 DEVICEFUSION_REQUIRE_CLANG=1 DEVICEFUSION_REQUIRE_OCLGRIND=1 \
 	DEVICEFUSION_REQUIRE_NVRTC=1 DEVICEFUSION_REQUIRE_PYTHON=1
 
-.PHONY: help demo shell capi install test test-full prose lint docs
+.PHONY: help demo shell capi install test test-full test-scripts prose lint docs
 
 help:
 	@echo "make demo   SQL on the device and on plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
 	@echo "make test   the tests, on an OpenCL driver for the CPU; a sixteenth of the cases of long tests"
-	@echo "make test-full  all cases, documentation, and NVRTC over every kernel of the tests; needs the tools of .ci/run"
+	@echo "make test-full  all cases, documentation, NVRTC over every kernel of the tests, and their budget of machine code; needs the tools of .ci/run"
+	@echo "make test-scripts  the tests of scripts, in a second; needs Python only"
 	@echo "make lint   prose, links, import circles, formatting and clippy"
 	@echo "make docs   the Rust documentation, and the book where mdbook is installed"
 
@@ -60,11 +61,14 @@ install:
 test:
 	@$(OPENCL) && CARGO="$(CARGO)" scripts/test.sh
 
-test-full: docs
+test-full: docs test-scripts
 	@rm -rf target/test-full && mkdir -p target/test-full && $(OPENCL) && \
 	NVRTC_PATH=$$(scripts/nvrtc.sh) && export NVRTC_PATH && \
 	$(REQUIRE_TOOLS) DEVICEFUSION_TEST_PART=all DEVICEFUSION_DUMP_KERNELS="$(CURDIR)/target/test-full" CARGO="$(CARGO)" PROFILE=full scripts/test.sh
 	scripts/nvrtc-gate.sh target/test-full
+
+test-scripts:
+	python3 -m unittest discover --start-directory scripts --top-level-directory scripts
 
 prose:
 	scripts/check-prose.py

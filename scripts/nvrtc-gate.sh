@@ -3,7 +3,8 @@
 # Compiles kernels of the gpu profile for NVIDIA GPUs; needs no GPU. Compiles a broad sample, or the
 # sources in FOLDER, which tests write there with DEVICEFUSION_DUMP_KERNELS=FOLDER.
 #
-# Targets are PTX for compute_75 and machine code for sm_90. Spilled registers are a failure.
+# Targets are PTX for compute_75 and machine code for sm_90. Spilled registers are a failure. With
+# FOLDER, the machine code of a sample must also stay in its budget: docs/machine-code.md.
 # Installs NVRTC unless NVRTC_PATH is set.
 #
 #     scripts/nvrtc-gate.sh [FOLDER]
@@ -16,4 +17,7 @@ if [ -z "${1:-}" ]; then
 fi
 DEVICEFUSION_KERNEL_SOURCES=$(cd "$1" && pwd)
 export DEVICEFUSION_KERNEL_SOURCES
-exec cargo test --quiet --workspace --test gates nvrtc::dumped -- --ignored --nocapture
+status=0
+scripts/machine-code.py "$1" || status=$?
+cargo test --quiet --workspace --test gates nvrtc::dumped -- --ignored --nocapture || status=$?
+exit "$status"
