@@ -231,6 +231,10 @@ mod tests {
         assert!(error.contains("--scale 1 --data-scale 2"), "{error}");
         let error = refused(&["model", "--queries", "23"]).await;
         assert!(error.contains("--queries 23"), "{error}");
+        if std::env::var_os("EMULATOR_COUNT").is_none() {
+            let error = refused(&["model", "--queries", "6"]).await;
+            assert!(error.contains("scripts/cuda-emulator.sh") && error.contains("EMULATOR_COUNT=1"), "{error}");
+        }
         let error = Cli::try_parse_from(["devicefusion-bench", "model", "--model", "a100"]).err().unwrap().to_string();
         assert!(error.contains("a100: there are h100 and h200"), "{error}");
     }

@@ -2,31 +2,18 @@
 //! `devicefusion-bench model` on the CUDA emulator, which needs NVRTC.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::Value;
 
 #[test]
 fn a_scan_reads_its_columns_and_little_else() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
-    let is_installed = std::env::var_os("NVRTC_PATH").is_some() || root.join("target/nvrtc/version").exists();
-    if !is_installed && std::env::var_os("DEVICEFUSION_REQUIRE_NVRTC").is_none() {
+    let Some(mut model) = device::testing::emulated(env!("CARGO_BIN_EXE_devicefusion-bench")).unwrap() else {
         eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
         return;
-    }
+    };
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("model.json");
-    let output = Command::new("sh")
-        .current_dir(folder.path())
-        .env("EMULATOR_COUNT", "1")
-        .args(["-c", "eval \"$(\"$0\")\" && exec \"$@\""])
-        .arg(root.join("scripts/cuda-emulator.sh"))
-        .arg(env!("CARGO_BIN_EXE_devicefusion-bench"))
-        .args(["model", "--scale", "10", "--data-scale", "0.01", "--queries", "6", "--kernels", "2", "--json"])
-        .arg(&json)
-        .output()
-        .unwrap();
+    let words = ["model", "--scale", "10", "--data-scale", "0.01", "--queries", "6", "--kernels", "2", "--json"];
+    let output = model.current_dir(folder.path()).env("EMULATOR_COUNT", "1").args(words).arg(&json).output().unwrap();
     let (printed, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
     assert!(printed.contains("Q6") && printed.contains("all") && printed.contains(" launches: memory "), "{printed}");

@@ -99,32 +99,28 @@ mod tests {
         assert!("a100".parse::<Gpu>().unwrap_err().contains("h100 and h200"));
     }
 
-    #[test]
-    fn a_scan_takes_its_bytes_over_the_bandwidth() {
-        let sectors = 1 << 20;
-        let scan = Traffic {
-            load_requests: sectors / 8,
+    /// Loads of so many sectors, each of which threads ask for so many bytes of.
+    fn loads(sectors: u64, bytes: u64) -> Traffic {
+        Traffic {
             load_sectors: sectors,
-            load_bytes: sectors * 32,
+            load_bytes: sectors * bytes,
             read_sectors: sectors,
             warp_sectors: sectors,
             ..Traffic::default()
-        };
-        let time = H100.time(&scan, 1, 1000.0);
+        }
+    }
+
+    #[test]
+    fn a_scan_takes_its_bytes_over_the_bandwidth() {
+        let sectors = 1 << 20;
+        let time = H100.time(&loads(sectors, 32), 1, 1000.0);
         assert!((time.seconds() - sectors as f64 * 32e3 / H100.memory).abs() < 1e-9, "{time:?}");
     }
 
     #[test]
     fn random_reads_are_slower_unless_they_fit_the_cache() {
         let sectors = 1 << 16;
-        let random = Traffic {
-            load_requests: sectors / 32,
-            load_sectors: sectors,
-            load_bytes: sectors * 8,
-            read_sectors: sectors,
-            warp_sectors: sectors,
-            ..Traffic::default()
-        };
+        let random = loads(sectors, 8);
         let (small, large) = (H200.time(&random, 1, 1.0), H200.time(&random, 1, 1e4));
         assert!((large.memory - sectors as f64 * 1e4 / H200.random_sectors).abs() < 1e-9, "{large:?}");
         assert!(large.seconds() > 2e4 * small.seconds(), "{small:?}");

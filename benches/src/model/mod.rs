@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use datafusion::error::{DataFusionError, Result};
-use device::Traffic;
+use device::{DeviceEntry, Traffic};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -49,7 +49,8 @@ pub struct ModelArguments {
     json: Option<PathBuf>,
 }
 
-/// Rows of a batch and work-groups of a grid at the large scale, as the settings choose them.
+/// Rows of a batch and work-groups of a grid at the large scale: what the settings choose for a GPU
+/// of 132 multiprocessors.
 const RESIDENT_BATCH_ROWS: f64 = 16_777_216.0;
 const BATCH_ROWS: f64 = 1_048_576.0;
 const WORK_GROUPS: f64 = 16.0 * 132.0;
@@ -87,18 +88,17 @@ async fn open(factor: f64, settings: &[Setting]) -> Result<Engine> {
         setting("max_work_groups", least(WORK_GROUPS)),
     ];
     all.extend(settings.iter().cloned());
-    let refused = |problem: String| {
-        DataFusionError::Configuration(format!(
-            "model: {problem}; run `eval \"$(scripts/cuda-emulator.sh)\"` and set EMULATOR_COUNT=1"
-        ))
-    };
-    let engine = Engine::device("cuda", cores(), &all).await.map_err(|error| refused(error.strip_backtrace()))?;
-    let name = engine.context().map(|context| context.info().name.clone()).unwrap_or_default();
-    match (name.as_str(), std::env::var("EMULATOR_COUNT").as_deref()) {
-        ("Emulated GPU", Ok("1")) => Ok(engine),
-        ("Emulated GPU", _) => Err(refused("the emulator does not count memory traffic".to_string())),
-        (other, _) => Err(refused(format!("{other} does not count memory traffic"))),
+    let devices = device::devices();
+    let emulated = |entry: &DeviceEntry| entry.info.as_ref().is_some_and(|info| info.name == "Emulated GPU");
+    let is_counting = std::env::var("EMULATOR_COUNT").is_ok_and(|value| value == "1");
+    if !is_counting || !devices.iter().any(emulated) {
+        return Err(DataFusionError::Configuration(
+            "model: memory traffic is counted by the CUDA emulator alone; run `eval \"$(scripts/cuda-emulator.sh)\"` and set \
+             EMULATOR_COUNT=1"
+                .to_string(),
+        ));
     }
+    Engine::device("cuda", cores(), &all).await
 }
 
 async fn model(engine: &Engine, query: usize, sql: &str, factor: f64) -> Result<Modelled> {
@@ -247,5 +247,24 @@ fn print(modelled: &[Modelled], gpu: &Gpu, factor: f64, kernels: usize) {
             let parts = parts.map(|(part, seconds)| format!("{part} {}", milliseconds(seconds))).join(", ");
             println!("    {:>9}  {name}, {launches} launches: {parts}", milliseconds(time.seconds()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use devicefusion::DeviceOptions;
+
+    use super::*;
+
+    #[test]
+    fn constants_are_those_that_the_settings_choose() {
+        let described = |key: &str, choice: String| {
+            let documentation = DeviceOptions::documentation();
+            let setting = documentation.iter().find(|setting| setting.key == key).unwrap();
+            assert!(setting.description.contains(&choice), "{choice:?} is not in {:?}", setting.description);
+        };
+        described("device.resident_batch_rows", format!("{RESIDENT_BATCH_ROWS} elsewhere"));
+        described("device.batch_rows", format!("{BATCH_ROWS} elsewhere"));
+        described("device.max_work_groups", format!("{} in the profile 'gpu'", WORK_GROUPS / 132.0));
     }
 }

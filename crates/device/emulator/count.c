@@ -5,6 +5,7 @@
 // lanes to one place are one request. Visits count from the last operation that all lanes shared.
 #include "count.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,7 +117,11 @@ void count_access(unsigned lane, const void *pointer, unsigned bytes, Access acc
     if (is_shared ? access != ATOMIC : !in_ranges(address)) return;
     uint32_t kind = is_shared ? SHARED_ATOMIC : (uint32_t)access;
     uint32_t place = place_of(at, kind);
-    if (place == MAX_PLACES) return;
+    if (place == MAX_PLACES) {
+        static int said;
+        if (!said++) fprintf(stderr, "cuda emulator: a kernel has more than %d accesses; the rest are not counted\n", MAX_PLACES);
+        return;
+    }
     uint32_t visit = visits[lane % WARP][place]++;
     uint64_t first = (uint64_t)(uintptr_t)address / SECTOR, last = ((uint64_t)(uintptr_t)address + bytes - 1) / SECTOR;
     switch (kind) {

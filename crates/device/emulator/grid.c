@@ -6,10 +6,9 @@
 // - `__activemask` gathers the lanes of the warp that arrive at the same place. Lanes that wait
 //   elsewhere are not active, as on the device.
 // - A seed, EMULATOR_SEED at first, changes the order of warps and of lanes, so that races show.
-//
-// A thread that never waits reuses the stack of the one before it.
 #define _GNU_SOURCE
 #include "count.h"
+#include "fiber.h"
 #include "grid.h"
 
 #include <setjmp.h>
@@ -18,17 +17,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum { WARP = 32, MAX_THREADS = 1024, STACK_BYTES = 256 << 10, PAGE = 4096, CONTENTIONS = 4096, MAX_ROUNDS = 2000 };
+enum {
+    WARP = 32,
+    MAX_THREADS = 1024,
+    // Tries of a thread for a lock until others run; turns of all threads until they wait for ever.
+    CONTENTIONS = 4096,
+    MAX_ROUNDS = 500,
+};
 
 typedef enum { READY, AT_BARRIER, AT_VOTE, AT_SHUFFLE, AT_ACTIVE, ENDED } State;
 
-typedef struct Stack { struct Stack *next; char *low; } Stack;
-
 typedef struct {
-    void *sp;                  // Of a thread that waits; NULL before it starts.
-    Stack *stack;
+    struct Fiber fiber;
     State state;
     void *place;               // Where in the kernel the operation is that it waits in.
     unsigned mask;
@@ -40,55 +41,14 @@ static Lane lanes[MAX_THREADS];
 static const struct Grid *grid;
 static unsigned running;       // The index of the lane that runs.
 static unsigned contentions;
-static void *scheduler_sp;
-static Stack *free_stacks;
 // Other threads of the process have faults of their own.
 static _Thread_local sigjmp_buf escape;
 static _Thread_local volatile sig_atomic_t in_kernel;
 
-// Saves the registers that a call preserves, and continues at another stack.
-void emulator_switch(void **save, void *load);
-#if defined(__x86_64__)
-__asm__(
-    ".text\n.globl emulator_switch\n.hidden emulator_switch\n.type emulator_switch,@function\nemulator_switch:\n"
-    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
-    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
-    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
-    ".size emulator_switch,.-emulator_switch\n");
-enum { SAVED_WORDS = 8, RETURN_WORD = 6 };
-#elif defined(__aarch64__)
-__asm__(
-    ".text\n.globl emulator_switch\n.hidden emulator_switch\n.type emulator_switch,%function\nemulator_switch:\n"
-    "sub sp,sp,#176\n"
-    "stp x19,x20,[sp]\nstp x21,x22,[sp,#16]\nstp x23,x24,[sp,#32]\nstp x25,x26,[sp,#48]\nstp x27,x28,[sp,#64]\n"
-    "stp x29,x30,[sp,#80]\nstp d8,d9,[sp,#96]\nstp d10,d11,[sp,#112]\nstp d12,d13,[sp,#128]\nstp d14,d15,[sp,#144]\n"
-    "mov x9,sp\nstr x9,[x0]\nmov sp,x1\n"
-    "ldp x19,x20,[sp]\nldp x21,x22,[sp,#16]\nldp x23,x24,[sp,#32]\nldp x25,x26,[sp,#48]\nldp x27,x28,[sp,#64]\n"
-    "ldp x29,x30,[sp,#80]\nldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\nldp d12,d13,[sp,#128]\nldp d14,d15,[sp,#144]\n"
-    "add sp,sp,#176\nret\n");
-enum { SAVED_WORDS = 22, RETURN_WORD = 11 };
-#else
-#error "no switch of stacks for this processor"
-#endif
-
-static Stack *take_stack(void) {
-    Stack *stack = free_stacks;
-    if (stack) {
-        free_stacks = stack->next;
-        return stack;
-    }
-    char *low = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (low == MAP_FAILED) return NULL;
-    mprotect(low, PAGE, PROT_NONE);
-    stack = malloc(sizeof *stack);
-    *stack = (Stack){NULL, low};
-    return stack;
-}
-
 static void wait_as(State state) {
     Lane *lane = &lanes[running];
     lane->state = state;
-    emulator_switch(&lane->sp, scheduler_sp);
+    leave_fiber(&lane->fiber);
 }
 
 static void begin(void) {
@@ -97,28 +57,14 @@ static void begin(void) {
     abort();
 }
 
-static void give_stack(Lane *lane) {
-    if (!lane->stack) return;
-    lane->stack->next = free_stacks;
-    free_stacks = lane->stack;
-    lane->stack = NULL;
-}
-
 // Runs a lane until it waits or ends; 0 if it only lets others run.
 static int run_lane(unsigned index) {
     Lane *lane = &lanes[index];
-    if (!lane->sp) {
-        if (!(lane->stack = take_stack())) return 0;
-        void **top = (void **)(lane->stack->low + STACK_BYTES) - SAVED_WORDS - 2;
-        memset(top, 0, (SAVED_WORDS + 2) * sizeof *top);
-        top[RETURN_WORD] = (void *)begin;
-        lane->sp = top;
-    }
     running = index;
     contentions = 0;
     grid->emulated->thread.x = index;
-    emulator_switch(&scheduler_sp, lane->sp);
-    if (lane->state == ENDED) give_stack(lane);
+    if (!enter_fiber(&lane->fiber, begin)) return 0;
+    if (lane->state == ENDED) end_fiber(&lane->fiber);
     return lane->state != READY;
 }
 
@@ -242,7 +188,7 @@ static void describe_stuck(void) {
 // Runs one block; 0 if its threads wait for ever.
 static int run_block(unsigned seed) {
     unsigned warps = (grid->threads + WARP - 1) / WARP;
-    for (unsigned i = 0; i < grid->threads; ++i) lanes[i].sp = NULL, lanes[i].state = READY;
+    for (unsigned i = 0; i < grid->threads; ++i) lanes[i].state = READY;
     for (unsigned rounds = 0;; ++rounds) {
         int ran = 0;
         for (unsigned i = 0; i < warps; ++i) ran |= run_warp((i + seed % warps) % warps * WARP, seed);
@@ -268,9 +214,9 @@ static int run_block(unsigned seed) {
     }
 }
 
-// After a failure: those of threads that still wait.
-static void give_stacks(void) {
-    for (unsigned i = 0; i < grid->threads; ++i) give_stack(&lanes[i]);
+// After a failure: threads that still wait go no further.
+static void end_fibers(void) {
+    for (unsigned i = 0; i < grid->threads; ++i) end_fiber(&lanes[i].fiber);
 }
 
 static struct sigaction before[NSIG];
@@ -319,7 +265,7 @@ int run_grid(const struct Grid *launch) {
     int number = sigsetjmp(escape, 1);
     if (number) {
         fprintf(stderr, "cuda emulator: %s, block %u, thread %u: %s\n", launch->kernel, emulated->block.x, running, strsignal(number));
-        give_stacks();
+        end_fibers();
         return number == SIGILL ? GRID_MISALIGNED : GRID_FAULT;
     }
     in_kernel = 1;
@@ -328,7 +274,7 @@ int run_grid(const struct Grid *launch) {
         memset(launch->shared[0], 0xAB, (size_t)(launch->shared[1] - launch->shared[0]));
         if (!run_block(seed)) {
             in_kernel = 0;
-            give_stacks();
+            end_fibers();
             return GRID_STUCK;
         }
     }

@@ -1,20 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs kernels that `kernel.h` made callable on the host.
 #pragma once
-#include <stddef.h>
-
-// The same as in `kernel.h`.
-struct EmulatedSize { unsigned x, y, z; };
-struct Emulated {
-    struct EmulatedSize thread, block, threads, blocks;
-    void (*sync)(void);
-    unsigned (*ballot)(unsigned mask, int vote, void *place);
-    unsigned long long (*shuffle)(unsigned mask, unsigned long long value, unsigned from, void *place);
-    unsigned (*active)(void *place);
-    void (*contend)(void);
-    void (*access)(const void *at, unsigned bytes, int is_store, void *place);
-    void (*atomic)(const void *at, unsigned bytes);
-};
+#include "emulated.h"
 
 // One launch. `shared` are the begin and the end of the library's shared memory.
 struct Grid {

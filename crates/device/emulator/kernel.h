@@ -4,7 +4,7 @@
 // - A block's threads are fibers on one thread of the host. They switch at barriers and at warp
 //   operations, which `grid.c` decides.
 // - Shared memory is a section of the library. The emulator fills it before each block.
-// - Nothing is included: kernel texts declare names such as `select`.
+// - No header of the system is included: kernel texts declare names such as `select`.
 typedef __SIZE_TYPE__ size_t;
 
 #define __global__
@@ -16,18 +16,8 @@ typedef __SIZE_TYPE__ size_t;
 #define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("emulated_shared")))
 
-struct EmulatedSize { unsigned x, y, z; };
-// What `grid.c` sets and answers; the layout is also there.
-struct Emulated {
-  EmulatedSize thread, block, threads, blocks;
-  void (*sync)(void);
-  unsigned (*ballot)(unsigned mask, int vote, void *place);
-  unsigned long long (*shuffle)(unsigned mask, unsigned long long value, unsigned from, void *place);
-  unsigned (*active)(void *place);
-  void (*contend)(void);
-  void (*access)(const void *at, unsigned bytes, int is_store, void *place);
-  void (*atomic)(const void *at, unsigned bytes);
-};
+#include "emulated.h"
+
 extern "C" {
 __attribute__((visibility("default"))) Emulated emulated;
 extern char __start_emulated_shared[] __attribute__((weak, visibility("hidden")));

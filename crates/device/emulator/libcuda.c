@@ -130,7 +130,7 @@ typedef struct Op {
     unsigned char value;
     Function *function;
     unsigned blocks, threads;
-    char *args;                 // Copies of the arguments, each in eight bytes or more.
+    char *args;                 // Copies of the arguments.
     void **arg_list;
     Stream *stream;
     uint64_t number;
@@ -563,12 +563,21 @@ Status cuModuleGetFunction(void **out, void *at, const char *name) {
     return function->run && function->size ? SUCCESS : NOT_FOUND;
 }
 Status cuFuncLoad(void *function) { ENTER; return SUCCESS; }
+// Where a parameter lies: scalars are aligned to their size.
+static size_t offset_of(const Function *function, unsigned index) {
+    size_t end = 0;
+    for (unsigned i = 0;; ++i) {
+        size_t size = function->size(i), align = size ? size : 1;
+        size_t at = (end + align - 1) / align * align;
+        if (i == index) return at;
+        end = at + size;
+    }
+}
 Status cuFuncGetParamInfo(void *at, size_t index, size_t *offset, size_t *size) {
     ENTER;
     *size = ((Function *)at)->size((unsigned)index);
     if (!*size) return INVALID_VALUE;
-    *offset = 0;
-    for (unsigned i = 0; i < index; ++i) *offset += ((Function *)at)->size(i);
+    *offset = offset_of(at, (unsigned)index);
     return SUCCESS;
 }
 Status cuLaunchKernel(void *at, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **args, void **extra) {
@@ -576,16 +585,12 @@ Status cuLaunchKernel(void *at, unsigned gx, unsigned gy, unsigned gz, unsigned 
     Function *function = at;
     if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra || !gx || !bx || bx > *function->bound) return INVALID_VALUE;
     unsigned count = 0;
-    size_t bytes = 0;
-    for (; function->size(count); ++count) bytes += (function->size(count) + 15) / 16 * 16;
-    // On a real device the limit is that of the kernel: 4 KiB up to compute capability 6.
-    if (bytes > 2 * 4096) return INVALID_VALUE;
-    Op op = {.what = LAUNCH, .function = function, .blocks = gx, .threads = bx, .args = malloc(bytes + 1), .arg_list = calloc(count + 1, sizeof *op.arg_list)};
-    size_t used_bytes = 0;
-    for (unsigned i = 0; i < count; ++i) {
-        op.arg_list[i] = memcpy(op.args + used_bytes, args[i], function->size(i));
-        used_bytes += (function->size(i) + 15) / 16 * 16;
-    }
+    while (function->size(count)) count++;
+    // The limit of drivers before CUDA 12.1.
+    size_t bytes = offset_of(function, count);
+    if (bytes > 4096) return INVALID_VALUE;
+    Op op = {.what = LAUNCH, .function = function, .blocks = gx, .threads = bx, .args = aligned_alloc(16, 4096), .arg_list = calloc(count + 1, sizeof *op.arg_list)};
+    for (unsigned i = 0; i < count; ++i) op.arg_list[i] = memcpy(op.args + offset_of(function, i), args[i], function->size(i));
     Status status = push(stream, op);
     if (status) free(op.args), free(op.arg_list);
     return status;

@@ -26,8 +26,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod emulator;
 mod faults;
 
+pub use emulator::{emulated, has_nvrtc};
 pub use faults::{Fault, FaultPlan, Live};
 
 use crate::{DeviceConfig, DriverKind, Error, Result, Selector};

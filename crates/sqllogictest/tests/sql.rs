@@ -72,14 +72,13 @@ fn fast(device: &str) -> &'static [&'static str] {
 /// Runs in a folder of its own, since files are written below the current one.
 #[test]
 fn sql_tests_pass_on_the_cuda_emulator() {
-    let root = workspace().canonicalize().unwrap();
-    let is_installed = std::env::var_os("NVRTC_PATH").is_some() || root.join("target/nvrtc/version").exists();
-    if !is_installed && std::env::var_os("DEVICEFUSION_REQUIRE_NVRTC").is_none() {
+    let Some(mut runner) = testing::emulated(env!("CARGO_BIN_EXE_devicefusion-sqllogictest")).unwrap() else {
         eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
         return;
-    }
+    };
     let folder = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(root.join("sql-tests"), folder.path().join("sql-tests")).unwrap();
+    let files = workspace().canonicalize().unwrap().join("sql-tests");
+    std::os::unix::fs::symlink(files, folder.path().join("sql-tests")).unwrap();
     let parts = testing::parts().unwrap();
     // Each day has another quarter of the part.
     let days = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as usize / 86_400;
@@ -87,13 +86,8 @@ fn sql_tests_pass_on_the_cuda_emulator() {
         [part] => format!("{}/{}", 4 * part + days % 4 + 1, 4 * PARTS),
         _ => "1/1".to_owned(),
     };
-    let status = Command::new("sh")
-        .current_dir(folder.path())
-        .args(["-c", "eval \"$(\"$0\")\" && exec \"$@\""])
-        .arg(root.join("scripts/cuda-emulator.sh"))
-        .arg(env!("CARGO_BIN_EXE_devicefusion-sqllogictest"))
-        .args(["--device", "cuda", "--strict", "--part", &part, "sql-tests"])
-        .status();
+    let arguments = ["--device", "cuda", "--strict", "--part", &part, "sql-tests"];
+    let status = runner.current_dir(folder.path()).args(arguments).status();
     assert!(status.is_ok_and(|status| status.success()), "part {part}");
 }
 

@@ -45,9 +45,7 @@ impl Turn {
     pub fn take() -> Option<Self> {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if std::env::var_os("NVRTC_PATH").is_none() && !workspace().join("target/nvrtc/version").exists() {
-            let required = std::env::var_os("DEVICEFUSION_REQUIRE_NVRTC").is_some();
-            assert!(!required, "no NVRTC; scripts/nvrtc.sh installs it");
+        if !device::testing::has_nvrtc().unwrap() {
             eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
             return None;
         }

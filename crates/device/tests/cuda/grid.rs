@@ -200,22 +200,32 @@ fn a_lock_goes_from_thread_to_thread() {
     }
 }
 
-#[test]
-fn a_barrier_that_is_never_complete_is_an_error() {
+/// Asserts that a kernel with this body loses the device with this status.
+#[track_caller]
+fn loses(body: &str, status: &str) {
     let Some(turn) = Turn::take() else { return };
     let queue = open(&turn);
-    let out = launch(&queue, "if (lane) __syncthreads(); else out[i] = __ballot_sync(0xffffffffu, 1);");
+    let out = launch(&queue, body);
     let error = block_on(queue.read(&out, 0..8)).unwrap_err();
-    assert!(error.is_device_lost() && error.to_string().contains("CUDA_ERROR_LAUNCH_TIMEOUT"), "{error}");
+    assert!(error.is_device_lost() && error.to_string().contains(status), "{error}");
+}
+
+#[test]
+fn a_barrier_that_is_never_complete_is_an_error() {
+    loses("if (lane) __syncthreads(); else out[i] = __ballot_sync(0xffffffffu, 1);", "CUDA_ERROR_LAUNCH_TIMEOUT");
+}
+
+#[test]
+fn a_lock_that_is_never_released_is_an_error() {
+    loses(
+        "__shared__ u32 lock; if (!thread) lock = 1; __syncthreads(); while (atomicCAS(&lock, 0u, 1u)) {}",
+        "CUDA_ERROR_LAUNCH_TIMEOUT",
+    );
 }
 
 #[test]
 fn a_misaligned_access_is_an_error() {
-    let Some(turn) = Turn::take() else { return };
-    let queue = open(&turn);
-    let out = launch(&queue, "out[i] = *(u64 *)((char *)out + 1 + lane);");
-    let error = block_on(queue.read(&out, 0..8)).unwrap_err();
-    assert!(error.is_device_lost() && error.to_string().contains("CUDA_ERROR_MISALIGNED_ADDRESS"), "{error}");
+    loses("out[i] = *(u64 *)((char *)out + 1 + lane);", "CUDA_ERROR_MISALIGNED_ADDRESS");
 }
 
 #[test]

@@ -189,7 +189,7 @@ impl DeviceOptions {
             );
         }
         if setting.frozen && self.opened.load(Ordering::Relaxed) && current != value {
-            // A value that could never be set is the first thing to say.
+            // What is wrong with a value on any device is said first.
             (setting.set)(&mut self.clone(), setting.key, value)?;
             return config_err!(
                 "{} cannot change from '{current}' to '{value}': the session's device is open; set it before the first query",

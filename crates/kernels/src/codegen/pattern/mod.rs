@@ -11,13 +11,40 @@ use std::ops::Range;
 use alphabet::{ANY, Alphabet};
 use probe::Probe;
 
-/// Words of the head.
-const HEAD: usize = 7;
-/// Words of a part.
-const PART: usize = 15;
+/// A struct of `prelude/pattern.h`: its fields of 32 bits, in its order.
+macro_rules! layout {
+    ($(#[$doc:meta])* $name:ident { $($field:ident),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Default)]
+        struct $name {
+            $($field: usize),*
+        }
+
+        impl $name {
+            const FIELDS: &[&str] = &[$(stringify!($field)),*];
+
+            fn words(&self) -> [usize; Self::FIELDS.len()] {
+                [$(self.$field),*]
+            }
+        }
+    };
+}
+
+layout! {
+    /// `like_pattern`, the head of a compiled pattern.
+    LikePattern { parts, last, last_at, whole, ascii_at, others_at, others_mask }
+}
+
+layout! {
+    /// `like_part`. The head is followed by one for each part.
+    LikePart {
+        is_found, elements, elements_at, least, has_probe, a, b, c, next, distance, back, slice_at, first, wide_at, wide,
+    }
+}
+
 /// Elements that one word searches.
 const SLICE: usize = 64;
-/// Elements that the words of a `words16` search.
+/// Elements of which one `words16` has a bit each.
 const WIDE: usize = 1024;
 /// `words16` of the longest part.
 const WIDEST: usize = 4;
@@ -33,13 +60,21 @@ pub(super) fn compile(pattern: &[u8], ignores_case: bool) -> Option<Vec<u8>> {
     let segments = segments(str::from_utf8(pattern).ok()?, &mut alphabet)?;
     let (last, before) = segments.split_last()?;
     let parts = parts(before);
-    let mut data = Data { bytes: vec![0; 4 * (HEAD + PART * parts.len())] };
+    let mut data = Data { bytes: vec![0; 4 * (LikePattern::FIELDS.len() + LikePart::FIELDS.len() * parts.len())] };
     let others = alphabet.others();
-    let mut words = vec![parts.len(), last.len(), data.put(last), usize::from(before.is_empty())];
-    words.extend([data.put(&alphabet.ascii()), data.put_u32(&others), others.len() / 2 - 1]);
+    let head = LikePattern {
+        parts: parts.len(),
+        last: last.len(),
+        last_at: data.put(last),
+        whole: usize::from(before.is_empty()),
+        ascii_at: data.put(&alphabet.ascii()),
+        others_at: data.put_u32(&others),
+        others_mask: others.len() / 2 - 1,
+    };
+    let mut words = head.words().to_vec();
     let mut least: usize = parts.iter().map(|part| alphabet.least_bytes(&part.elements)).sum();
     for part in &parts {
-        words.extend(part.words(least, &alphabet, &mut data)?);
+        words.extend(part.compiled(least, &alphabet, &mut data)?.words());
         if data.bytes.len() > MOST_BYTES {
             return None;
         }
@@ -93,38 +128,37 @@ fn parts(segments: &[Vec<u8>]) -> Vec<Part> {
 }
 
 impl Part {
-    /// The words of `like_part`; `None` for too many elements.
-    fn words(&self, least: usize, alphabet: &Alphabet, data: &mut Data) -> Option<[usize; PART]> {
+    /// `None` for too many elements. This part and those behind it need `least` bytes.
+    fn compiled(&self, least: usize, alphabet: &Alphabet, data: &mut Data) -> Option<LikePart> {
         let elements = &self.elements;
         if !self.is_found {
-            return Some([0, elements.len(), data.put(elements), least, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            return Some(LikePart { elements: elements.len(), elements_at: data.put(elements), least, ..LikePart::default() });
         }
         let (slice, rest) = elements.split_at(elements.len().min(SLICE));
         let probe = Probe::try_new(elements, alphabet);
+        let has_probe = usize::from(probe.is_some());
         let Probe { bytes: [a, b, c], next, distance, back } = probe.unwrap_or_default();
-        let (slice_at, rest_at) = (data.put_u64(&slice_words(slice, alphabet.classes())), data.put(rest));
         let wide = if rest.is_empty() { 0 } else { elements.len().div_ceil(WIDE) };
         if wide > WIDEST {
             return None;
         }
-        let wide_at = data.put_u64(&wide_words(elements, wide, alphabet.classes()));
-        Some([
-            1,
-            rest.len(),
-            rest_at,
+        Some(LikePart {
+            is_found: 1,
+            elements: rest.len(),
+            elements_at: data.put(rest),
             least,
-            usize::from(probe.is_some()),
+            has_probe,
             a,
             b,
             c,
             next,
             distance,
             back,
-            slice_at,
-            SLICE - slice.len(),
-            wide_at,
+            slice_at: data.put_u64(&slice_words(slice, alphabet.classes())),
+            first: SLICE - slice.len(),
+            wide_at: data.put_u64(&wide_words(elements, wide, alphabet.classes())),
             wide,
-        ])
+        })
     }
 }
 
@@ -192,16 +226,32 @@ mod tests {
     use super::*;
 
     /// Whether a part is searched for, and its elements.
-    type Part = (bool, Vec<u8>);
+    type Found = (bool, Vec<u8>);
 
-    fn parts_of(pattern: &str) -> Vec<Part> {
+    fn parts_of(pattern: &str) -> Vec<Found> {
         let segments = segments(pattern, &mut Alphabet::new(false)).unwrap();
         parts(&segments[..segments.len() - 1]).into_iter().map(|part| (part.is_found, part.elements)).collect()
     }
 
+    /// Names of the fields of a struct of the prelude, in order.
+    fn fields(name: &str) -> Vec<&'static str> {
+        let header = include_str!("../../../prelude/pattern.h");
+        let (before, _) = header.split_once(&format!("}} {name};")).unwrap();
+        let (_, body) = before.rsplit_once("typedef struct {").unwrap();
+        let code = body.split("/*").map(|text| text.split_once("*/").map_or(text, |(_, code)| code));
+        let words = code.flat_map(|code| code.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        words.filter(|word| !word.is_empty() && *word != "u32").collect()
+    }
+
+    #[test]
+    fn layouts_are_those_of_the_prelude() {
+        assert_eq!(fields("like_pattern"), LikePattern::FIELDS);
+        assert_eq!(fields("like_part"), LikePart::FIELDS);
+    }
+
     #[test]
     fn patterns_have_parts() {
-        let cases: [(&str, &[Part]); 5] = [
+        let cases: [(&str, &[Found]); 5] = [
             ("a_b", &[]),
             ("a_%b", &[(false, vec![1, ANY])]),
             ("%%a%b", &[(true, vec![1])]),
