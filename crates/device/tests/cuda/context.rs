@@ -261,11 +261,22 @@ fn failure_of_every_single_call_leaves_nothing_behind() -> Result<()> {
         };
         assert_eq!(query()?, [3.0; 64]);
         for n in 1..=plan.calls(fault) {
+            let before = plan.calls(fault);
             plan.fail(fault, n, u64::MAX);
-            // The count of waits varies with the threads, and waits after the last read have no
-            // future.
-            assert!(query().is_err() || (fault == Fault::Wait && n > 1), "{fault:?} {n}");
+            // The pace of the threads decides whether the read takes the upload's pinned block or
+            // allocates a fourth one; without that it reads into the heap. Waits after the last
+            // read have no future.
+            let optional = matches!((fault, n), (Fault::Alloc, 4..) | (Fault::Wait, 2..));
+            let answer = query();
+            let reached = plan.calls(fault) - before >= n;
             plan.heal();
+            match answer {
+                Ok(answer) => {
+                    assert!(!reached || optional, "{fault:?} {n}");
+                    assert_eq!(answer, [3.0; 64]);
+                }
+                Err(_) => assert!(reached, "{fault:?} {n}"),
+            }
         }
         plan.wait_until_nothing_is_alive(Duration::from_secs(20)).unwrap();
     }
