@@ -51,7 +51,7 @@ pub struct ModelArguments {
 
 /// Rows of a batch and work-groups of a grid at the large scale: what the settings choose for a GPU
 /// of 132 multiprocessors.
-const RESIDENT_BATCH_ROWS: f64 = 16_777_216.0;
+const RESIDENT_BATCH_ROWS: f64 = 67_108_864.0;
 const BATCH_ROWS: f64 = 1_048_576.0;
 const WORK_GROUPS: f64 = 16.0 * 132.0;
 
@@ -86,6 +86,7 @@ async fn open(factor: f64, settings: &[Setting]) -> Result<Engine> {
         setting("resident_batch_rows", least(RESIDENT_BATCH_ROWS)),
         setting("batch_rows", least(BATCH_ROWS)),
         setting("max_work_groups", least(WORK_GROUPS)),
+        setting("threshold_divisor", factor.round() as u64),
     ];
     all.extend(settings.iter().cloned());
     let devices = device::devices();

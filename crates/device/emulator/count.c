@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups the accesses of a warp's lanes into requests and sectors.
 //
-// Lanes run one after another, so a request is put together afterwards. The nth visits of all
-// lanes to one place are one request. Visits count from the last operation that all lanes shared.
+// Lanes run one after another, so a request is put together afterwards. Visits of all lanes to one
+// place that have the same number and the same round are one request. A round is a turn of the
+// outermost loop: a lane that skips a place in one turn does not fall behind in the next. Rounds
+// and visits count from the last operation that all lanes shared.
 #include "count.h"
 
 #include <stdio.h>
@@ -12,7 +14,7 @@
 enum { WARP = 32, SECTOR = 32, MAX_PLACES = 8192 };
 
 // One sector, or one address of an atomic operation, of one lane.
-typedef struct { uint64_t what; uint32_t place, visit; } Entry;
+typedef struct { uint64_t what; uint16_t place, head; uint32_t visit; } Entry;
 
 typedef struct { uint64_t *slots; size_t count, capacity; } Set;
 
@@ -26,6 +28,11 @@ static size_t entry_count, entry_capacity;
 
 static struct { void *at; uint32_t kind; } places[MAX_PLACES];
 static uint32_t visits[WARP][MAX_PLACES], used_places[MAX_PLACES], used_count;
+
+// Where each lane is. `order` numbers its places by their first visits. Of the places that it comes
+// back to, the first is the head of the outermost loop, where a round begins.
+static uint32_t order[WARP][MAX_PLACES];
+static struct { uint32_t seen, head, round; } lanes[WARP];
 static Set read_set, written_set, stretch_set;
 
 enum { GLOBAL_LOAD, GLOBAL_STORE, GLOBAL_ATOMIC, SHARED_ATOMIC };
@@ -96,12 +103,28 @@ static int in_ranges(const char *at) {
     return low < range_count && at >= ranges[low].low;
 }
 
-static void push(uint64_t what, uint32_t place, uint32_t visit) {
+static void push(uint64_t what, uint32_t place, uint32_t head, uint32_t visit) {
     if (entry_count == entry_capacity) {
         entry_capacity = 2 * entry_capacity + 4096;
         entries = realloc(entries, entry_capacity * sizeof *entries);
     }
-    entries[entry_count++] = (Entry){what, place, visit};
+    entries[entry_count++] = (Entry){what, (uint16_t)place, (uint16_t)head, visit};
+}
+
+// The round and number of a lane's visit to a place, in one word.
+static uint32_t visit_of(unsigned lane, uint32_t place) {
+    enum { IN_ROUND = 4096 };
+    uint32_t *own = order[lane], head = lanes[lane].head;
+    if (!own[place]) {
+        own[place] = ++lanes[lane].seen;
+    } else if (place + 1 == head || !head || own[place] < own[head - 1]) {
+        // A head that comes before the last one is that of a loop around it.
+        lanes[lane].round = head == place + 1 ? lanes[lane].round + 1 : 1;
+        lanes[lane].head = place + 1;
+        for (uint32_t i = 0; i < used_count; ++i) visits[lane][used_places[i]] = 0;
+    }
+    uint32_t visit = visits[lane][place]++;
+    return lanes[lane].round * IN_ROUND + (visit < IN_ROUND ? visit : IN_ROUND - 1);
 }
 
 void begin_counts(struct Counts *to, const struct Range *memory, size_t count, char **shared_memory) {
@@ -122,7 +145,7 @@ void count_access(unsigned lane, const void *pointer, unsigned bytes, Access acc
         if (!said++) fprintf(stderr, "cuda emulator: a kernel has more than %d accesses; the rest are not counted\n", MAX_PLACES);
         return;
     }
-    uint32_t visit = visits[lane % WARP][place]++;
+    uint32_t visit = visit_of(lane % WARP, place), head = lanes[lane % WARP].head;
     uint64_t first = (uint64_t)(uintptr_t)address / SECTOR, last = ((uint64_t)(uintptr_t)address + bytes - 1) / SECTOR;
     switch (kind) {
     case GLOBAL_LOAD: counts->load_bytes += bytes; break;
@@ -132,9 +155,9 @@ void count_access(unsigned lane, const void *pointer, unsigned bytes, Access acc
     }
     if (access == LOAD)
         for (uint64_t sector = first; sector <= last; ++sector) counts->warp_sectors += (uint64_t)insert(&stretch_set, sector + 1);
-    if (access == ATOMIC) push((uint64_t)(uintptr_t)address, place, visit);
+    if (access == ATOMIC) push((uint64_t)(uintptr_t)address, place, head, visit);
     for (uint64_t sector = first; sector <= last && !is_shared; ++sector) {
-        if (access != ATOMIC) push(sector, place, visit);
+        if (access != ATOMIC) push(sector, place, head, visit);
         if (access != STORE) insert(&read_set, sector + 1);
         if (access != LOAD) insert(&written_set, sector + 1);
     }
@@ -143,6 +166,7 @@ void count_access(unsigned lane, const void *pointer, unsigned bytes, Access acc
 static int compare(const void *a, const void *b) {
     const Entry *left = a, *right = b;
     if (left->place != right->place) return left->place < right->place ? -1 : 1;
+    if (left->head != right->head) return left->head < right->head ? -1 : 1;
     if (left->visit != right->visit) return left->visit < right->visit ? -1 : 1;
     return left->what < right->what ? -1 : left->what > right->what;
 }
@@ -152,7 +176,7 @@ void end_stretch(void) {
     qsort(entries, entry_count, sizeof *entries, compare);
     for (size_t i = 0; i < entry_count; ++i) {
         const Entry *now = &entries[i], *before = i ? now - 1 : NULL;
-        int same_request = before && before->place == now->place && before->visit == now->visit;
+        int same_request = before && before->place == now->place && before->head == now->head && before->visit == now->visit;
         int same_sector = same_request && before->what == now->what;
         switch (places[now->place].kind) {
         case GLOBAL_LOAD: counts->load_requests += !same_request, counts->load_sectors += !same_sector; break;
@@ -163,8 +187,10 @@ void end_stretch(void) {
     }
     entry_count = 0;
     empty(&stretch_set);
-    for (uint32_t i = 0; i < used_count; ++i)
-        for (unsigned lane = 0; lane < WARP; ++lane) visits[lane][used_places[i]] = 0;
+    for (unsigned lane = 0; lane < WARP; ++lane) {
+        for (uint32_t i = 0; i < used_count; ++i) visits[lane][used_places[i]] = order[lane][used_places[i]] = 0;
+        memset(&lanes[lane], 0, sizeof lanes[lane]);
+    }
 }
 
 void end_counts(void) {

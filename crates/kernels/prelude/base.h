@@ -10,13 +10,17 @@
    - GID to NGRP: indices and sizes of the grid.
    - PREFETCH, MULHI64, CLZ64, POPC32, F64_BITS to BITS_F32: small operations.
    - FORGET: makes a u64 unknown to the compiler, so that what was loaded by it is loaded again.
-   - A_*: atomics. A_ADD_F64 is defined only where the device has it. A_NEXT64 adds 1.
+   - A_*: atomics. A_ADD_F64 is defined only where the device has it. A_NEXT64 adds 1. A_LOAD64 and
+     A_STORE64 are for what other work-groups write and read in the same launch. A_CARRY64_L adds in
+     shared memory and gives the carry: CUDA has no native atomics of 64 bits there.
+   - UNROLL: before a loop of a constant number of turns that is written out.
    - WARP_WIDTH: work-items of a warp; 1 without warp operations. BALLOT: the warp's vote.
    - *_RN: float operations that round once and are never contracted. F32_FMOD is C's fmodf.
    - LOAD64: eight bytes from any address.
-   - BYTE_VECTORS: 1 if vectors compare bytes. MATCHES_16: `bits` tell of 16 offsets whether `p` has
-     byte `a`, `q` has `b` and `r` has `c` there. ANY_MATCH_64: whether they have at one of 64
-     offsets. Bits of `a >> 8`, `b >> 8` and `c >> 8` are ignored, and set in the byte.
+   - BYTE_WORDS: 1 if aligned words of 64 bits compare bytes, 0 if vectors do. Vectors have
+     MATCHES_16: `bits` tell of 16 offsets whether `p` has byte `a`, `q` has `b` and `r` has `c`
+     there. ANY_MATCH_64: whether they have at one of 64 offsets. Bits of `a >> 8`, `b >> 8` and
+     `c >> 8` are ignored, and set in the byte.
    - words16, LOAD_WORDS16: 1024 bits; bit `i` is bit `i / 16` of word `i % 16`. ADVANCE16 keeps
      those that `row` has, moves them up by one, and adds those of `start` and `carry` as the
      lowest. Then `carry` is the bit that moved out. DIFFERS16: whether bits differ from `start`.
@@ -61,6 +65,10 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define A_OR64(p, v) atom_or((p), (v))
 #define A_AND64(p, v) atom_and((p), (v))
 #define A_XOR64(p, v) atom_xor((p), (v))
+#define A_LOAD64(p) atom_or((p), (u64)0)
+#define A_STORE64(p, v) atom_xchg((p), (v))
+#define A_CARRY64_L(p, v) (atom_add((p), (v)) + (v) < (v))
+#define UNROLL
 #define WARP_WIDTH 1
 #ifdef POCL_DEVICE_ADDRESS_BITS
 /* PoCL's own prefetch has no effect. */
@@ -94,12 +102,11 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define F32_DIV_RN(a, b) ((f32)((f64)(a) / (f64)(b)))
 #endif
 #define LOAD64(p) as_ulong(vload8(0, (p)))
-#define BYTE_VECTORS 1
+#define BYTE_WORDS 0
 #define BYTES_ARE(p, a) ((vload16(0, (p)) | (uchar16)(u8)((a) >> 8)) == (uchar16)(u8)(a))
 #define ARE_MATCHES(p, a, q, b, r, c) (BYTES_ARE(p, a) & BYTES_ARE(q, b) & BYTES_ARE(r, c))
 #define MATCHES_32(p, a, q, b, r, c) (ARE_MATCHES(p, a, q, b, r, c) | ARE_MATCHES((p) + 16, a, (q) + 16, b, (r) + 16, c))
 #define ANY_MATCH_64(p, a, q, b, r, c) any(MATCHES_32(p, a, q, b, r, c) | MATCHES_32((p) + 32, a, (q) + 32, b, (r) + 32, c))
-#define HIGH_BITS(word) ((u32)(((word) & 0x8080808080808080UL) * 0x0002040810204081UL >> 56))
 #define MATCHES_16(bits, p, a, q, b, r, c) { \
   ulong2 matches = as_ulong2(ARE_MATCHES(p, a, q, b, r, c)); \
   bits = 0; \
@@ -154,7 +161,11 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define A_OR64(p, v) atomicOr((u64 *)(p), (u64)(v))
 #define A_AND64(p, v) atomicAnd((u64 *)(p), (u64)(v))
 #define A_XOR64(p, v) atomicXor((u64 *)(p), (u64)(v))
+#define A_LOAD64(p) (*(volatile u64 *)(p))
+#define A_STORE64(p, v) (*(volatile u64 *)(p) = (v))
+#define A_CARRY64_L(p, v) add_carry64((volatile u32 *)(p), (v))
 #define A_ADD_F64(p, v) atomicAdd((f64 *)(p), (v))
+#define UNROLL _Pragma("unroll")
 #define WARP_WIDTH 32
 #define BALLOT(keep) __ballot_sync(0xffffffffu, (keep))
 #define FORGET(x) asm volatile("" : "+l"(x))
@@ -181,6 +192,12 @@ FN u64 LOAD64(const u8 *p) {
   u32 shift = 8 * (u32)((u64)p & 7);
   return shift == 0 ? words[0] : words[0] >> shift | words[1] << (64 - shift);
 }
+/* Each half carries on its own, so the sum is whole once all work-items have added. */
+FN u32 add_carry64(volatile u32 *halves, u64 v) {
+  u32 low = (u32)v;
+  u64 high = (v >> 32) + (A_ADD32(halves, low) + low < low);
+  return high ? (u32)((A_ADD32(halves + 1, high) + high) >> 32) : 0;
+}
 /* Atomics on one address wait for each other: one lane adds for those that are here. */
 FN u64 A_NEXT64(volatile u64 *p) {
   u32 here = __activemask(), lane = threadIdx.x & 31, leader = (u32)__ffs((i32)here) - 1;
@@ -188,9 +205,7 @@ FN u64 A_NEXT64(volatile u64 *p) {
   if (lane == leader) first = atomicAdd((u64 *)p, (u64)__popc(here));
   return __shfl_sync(here, first, (i32)leader) + __popc(here & (((u32)1 << lane) - 1));
 }
-#define BYTE_VECTORS 0
-#define ANY_MATCH_64(p, a, q, b, r, c) 1
-#define MATCHES_16(bits, p, a, q, b, r, c) bits = 0xffff
+#define BYTE_WORDS 1
 typedef struct { u64 word[16]; } words16;
 #define ADVANCE16(state, row, start, carry) { \
   u64 last = state.word[15] & (row)[15]; \
@@ -212,4 +227,6 @@ FN words16 LOAD_WORDS16(const u64 *p) {
 #error "no section for this compiler: see docs/drivers.md"
 #endif
 #define NO_ROW (~(u64)0)
+/* The highest bit of each byte of a u64. */
+#define HIGH_BITS(word) ((u32)(((word) & 0x8080808080808080UL) * 0x0002040810204081UL >> 56))
 #define BIT(bits, i) ((((bits)[(i) >> 3]) >> ((i) & 7)) & 1)

@@ -92,8 +92,13 @@ FN u32 str_common(str s, u32 i, str p) {
   return j;
 }
 /* Bytes to search for, as of MATCHES_16: `a`, `b` `next` bytes behind it, and `c` `distance` bytes
-   behind it; `next` is at most `distance`. The bits tell which of the 16 offsets before `end` have
-   them; `end` is 0 at first. */
+   behind it; `next` is at most `distance`. The bits tell which of the PROBED offsets before `end`
+   have them; `end` is 0 at first. */
+#if BYTE_WORDS
+#define PROBED 8
+#else
+#define PROBED 16
+#endif
 typedef struct { u32 a, b, c, next, distance, end, bits; } byte_probe;
 FN byte_probe byte_probe_make(u32 a, u32 b, u32 c, u32 next, u32 distance) {
   byte_probe x;
@@ -105,18 +110,58 @@ FN byte_probe byte_probe_make(u32 a, u32 b, u32 c, u32 next, u32 distance) {
   x.end = x.bits = 0;
   return x;
 }
-/* The first offset from `i` that may have the bytes, the string's length without one. A later call
-   for the same string takes a later `i`. */
+/* The first offset from `*i` that has the bytes, of the last offsets that were probed. Without one
+   `*i` moves behind them. */
+FN i32 probed_before(u32 *i, byte_probe *x) {
+  if (*i >= x->end) return 0;
+  if (x->end - *i > PROBED) *i = x->end - PROBED;
+  u64 bits = x->bits >> (PROBED - (x->end - *i));
+  *i = bits ? *i + 63 - CLZ64(bits & -bits) : x->end;
+  return bits != 0;
+}
+/* str_probe: the first offset from `i` that may have the bytes, the string's length without one. A
+   later call for the same string takes a later `i`. */
+#if BYTE_WORDS
+/* The highest bit of each byte of `word` that is `a`. */
+FN u64 word_matches(u64 word, u32 a) {
+  u64 ones = 0x0101010101010101UL, highs = ones << 7, x = (word | (a >> 8) * ones) ^ (a & 255) * ones;
+  return ~(((x & ~highs) + ~highs) | x) & highs;
+}
+/* The eight bytes `distance` bytes behind word `k`. Words up to `last` are those of a string. */
+FN u64 word_behind(const G u64 *words, u32 k, u32 last, u64 word, u64 after, u32 distance) {
+  u32 shift = 8 * (distance & 7);
+  if (distance >= 8) {
+    k += distance >> 3;
+    word = k <= last ? words[k] : 0;
+    after = shift && k < last ? words[k + 1] : 0;
+  }
+  return shift ? word >> shift | after << (64 - shift) : word;
+}
+/* Each word is loaded once. Aligned words may be loaded whole, also at the ends of a string. */
 FN u32 str_probe(str s, u32 i, byte_probe *x) {
-  if (!BYTE_VECTORS || s.len < 16 + x->distance) return i;
+  if (s.len <= x->distance) return s.len;
+  u32 end = s.len - x->distance;
+  if (probed_before(&i, x)) return i < end ? i : s.len;
+  if (i >= end) return s.len;
+  u32 lead = (u32)(u64)s.p & 7, last = (lead + s.len - 1) >> 3, k = (lead + i) >> 3;
+  const G u64 *words = (const G u64 *)(s.p - lead);
+  for (u64 word = words[k];; ++k) {
+    u64 after = k < last ? words[k + 1] : 0, found = word_matches(word, x->a);
+    if (found) found &= word_matches(word_behind(words, k, last, word, after, x->next), x->b);
+    if (found) found &= word_matches(word_behind(words, k, last, word, after, x->distance), x->c);
+    x->end = 8 * (k + 1) - lead;
+    x->bits = HIGH_BITS(found);
+    if (probed_before(&i, x)) return i < end ? i : s.len;
+    if (i >= end) return s.len;
+    word = after;
+  }
+}
+#else
+FN u32 str_probe(str s, u32 i, byte_probe *x) {
+  if (s.len < 16 + x->distance) return i;
   const G u8 *p = s.p, *q = p + x->next, *r = p + x->distance;
   u32 end = s.len - x->distance;
-  if (i < x->end) {
-    if (i < x->end - 16) i = x->end - 16;
-    u64 bits = x->bits >> (16 - (x->end - i));
-    if (bits) return i + 63 - CLZ64(bits & -bits);
-    i = x->end;
-  }
+  if (probed_before(&i, x)) return i;
   for (; i < end; i = x->end) {
     while (end - i >= 64 && !ANY_MATCH_64(p + i, x->a, q + i, x->b, r + i, x->c)) i += 64;
     if (i == end) break;
@@ -130,6 +175,7 @@ FN u32 str_probe(str s, u32 i, byte_probe *x) {
   }
   return s.len;
 }
+#endif
 /* The first offset of `p` from `i`. */
 FN u32 str_find(str s, str p, u32 i) {
   if ((u64)i + p.len > s.len) return NOT_FOUND;
@@ -137,7 +183,7 @@ FN u32 str_find(str s, str p, u32 i) {
   u32 end = s.len - p.len + 1, from = i, other = p.len - 1;
   u64 work = 0;
   /* Bytes of `p`, different ones if there are any, rule out most offsets. */
-  while (BYTE_VECTORS && other > 0 && p.p[other] == p.p[0]) --other;
+  while (other > 0 && p.p[other] == p.p[0]) --other;
   if (other == 0) other = p.len - 1;
   /* The next byte would hide texts in which two-way search skips most of a long `p`. */
   u32 next = other > 0 && p.len < 128;
@@ -149,7 +195,7 @@ FN u32 str_find(str s, str p, u32 i) {
     u32 common = str_common(s, i, p);
     if (common == p.len) return i;
     /* An offset that the bytes do not rule out costs as much as some bytes of two-way search. */
-    work += common + 8 * BYTE_VECTORS;
+    work += common + 8;
     if (find_is_slow(work, i - from)) return str_find_far(s, p, i);
   }
   return NOT_FOUND;

@@ -45,6 +45,32 @@ fn all_types_in_batches_of_all_sizes() {
     }
 }
 
+/// Strings of a column as (bytes of an offset, text).
+fn offsets_of(batch: &DeviceBatch, column: usize) -> usize {
+    batch.columns()[column].buffers()[0].len() / (batch.num_rows() + 1)
+}
+
+#[test]
+fn offsets_of_32_bits_stay_where_they_suffice() {
+    let n = SIZES[4] + 300;
+    let whole = table_with_lists(0, n);
+    let queue = queue();
+    let types = natural_types(&whole.schema()).unwrap();
+    let strings: Vec<usize> = (0..types.len()).filter(|column| types[*column].layout == Layout::Offsets32).collect();
+    assert!(!strings.is_empty());
+    for options in profiles() {
+        let concat = Concat::try_new_keeping_layouts(whole.schema(), types.clone(), options.clone()).unwrap();
+        assert_eq!(concat.output_types(), types);
+        for sizes in [vec![1], vec![31, 257, 2, 33, 64, 1, 0, 5], vec![SIZES[4], 257]] {
+            let result = block_on(concat.run(&queue, slices(&queue, &whole, &sizes, &types))).unwrap().unwrap();
+            assert_eq!(rows(&down(&queue, &result)), rows(&whole.slice(0, result.num_rows())), "{sizes:?}");
+            if sizes.len() > 1 {
+                strings.iter().for_each(|column| assert_eq!(offsets_of(&result, *column), size_of::<i32>()));
+            }
+        }
+    }
+}
+
 #[test]
 fn random_batches() {
     let seed = rand::random::<u64>();

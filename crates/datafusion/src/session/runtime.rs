@@ -274,8 +274,8 @@ pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Resu
         _ => Profile::Gpu,
     };
     let DeviceOptions { work_group_size, compaction_tile_rows, max_work_groups, .. } = *options;
-    let sized =
-        Options::new(profile).with_sizes(Sizes { work_group_size, compaction_tile_rows, max_work_groups }, context.info());
+    let sizes = Sizes { work_group_size, compaction_tile_rows, max_work_groups };
+    let sized = Options::new(profile).with_threshold_divisor(options.threshold_divisor).with_sizes(sizes, context.info());
     sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }
 

@@ -3,6 +3,7 @@
 
 mod create;
 mod device_table;
+mod merge;
 mod missing;
 mod schema;
 mod sink;

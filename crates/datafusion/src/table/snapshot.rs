@@ -9,11 +9,12 @@ use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Resident, ResidentBuilder};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err, exec_err};
-use device::{Context, DeviceKind};
+use device::{Context, DeviceKind, Queue};
 use parking_lot::RwLock;
 
-use crate::error::{LOST, columnar_error, device_error};
-use crate::session::{DeviceOptions, ReleaseLost};
+use crate::error::{LOST, columnar_error, device_error, op_error};
+use crate::session::{DeviceOptions, ReleaseLost, kernel_options};
+use crate::table::merge::{MergedSize, merge_batches};
 
 /// State that scans and inserts of a table share.
 pub(crate) struct TableState {
@@ -130,7 +131,11 @@ pub(crate) const OPERATOR: &str = "DeviceTable";
 /// Uploads rows batch by batch, in the narrowest layouts.
 pub(crate) struct SnapshotBuilder {
     context: Context,
+    queue: Queue,
     builder: ResidentBuilder,
+    /// Batches that the table shares with an earlier snapshot.
+    shared: usize,
+    options: DeviceOptions,
 }
 
 impl SnapshotBuilder {
@@ -138,21 +143,43 @@ impl SnapshotBuilder {
     pub fn new(context: &Context, schema: &SchemaRef) -> Result<Self> {
         let queue = context.queue().map_err(|error| device_error(OPERATOR, error))?;
         let builder = ResidentBuilder::try_new(&queue, schema).map_err(|error| columnar_error(OPERATOR, error))?;
-        Ok(SnapshotBuilder { context: context.clone(), builder: sized(builder, context, 0) })
+        Ok(SnapshotBuilder { context: context.clone(), queue, builder, shared: 0, options: DeviceOptions::default() }.sized())
     }
 
     /// A builder with the rows of a snapshot, whose batches are shared.
     pub fn extending(snapshot: &Snapshot) -> Result<Self> {
         let queue = snapshot.context.queue().map_err(|error| device_error(OPERATOR, error))?;
-        let builder = sized(ResidentBuilder::extending(&queue, &snapshot.table), &snapshot.context, 0);
-        Ok(SnapshotBuilder { context: snapshot.context.clone(), builder })
+        let builder = ResidentBuilder::extending(&queue, &snapshot.table);
+        let (context, shared) = (snapshot.context.clone(), snapshot.batches().len());
+        Ok(SnapshotBuilder { context, queue, builder, shared, options: DeviceOptions::default() }.sized())
     }
 
     /// Full batches have `device.resident_batch_rows` rows.
     #[must_use]
     pub fn with_options(mut self, options: &DeviceOptions) -> Self {
-        self.builder = sized(self.builder, &self.context, options.resident_batch_rows);
+        self.options = options.clone();
+        self.sized()
+    }
+
+    /// Sets the size of uploads. Those that are large for the device's limit end earlier.
+    fn sized(mut self) -> Self {
+        let rows = match self.context.info().kind {
+            DeviceKind::Cpu => self.batch_rows(),
+            DeviceKind::Gpu | DeviceKind::Accelerator => self.batch_rows().min(UPLOADED_ROWS),
+        };
+        let bytes = self.context.pool().limit() / UPLOADS_IN_LIMIT;
+        self.builder = self.builder.with_batch_rows(rows).with_batch_bytes(bytes);
         self
+    }
+
+    /// Rows of a full batch, for 0 by the device: each launch costs a GPU the time of some 10,000
+    /// rows.
+    fn batch_rows(&self) -> usize {
+        match (self.options.resident_batch_rows, self.context.info().kind) {
+            (0, DeviceKind::Cpu) => Resident::BATCH_ROWS,
+            (0, DeviceKind::Gpu | DeviceKind::Accelerator) => GPU_BATCH_ROWS,
+            (rows, _) => rows,
+        }
     }
 
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
@@ -160,26 +187,23 @@ impl SnapshotBuilder {
     }
 
     pub async fn finish(self) -> Result<Snapshot> {
-        let table = self.builder.finish().await.map_err(|error| columnar_error(OPERATOR, error))?;
+        let most = MergedSize { rows: self.batch_rows(), bytes: self.context.pool().limit() / BATCHES_IN_LIMIT };
+        let kernels = kernel_options(&self.options, &self.context)?;
+        let mut table = self.builder.finish().await.map_err(|error| columnar_error(OPERATOR, error))?;
+        let merged = merge_batches(&self.queue, &kernels, &mut table, self.shared, most).await;
+        merged.map_err(|error| op_error(OPERATOR, error))?;
         Ok(Snapshot::new(self.context, table))
     }
 }
 
-/// Sets the size of full batches, for 0 `rows` by the device: each launch costs a GPU the time of
-/// some 10,000 rows. Batches that are large for the device's limit end earlier.
-fn sized(builder: ResidentBuilder, context: &Context, rows: usize) -> ResidentBuilder {
-    let rows = match (rows, context.info().kind) {
-        (0, DeviceKind::Cpu) => Resident::BATCH_ROWS,
-        (0, DeviceKind::Gpu | DeviceKind::Accelerator) => GPU_BATCH_ROWS,
-        (rows, _) => rows,
-    };
-    builder.with_batch_rows(rows).with_batch_bytes(context.pool().limit() / BATCHES_IN_LIMIT)
-}
-
 /// Rows of a full batch on a GPU.
-const GPU_BATCH_ROWS: usize = 1 << 24;
-/// Batches that the device's limit has room for, so that queries with several fit.
-const BATCHES_IN_LIMIT: usize = 64;
+const GPU_BATCH_ROWS: usize = 1 << 26;
+/// Rows that the host collects before it uploads them to a GPU.
+const UPLOADED_ROWS: usize = 1 << 22;
+/// Uploads that the device's limit has room for.
+const UPLOADS_IN_LIMIT: usize = 64;
+/// Merged batches that it has room for, so that queries with several fit.
+const BATCHES_IN_LIMIT: usize = 16;
 
 /// Whether DataFusion may know this bound.
 ///

@@ -263,9 +263,9 @@ fn failure_of_every_single_call_leaves_nothing_behind() -> Result<()> {
         for n in 1..=plan.calls(fault) {
             let before = plan.calls(fault);
             plan.fail(fault, n, u64::MAX);
-            // The pace of the threads decides whether the read takes the upload's pinned block or
-            // allocates a fourth one; without that it reads into the heap. Waits after the last
-            // read have no future.
+            // The pace of the threads decides whether the read takes the upload's pinned block.
+            // Else it allocates a fourth one, or reads into the heap. Waits after the last read
+            // have no future.
             let optional = matches!((fault, n), (Fault::Alloc, 4..) | (Fault::Wait, 2..));
             let answer = query();
             let reached = plan.calls(fault) - before >= n;

@@ -287,6 +287,22 @@ fn traffic_is_counted_in_requests_and_sectors() {
     assert_eq!(loads(same), (9, 9, 1920, 1));
     let twice = traffic_of(&queue, "u64 sum = 0; for (u32 k = 0; k < 2; ++k) sum += ((volatile u64 *)out)[i]; out[i] = sum;");
     assert_eq!((loads(twice), twice.warp_sectors), ((18, 120, 3840, 60), 60));
+    // Lanes skip loads in some rounds of a loop, and differ in the rounds of an inner one.
+    let filtered = traffic_of(
+        &queue,
+        "volatile u64 *in = out;
+         u64 sum = 0, rounds = 3 + (in[0] >> 60);
+         for (u32 k = 0; k < rounds; ++k) {
+             u32 row = k * 80 + thread;
+             u64 x = in[row];
+             if ((lane + k) % 4 > x) sum += in[239 - row];
+             for (u32 j = 0; j <= (lane + k) % 3; ++j) sum += in[row];
+         }
+         out[i] = sum;",
+    );
+    let (each_block, a_round) = (3, 3 * (1 + 1 + 3));
+    let requests = each_block * (3 + 3 * a_round);
+    assert_eq!((filtered.load_requests, filtered.load_sectors), (requests, each_block * (3 + 3 * 20 * 5)));
     let atomics = traffic_of(&queue, "__shared__ u64 sum; atomicAdd(&sum, (u64)1); atomicAdd(out + lane % 2, sum);");
     assert_eq!((atomics.atomic_requests, atomics.atomic_lanes, atomics.atomic_addresses), (9, 240, 18));
     assert_eq!((atomics.shared_requests, atomics.shared_lanes, atomics.shared_addresses), (9, 240, 9));

@@ -32,11 +32,15 @@ const CONCAT_OFFSETS32: usize = 1;
 const CONCAT_OFFSETS64: usize = 2;
 const CONCAT_VIEWS: usize = 3;
 const CONCAT_LISTS: usize = 4;
+/// 32-bit offsets that stay so.
+const CONCAT_SAME_OFFSETS32: usize = 5;
 
 /// Bits and bytes of a bitmap word.
 const WORD_BITS: usize = 32;
 const WORD_BYTES: usize = 4;
 
+/// Most bytes that 32-bit offsets of strings can address.
+const MAX_BYTES32: usize = i32::MAX as usize;
 /// Most elements that the offsets of lists can address.
 const MAX_ELEMENTS: usize = u32::MAX as usize;
 
@@ -81,12 +85,21 @@ impl Concat {
     /// # }).unwrap();
     /// ```
     pub fn try_new(schema: SchemaRef, types: Vec<ColumnType>, options: Options) -> Result<Concat> {
+        Concat::try_new_keeping_layouts(schema, types.into_iter().map(widened).collect(), options)
+    }
+
+    /// As [`try_new`](Self::try_new), for batches whose strings 32-bit offsets address together:
+    /// no layout changes.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new). [`run`](Self::run) fails with `Unsupported` for more bytes.
+    pub fn try_new_keeping_layouts(schema: SchemaRef, types: Vec<ColumnType>, options: Options) -> Result<Concat> {
         if schema.fields().len() != types.len() {
             return Err(Error::Internal(format!("{} types for {} columns", types.len(), schema.fields().len())));
         }
         Ok(Concat {
             schema,
-            types: types.into_iter().map(widened).collect(),
+            types,
             primitives: Primitives::new(&options),
             program: FixedProgram::new("Concat", &options, kernels),
             options,
@@ -164,7 +177,7 @@ struct Concatenator<'a> {
 impl Concatenator<'_> {
     /// Reads the ranges of heap bytes that rows use, for all columns at once.
     async fn find_used(&self, columns: &mut [(Arc<ColumnType>, Parts)]) -> Result<()> {
-        let strings = |ty: &ColumnType| ty.layout == Layout::Offsets64;
+        let strings = |ty: &ColumnType| matches!(ty.layout, Layout::Offsets32 | Layout::Offsets64);
         let parts: usize = columns.iter().filter(|(ty, _)| strings(ty)).map(|(_, parts)| parts.columns.len()).sum();
         if parts == 0 || columns.iter().all(|(_, parts)| parts.columns.len() == 1) {
             return Ok(());
@@ -212,7 +225,8 @@ impl Concatenator<'_> {
             Layout::Bits => vec![self.values_of_bits(&parts.columns)?],
             Layout::Fixed(carrier) => vec![self.fixed(&parts.columns, carrier.width())?],
             Layout::Bytes(width) => vec![self.fixed(&parts.columns, *width as usize)?],
-            Layout::Offsets32 | Layout::Offsets64 => self.strings(&parts)?,
+            Layout::Offsets32 => self.strings(&parts, size_of::<i32>())?,
+            Layout::Offsets64 => self.strings(&parts, size_of::<i64>())?,
             Layout::Views => self.views(&parts.columns)?,
             Layout::Dictionary { codes, .. } => {
                 let most = max_values(*codes, ty.bounds);
@@ -276,19 +290,25 @@ impl Concatenator<'_> {
         Ok(to)
     }
 
-    /// Offsets and heap. A single part keeps its heap.
-    fn strings(&self, parts: &Parts) -> Result<Vec<Buffer>> {
-        let to = self.launch.queue.alloc((rows_of(&parts.columns) + 1) * size_of::<i64>())?;
+    /// Offsets of so many bytes, and heap. A single part keeps its heap.
+    fn strings(&self, parts: &Parts, width: usize) -> Result<Vec<Buffer>> {
+        let bytes: usize = parts.used.iter().map(Range::len).sum();
+        if width == size_of::<i32>() && bytes > MAX_BYTES32 {
+            return Err(Error::Unsupported(format!(
+                "Concat: {bytes} bytes of strings in one batch, the limit of 32-bit offsets is {MAX_BYTES32}"
+            )));
+        }
+        let to = self.launch.queue.alloc((rows_of(&parts.columns) + 1) * width)?;
         if let [column] = parts.columns.as_slice() {
-            self.offsets(column, &to, 0, 0)?;
+            self.offsets(column, (&to, width), 0, 0)?;
             let [_, heap] = column.buffers() else { return Err(missing(column)) };
             return Ok(vec![to, heap.clone()]);
         }
-        let heap_bytes = self.launch.queue.alloc(parts.used.iter().map(Range::len).sum())?;
+        let heap_bytes = self.launch.queue.alloc(bytes)?;
         let (mut row, mut at) = (0, 0);
         for (column, used) in parts.columns.iter().zip(&parts.used) {
             let [_, heap] = column.buffers() else { return Err(missing(column)) };
-            self.offsets(column, &to, row, (at as u64).wrapping_sub(used.start as u64))?;
+            self.offsets(column, (&to, width), row, (at as u64).wrapping_sub(used.start as u64))?;
             self.launch.queue.copy(heap, used.start, &heap_bytes, at, used.len())?;
             row += column.len();
             at += used.len();
@@ -296,11 +316,15 @@ impl Concatenator<'_> {
         Ok(vec![to, heap_bytes])
     }
 
-    /// Writes the offsets of a column, plus `shift` modulo 2^64, from element `at` on. The last
-    /// offset is the first of the next column.
-    fn offsets(&self, column: &DeviceColumn, to: &Buffer, at: usize, shift: u64) -> Result<()> {
+    /// Writes the offsets of a column, plus `shift` modulo 2^64, from element `at` on, each of so
+    /// many bytes. The last offset is the first of the next column.
+    fn offsets(&self, column: &DeviceColumn, (to, width): (&Buffer, usize), at: usize, shift: u64) -> Result<()> {
         let [from, _] = column.buffers() else { return Err(missing(column)) };
-        let kernel = if column.ty().layout == Layout::Offsets32 { CONCAT_OFFSETS32 } else { CONCAT_OFFSETS64 };
+        let kernel = match &column.ty().layout {
+            Layout::Offsets32 if width == size_of::<i32>() => CONCAT_SAME_OFFSETS32,
+            Layout::Offsets32 => CONCAT_OFFSETS32,
+            _ => CONCAT_OFFSETS64,
+        };
         let n = column.len() + 1;
         let named = vec![
             ("from", Arg::Buffer(from)),
@@ -444,9 +468,10 @@ fn kernels(options: &Options) -> Vec<Kernel> {
     ];
     let mut concat_bits = kernel("concat_bits", &bits, "w", "words", BITS);
     concat_bits.params.function(BITS_FROM.into());
-    let offsets = |name: &str, from: &str| {
-        let named = [("from", from), ("offset", "u64"), ("to", "G i64 *RESTRICT"), ("at", "u64"), ("shift", "u64")];
-        kernel(name, &named, "row", "n", "    to[row + at] = (i64)((u64)from[row + offset] + shift);\n")
+    let offsets = |name: &str, from: &str, to: &str| {
+        let [from_type, to_type] = [format!("const G {from} *RESTRICT"), format!("G {to} *RESTRICT")];
+        let named = [("from", from_type.as_str()), ("offset", "u64"), ("to", &to_type), ("at", "u64"), ("shift", "u64")];
+        kernel(name, &named, "row", "n", &format!("    to[row + at] = ({to})((u64)from[row + offset] + shift);\n"))
     };
     let views =
         [("from", "const G u32 *RESTRICT"), ("offset", "u64"), ("to", "G u32 *RESTRICT"), ("at", "u64"), ("shift", "u32")];
@@ -454,10 +479,11 @@ fn kernels(options: &Options) -> Vec<Kernel> {
         [("from", "const G u64 *RESTRICT"), ("offset", "u64"), ("to", "G u64 *RESTRICT"), ("at", "u64"), ("shift", "u64")];
     vec![
         concat_bits,
-        offsets("concat_offsets32", "const G i32 *RESTRICT"),
-        offsets("concat_offsets64", "const G i64 *RESTRICT"),
+        offsets("concat_offsets32", "i32", "i64"),
+        offsets("concat_offsets64", "i64", "i64"),
         kernel("concat_views", &views, "row", "n", VIEWS),
         kernel("concat_lists", &lists, "row", "n", "    to[row + at] = from[row + offset] + shift;\n"),
+        offsets("concat_same_offsets32", "i32", "i32"),
     ]
 }
 

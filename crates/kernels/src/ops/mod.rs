@@ -114,6 +114,9 @@ pub struct Options {
     /// Most bytes of private copies of grouped states in the cpu profile; beyond them states are
     /// atomics.
     pub private_bytes: usize,
+    /// Divides the sizes of data at which operators change their ways, at least 1: small data is
+    /// then handled as large data is.
+    pub threshold_divisor: usize,
 }
 
 impl Options {
@@ -136,6 +139,20 @@ impl Options {
             },
             dense_groups: 1 << 16,
             private_bytes: 256 << 20,
+            threshold_divisor: 1,
         }
+    }
+
+    /// The same with thresholds that are divided by `divisor`; 0 is as 1.
+    #[must_use]
+    pub fn with_threshold_divisor(mut self, divisor: usize) -> Options {
+        self.threshold_divisor = divisor.max(1);
+        self.initial_groups = self.threshold(self.initial_groups);
+        self
+    }
+
+    /// A size of data at which an operator changes its ways.
+    fn threshold(&self, size: usize) -> usize {
+        (size / self.threshold_divisor).max(1)
     }
 }

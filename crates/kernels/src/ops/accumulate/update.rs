@@ -107,7 +107,7 @@ impl StateKind {
     /// work-items update as well. `space` is the address space: `g` (global) or `l` (local).
     pub fn atomic_merge(self, to: &[String], from: &[String], space: char) -> Result<String> {
         Ok(match self {
-            StateKind::Count | StateKind::Sum64 => format!("A_ADD64({}, {});", to[0], from[0]),
+            StateKind::Count | StateKind::Sum64 => format!("add64_{space}({}, {});", to[0], from[0]),
             StateKind::And => format!("A_AND64({}, {});", to[0], from[0]),
             StateKind::Or => format!("A_OR64({}, {});", to[0], from[0]),
             StateKind::Xor => format!("A_XOR64({}, {});", to[0], from[0]),
@@ -116,12 +116,12 @@ impl StateKind {
             StateKind::Max => format!("{{ u64 v_ = {1}; if (v_ > *{0}) A_MAX64({0}, v_); }}", to[0], from[0]),
             StateKind::SumF64 => format!("add_f64_{space}({}, BITS_F64({}));", to[0], from[0]),
             StateKind::Sum128 => format!(
-                "{{ u64 v_ = {2}, o_ = A_ADD64({0}, v_), w_ = {3} + (o_ + v_ < v_); if (w_) A_ADD64({1}, w_); }}",
+                "{{ u64 w_ = {3} + add64_{space}({0}, {2}); if (w_) add64_{space}({1}, w_); }}",
                 to[0], to[1], from[0], from[1]
             ),
             StateKind::Sum192 => format!(
-                "{{ u64 v_ = {3}, c_ = A_ADD64({0}, v_) + v_ < v_, w_ = {4} + c_, t_ = {5} + (w_ < c_), o_ = w_ ? A_ADD64({1}, w_) : 0; \
-                 t_ += w_ && o_ + w_ < w_; if (t_) A_ADD64({2}, t_); }}",
+                "{{ u64 c_ = add64_{space}({0}, {3}), w_ = {4} + c_, t_ = {5} + (w_ < c_) + (w_ ? add64_{space}({1}, w_) : 0); \
+                 if (t_) add64_{space}({2}, t_); }}",
                 to[0], to[1], to[2], from[0], from[1], from[2]
             ),
             StateKind::PowerSums | StateKind::CrossSums => (0..self.slots() / 2)
@@ -131,13 +131,14 @@ impl StateKind {
                 })
                 .collect(),
             StateKind::RankCounts => {
-                to.iter().zip(from).map(|(to, from)| format!("{{ u64 v_ = {from}; if (v_) A_ADD64({to}, v_); }} ")).collect()
+                let step = |(to, from)| format!("{{ u64 v_ = {from}; if (v_) add64_{space}({to}, v_); }} ");
+                to.iter().zip(from).map(step).collect()
             }
             StateKind::Sum256 => {
                 let step = |(to, from): (&String, &String)| {
-                    format!("v_ = {from} + c_; c_ = v_ < c_; if (v_) {{ o_ = A_ADD64({to}, v_); c_ += o_ + v_ < v_; }} ")
+                    format!("v_ = {from} + c_; c_ = v_ < c_; if (v_) c_ += add64_{space}({to}, v_); ")
                 };
-                format!("{{ u64 c_ = 0, v_, o_; {}}}", to.iter().zip(from).map(step).collect::<String>())
+                format!("{{ u64 c_ = 0, v_; {}}}", to.iter().zip(from).map(step).collect::<String>())
             }
             StateKind::Min128
             | StateKind::Max128
@@ -156,7 +157,7 @@ impl StateKind {
     pub fn atomic_update(self, to: &[String], values: &[Value], space: char) -> Result<String> {
         match (self, values) {
             (StateKind::RankCounts, [rank]) => {
-                Ok(format!("A_ADD64({} + ({1} >> 2), (u64)1 << 16 * ({1} & 3));", to[0], rank.code))
+                Ok(format!("add64_{space}({} + ({1} >> 2), (u64)1 << 16 * ({1} & 3));", to[0], rank.code))
             }
             _ => self.atomic_merge(to, &self.lift(values), space),
         }

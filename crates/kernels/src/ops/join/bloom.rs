@@ -16,6 +16,7 @@ use super::keys::{PackedKey, RowKeys};
 use super::table::{BuildKernels, JoinBuild, JoinTable, TableKind};
 use crate::Result;
 use crate::codegen::{CType, Params, Profile, RowWriter};
+use crate::ops::Options;
 use crate::ops::launch::program::{Kernel, Program, grid_for, row_loop};
 use crate::prelude::Section;
 
@@ -23,11 +24,11 @@ use crate::prelude::Section;
 const BITS_PER_ROW: u64 = 16;
 
 /// Bytes of a table that the cache of a core, or of a GPU, holds beside the other data of a kernel.
-pub(super) fn cached_table_bytes(profile: Profile) -> usize {
-    match profile {
+pub(super) fn cached_table_bytes(options: &Options) -> usize {
+    options.threshold(match options.profile {
         Profile::Cpu => 1 << 18,
         Profile::Gpu => 1 << 23,
-    }
+    })
 }
 
 /// The readers of a table's Bloom filter.

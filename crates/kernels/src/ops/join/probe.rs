@@ -34,13 +34,19 @@ use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Most pairs that are written at once.
-const MAX_PAIRS: u64 = 1 << 22;
+/// Most pairs that are written at once. Each launch costs a GPU the time of some 10,000 pairs.
+const fn max_pairs(profile: Profile) -> usize {
+    match profile {
+        Profile::Cpu => 1 << 22,
+        Profile::Gpu => 1 << 26,
+    }
+}
+
 /// The same for a small memory limit.
-const MIN_PAIRS: u64 = 1 << 16;
+const MIN_PAIRS: usize = 1 << 16;
 /// Bytes of the memory limit for each pair that is written at once: for its columns, and for
 /// results of the operators above.
-const LIMIT_BYTES_PER_PAIR: u64 = 1 << 10;
+const LIMIT_BYTES_PER_PAIR: usize = 1 << 10;
 /// Candidate pairs that could be compared in the time that a pair takes to be written.
 const CANDIDATES_PER_PAIR: usize = 16;
 
@@ -217,8 +223,9 @@ impl Probe {
 
     /// Writes the next pairs of a batch; `None` if no pairs are left.
     pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs) -> Result<Option<DeviceBatch>> {
-        let max_pairs = queue.context().pool().limit() as u64 / LIMIT_BYTES_PER_PAIR;
-        let (from, to) = (pairs.next, pairs.total.min(pairs.next + max_pairs.clamp(MIN_PAIRS, MAX_PAIRS)));
+        let affordable = queue.context().pool().limit() / LIMIT_BYTES_PER_PAIR;
+        let most = self.options.threshold(affordable.clamp(MIN_PAIRS, max_pairs(self.options.profile)));
+        let (from, to) = (pairs.next, pairs.total.min(pairs.next + most as u64));
         if from == to {
             return Ok(None);
         }

@@ -34,15 +34,15 @@ use crate::{Error, Result};
 const MAX_ROWS: usize = 1 << 30;
 
 /// Most packed keys of a perfect hash, for so many rows.
-fn max_perfect_hash(rows: u128) -> u128 {
-    (1 << 19).max(rows * 8).min(1 << 31)
+fn max_perfect_hash(rows: u128, options: &Options) -> u128 {
+    (options.threshold(1 << 19) as u128).max(rows * 8).min(1 << 31)
 }
 
 /// The same for keys that may be unique. An array that is mostly empty is read in order if the
 /// probe side has the order of the keys, as fact tables have. With a list of rows for each key it
 /// would be too large.
-fn max_unique_perfect_hash(rows: u128) -> u128 {
-    (rows * 256).min(1 << 23).max(max_perfect_hash(rows))
+fn max_unique_perfect_hash(rows: u128, options: &Options) -> u128 {
+    (rows * 256).min(options.threshold(1 << 23) as u128).max(max_perfect_hash(rows, options))
 }
 
 /// Greatest share of the packed keys in the range of a table that makes a useful filter.
@@ -166,7 +166,7 @@ impl JoinBuild {
         let lists = FixedProgram::new("JoinBuild", &options, |options| vec![count_kernel(options), fill_kernel(options)]);
         let primitives = Primitives::new(&options);
         let proven_ranges = proven.into_iter().collect();
-        let cached_table_bytes = cached_table_bytes(profile);
+        let cached_table_bytes = cached_table_bytes(&options);
         Ok(JoinBuild {
             source,
             keys,
@@ -290,9 +290,9 @@ impl JoinBuild {
             return Ok(());
         }
         let rows = u128::from(table.matchable_rows);
-        table.alloc_slots(queue, packed_keys, packed_keys <= max_unique_perfect_hash(rows))?;
+        table.alloc_slots(queue, packed_keys, packed_keys <= max_unique_perfect_hash(rows, &self.options))?;
         let mut slot_of = self.claim_slots(queue, program, INSERT_PACKED, table).await?;
-        let is_too_sparse = packed_keys > max_perfect_hash(rows);
+        let is_too_sparse = packed_keys > max_perfect_hash(rows, &self.options);
         if !table.layout.unique && is_too_sparse && table.layout.kind == (TableKind::Packed { perfect_hash: true }) {
             table.alloc_slots(queue, packed_keys, false)?;
             slot_of = self.claim_slots(queue, program, INSERT_PACKED, table).await?;
@@ -325,7 +325,7 @@ impl JoinBuild {
         // small enough.
         if let Some(proven) = &self.proven_ranges
             && let Some(packed_keys) = table.set_fields(&self.encodings, proven, self.null_equals_null)
-            && packed_keys <= max_unique_perfect_hash(n as u128)
+            && packed_keys <= max_unique_perfect_hash(n as u128, &self.options)
         {
             table.matchable_rows = n as u64;
             return Ok(Some(packed_keys));
@@ -563,13 +563,14 @@ if ({matchable}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         find(&mut writer, &values)?;
         let slot_of = writer.params().named("slot_of", "G u32 *RESTRICT");
         let control = writer.params().named("control", "volatile G u64 *");
-        // A plain read of the third word comes first, so that not every row writes to the shared
-        // cache line.
+        // Plain reads of the second and third word come first, so that not every row writes to the
+        // shared cache line. Once a slot has two rows, `list_rows` lists all of them again.
         writer.push(&format!(
             "if (slot != NO_ROW) {{
   {slot_of}[row] = (u32)slot;
   if (!((const G u64 *){control})[2]) {control}[2] = 1;
-  if ({rows}[slot] != {NONE} || A_CAS32(&{rows}[slot], {NONE}, (u32)row) != {NONE}) {control}[1] = 1;
+  if (!((const G u64 *){control})[1] && ({rows}[slot] != {NONE} || A_CAS32(&{rows}[slot], {NONE}, (u32)row) != {NONE}))
+    {control}[1] = 1;
 }}"
         ));
         let statements = writer.statements();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stream compaction that keeps the order of rows, in three kernels.
+//! Stream compaction that keeps the order of rows.
 //!
 //! 1. `mask` writes a bit for each row, set where the row survives, and a count for each tile.
-//! 2. A prefix sum makes output positions of the counts.
+//! 2. A prefix sum makes output positions of the counts. In the gpu profile the tiles of `mask`
+//!    look back for them.
 //! 3. `write` visits the surviving rows alone.
 //!
 //! The gpu profile deals a tile's survivors evenly to the work-items of a work-group: work-item k
@@ -62,25 +63,37 @@ pub(in crate::ops) fn mask_tile(
     let declared = declare_tallies(tallies);
     let n = params.named("n", "u64");
     let mask = params.named("mask", "G u32 *RESTRICT");
-    let counts = params.named("counts", "G u64 *RESTRICT");
+    let tiles = params.named("tiles", "volatile G u64 *");
     let (words, group) = (options.compaction_tile_rows / 32, options.work_group_size);
     let tile = options.compaction_tile_rows;
+    let rows = rows_at_once(statements, tile / group);
+    let step = rows * group;
     let SharedTallies { declared: shared, cleared, summed, added } = SharedTallies::new(params, tallies);
     format!(
         "  SHARED(u32, words, {words});
   SHARED(u32, total, 1);
+  SHARED(u32, nearest, 1);
+  SHARED(u64, sums, 32);
 {shared}{declared}  u32 l = LID();
-  u64 base = (u64)GRP() * {tile};
   for (u32 w = l; w < {words}; w += {group}) words[w] = 0;
 {cleared}  if (l == 0) total[0] = 0;
-  SYNC();
-  for (u32 i = l; i < {tile}; i += {group}) {{
-{NEXT_ROW}    u64 row = base + i;
-    i32 keep = 0;
-    if (row < {n}) {{
-{statements}      keep = {condition};
+  u64 tile = next_tile({tiles} + {STATES}, nearest), base = tile * {tile};
+  for (u32 first = l; first < {tile}; first += {step}) {{
+    u32 votes = 0;
+    UNROLL
+    for (u32 i = 0; i < {rows}; ++i) {{
+{NEXT_ROW}      u64 row = base + first + i * {group};
+      i32 keep = 0;
+      if (row < {n}) {{
+{statements}        keep = {condition};
+      }}
+      votes |= (u32)(keep != 0) << i;
     }}
-    VOTE(words, i, keep)
+    UNROLL
+    for (u32 i = 0; i < {rows}; ++i) {{
+      u32 at = first + i * {group};
+      VOTE(words, at, (votes >> i & 1))
+    }}
   }}
 {summed}  SYNC();
   for (u32 w = l; w < {words}; w += {group}) {{
@@ -88,10 +101,27 @@ pub(in crate::ops) fn mask_tile(
     A_ADD32(&total[0], POPC32(words[w]));
   }}
   SYNC();
-  if (l == 0) {counts}[GRP()] = total[0];
+  u64 before = look_back({tiles} + {STATES}, tile, total[0], sums, nearest);
+  if (l == 0 && tile == NGRP() - 1) {tiles}[{COUNT}] = before + total[0];
 {added}"
     )
 }
+
+/// Word of the number of surviving rows in the buffer of a `mask` kernel's results. The lowest
+/// failing row comes before it.
+const COUNT: usize = 1;
+/// Words before the ticket and the states of the tiles, in the gpu profile.
+const STATES: usize = 2;
+
+/// Rows of a work-item whose loads are under way at once, of `most`. Long statements and those with
+/// loops are not repeated: they fill the time of a load with work of their own.
+fn rows_at_once(statements: &str, most: u32) -> u32 {
+    let is_long = statements.len() > LONGEST_UNROLLED || ["for (", "while ("].iter().any(|word| statements.contains(word));
+    [4, 2, 1].into_iter().find(|rows| !is_long && most.is_multiple_of(*rows)).unwrap_or(1)
+}
+
+/// Most bytes of statements that are written out for several rows.
+const LONGEST_UNROLLED: usize = 2000;
 
 /// A kernel body whose loops count in `tally0` and so on, which are added to the parameter
 /// `tallies`.
@@ -156,6 +186,8 @@ pub(in crate::ops) fn write_body(params: &mut Params, options: &Options, stateme
     let mask = params.named("mask", "const G u32 *RESTRICT");
     let starts = params.named("starts", "const G u64 *RESTRICT");
     let tile = options.compaction_tile_rows;
+    // The state of the tile before.
+    let before = STATES;
     match options.profile {
         Profile::Cpu => format!(
             "  u64 begin = (u64)GRP() * {tile}, end = begin + {tile} < {n} ? begin + {tile} : {n}, o = {starts}[GRP()];
@@ -173,7 +205,7 @@ pub(in crate::ops) fn write_body(params: &mut Params, options: &Options, stateme
                 "  SHARED(u32, words, {words});
   SHARED(u32, ranks, {words} + 1);
   u32 l = LID(), own = 0;
-  u64 base = (u64)GRP() * {tile};
+  u64 base = (u64)GRP() * {tile}, start = GRP() ? {starts}[{before} + GRP()] >> 2 : 0;
   if (l < {words}) {{
     own = base + l * 32 < {n} ? {mask}[(base >> 5) + l] : 0;
     words[l] = own;
@@ -195,7 +227,7 @@ pub(in crate::ops) fn write_body(params: &mut Params, options: &Options, stateme
       if (ranks[middle] <= k) low = middle;
       else high = middle;
     }}
-    u64 row = base + low * 32 + nth_bit(words[low], k - ranks[low]), o = {starts}[GRP()] + k;
+    u64 row = base + low * 32 + nth_bit(words[low], k - ranks[low]), o = start + k;
 {statements}  }}
 "
             )
@@ -208,6 +240,7 @@ pub(in crate::ops) struct Survivors {
     pub rows: usize,
     pub count: usize,
     mask: Buffer,
+    /// The first output position of each tile; in the gpu profile the states of the tiles.
     starts: Buffer,
     grid: Grid,
 }
@@ -230,17 +263,27 @@ impl Survivors {
         let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
         let grid = Grid { work_groups: groups, work_group_size: work_group_size(launch.options) };
         let mask = queue.alloc(rows.div_ceil(32) * 4)?;
-        let starts = queue.alloc(tiles * 8)?;
-        // The lowest failing row, and the count.
-        let control = queue.filled(16, 0xff)?;
-        let mut args: NamedArgs<'_> =
-            vec![("n", Arg::U64(rows as u64)), ("mask", Arg::Buffer(&mask)), ("counts", Arg::Buffer(&starts))];
-        args.extend(extra);
-        launch.run_on(kernel, grid, columns, Some(&control), args)?;
-        launch.primitives.scan_counts(&starts, tiles, &control, 1)?;
-        let answer = queue.read(&control, 0..16).await?;
+        let named: NamedArgs<'_> = vec![("n", Arg::U64(rows as u64)), ("mask", Arg::Buffer(&mask))];
+        let named = named.into_iter().chain(extra.iter().cloned());
+        let (control, starts) = match launch.options.profile {
+            Profile::Cpu => {
+                let starts = queue.alloc(tiles * 8)?;
+                let control = queue.filled((COUNT + 1) * 8, 0xff)?;
+                let args = named.chain([("counts", Arg::Buffer(&starts))]).collect();
+                launch.run_on(kernel, grid, columns, Some(&control), args)?;
+                launch.primitives.scan_counts(&starts, tiles, &control, COUNT as u32)?;
+                (control, Some(starts))
+            }
+            Profile::Gpu => {
+                let control = queue.filled((STATES + 1 + tiles) * 8, 0xff)?;
+                let args = named.chain([("tiles", Arg::Buffer(&control))]).collect();
+                launch.run_on(kernel, grid, columns, Some(&control), args)?;
+                (control, None)
+            }
+        };
+        let answer = queue.read(&control, 0..(COUNT + 1) * 8).await?;
         check_failed_row(read_u64(&answer, 0)?)?;
-        Ok(Survivors { rows, count: read_u64(&answer, 1)? as usize, mask, starts, grid })
+        Ok(Survivors { rows, count: read_u64(&answer, COUNT)? as usize, mask, starts: starts.unwrap_or(control), grid })
     }
 
     /// A bit for each row, set if the row survives.

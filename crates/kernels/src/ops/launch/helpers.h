@@ -21,6 +21,9 @@ FN u32 nth_bit(u32 word, u32 k) {
     for (u32 w_ = 0; w_ < WARP_WIDTH / 32; ++w_) (words)[((i) >> 5) + w_] = (u32)(vote >> (32 * w_)); \
 }
 #endif
+/* Adds to a word in memory, atomically. Returns the carry. */
+FN u32 add64_g(volatile G u64 *p, u64 v) { return A_ADD64(p, v) + v < v; }
+FN u32 add64_l(volatile L u64 *p, u64 v) { return A_CARRY64_L(p, v); }
 /* Adds to a float in memory, atomically. Returns the old value. */
 #ifdef A_ADD_F64
 #define ATOMIC_ADD_F64(name, space) \

@@ -14,15 +14,20 @@ use crate::ops::Options;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-const SCAN_COUNTS: usize = 0;
-const TILE_SUMS: usize = 1;
-const TILE_PREFIX: usize = 2;
-const PACK_BITS: usize = 3;
+const PACK_BITS: usize = 0;
 /// The first of four kernels, for codes of 1, 2, 4 and 8 bytes.
-const REMAP: usize = 4;
+const REMAP: usize = 1;
+/// Prefix sums in the cpu profile.
+const SCAN_COUNTS: usize = 5;
+const TILE_SUMS: usize = 6;
+const TILE_PREFIX: usize = 7;
+/// The same in the gpu profile.
+const PREFIX_SUMS: usize = 5;
 
-/// Elements of a tile of a prefix sum.
+/// Elements of a tile of a prefix sum in the cpu profile.
 const SCAN_TILE: usize = 4096;
+/// Elements of each work-item of a tile in the gpu profile.
+const SCANNED: usize = 8;
 
 /// The kernels before they are compiled.
 #[derive(Debug, Clone)]
@@ -37,50 +42,20 @@ impl Primitives {
     }
 
     fn kernels(options: &Options) -> Vec<Kernel> {
-        let kernel = |name: &str, named: &[(&str, &str)], cpu: &str, gpu: &str| {
+        let kernel = |name: &str, named: &[(&str, &str)], body: &str| {
             let mut params = Params::new();
             params.need(Section::Base);
             for (name, c_type) in named {
                 params.named(name, c_type);
             }
-            let body = match options.profile {
-                Profile::Cpu => cpu.to_string(),
-                Profile::Gpu => gpu.replace("WG", &options.work_group_size.to_string()),
-            };
-            Kernel::new(name, params, body.replace("TILE", &SCAN_TILE.to_string()))
+            Kernel::new(name, params, body.into())
         };
-        let mut kernels = vec![
-            kernel(
-                "scan_counts",
-                &[("counts", "G u64 *RESTRICT"), ("n", "u64"), ("control", "G u64 *RESTRICT"), ("at", "u32")],
-                SCAN_COUNTS_CPU,
-                SCAN_COUNTS_GPU,
-            ),
-            kernel(
-                "tile_sums",
-                &[("values", "const G i64 *RESTRICT"), ("from", "u64"), ("n", "u64"), ("sums", "G u64 *RESTRICT")],
-                TILE_SUMS_CPU,
-                TILE_SUMS_GPU,
-            ),
-            kernel(
-                "tile_prefix",
-                &[
-                    ("values", "G i64 *RESTRICT"),
-                    ("from", "u64"),
-                    ("n", "u64"),
-                    ("base", "u64"),
-                    ("starts", "const G u64 *RESTRICT"),
-                ],
-                TILE_PREFIX_CPU,
-                TILE_PREFIX_GPU,
-            ),
-            kernel(
-                "pack_bits",
-                &[("bytes", "const G u8 *RESTRICT"), ("n", "u64"), ("bits", "G u32 *RESTRICT")],
-                PACK_BITS_CPU,
-                PACK_BITS_GPU,
-            ),
-        ];
+        let pack_bits = match options.profile {
+            Profile::Cpu => PACK_BITS_CPU,
+            Profile::Gpu => PACK_BITS_GPU,
+        };
+        let named = [("bytes", "const G u8 *RESTRICT"), ("n", "u64"), ("bits", "G u32 *RESTRICT")];
+        let mut kernels = vec![kernel("pack_bits", &named, pack_bits)];
         for element in ["u8", "u16", "u32", "u64"] {
             let mut params = Params::new();
             params.need(Section::Base);
@@ -94,6 +69,28 @@ impl Primitives {
             let statements =
                 format!("    u64 code = from[row + offset];\n    to[row] = ({element})(code < known ? map[code] : 0);\n");
             kernels.push(Kernel::new(format!("remap_{element}"), params, row_loop(options.profile, "row", "n", &statements)));
+        }
+        let (from, n) = (("from", "u64"), ("n", "u64"));
+        let control = [("control", "G u64 *RESTRICT"), ("at", "u32")];
+        match options.profile {
+            Profile::Cpu => {
+                let counts = [[("counts", "G u64 *RESTRICT"), n], control].concat();
+                kernels.push(kernel("scan_counts", &counts, SCAN_COUNTS_BODY));
+                let sums = [("values", "const G i64 *RESTRICT"), from, n, ("sums", "G u64 *RESTRICT")];
+                kernels.push(kernel("tile_sums", &sums, &TILE_SUMS_BODY.replace("TILE", &SCAN_TILE.to_string())));
+                let starts = ("starts", "const G u64 *RESTRICT");
+                let prefix = [("values", "G i64 *RESTRICT"), from, n, ("base", "u64"), starts];
+                kernels.push(kernel("tile_prefix", &prefix, &TILE_PREFIX_BODY.replace("TILE", &SCAN_TILE.to_string())));
+            }
+            Profile::Gpu => {
+                let group = options.work_group_size as usize;
+                let sizes = [("TILE", SCANNED * group), ("EACH", SCANNED), ("WG", group)];
+                let body =
+                    sizes.iter().fold(PREFIX_SUMS_BODY.to_string(), |body, (name, size)| body.replace(name, &size.to_string()));
+                let tiles = ("tiles", "volatile G u64 *");
+                let named = [vec![("values", "G i64 *RESTRICT"), from, n, ("base", "u64"), tiles], control.to_vec()].concat();
+                kernels.push(kernel("prefix_sums", &named, &body));
+            }
         }
         kernels
     }
@@ -116,8 +113,8 @@ pub(in crate::ops) struct LoadedPrimitives<'a> {
 }
 
 impl LoadedPrimitives<'_> {
-    /// Replaces the counts of `n` tiles by their exclusive prefix sums. The total goes to
-    /// `control[at]`, a u64.
+    /// Replaces the counts of `n` tiles by their exclusive prefix sums, in the cpu profile. The
+    /// total goes to `control[at]`, a u64.
     pub fn scan_counts(&self, counts: &Buffer, n: usize, control: &Buffer, at: u32) -> Result<()> {
         let grid = Grid { work_groups: 1, work_group_size: work_group_size(self.options) };
         let named = vec![
@@ -133,18 +130,33 @@ impl LoadedPrimitives<'_> {
     /// u64.
     pub fn offsets(&self, lengths: Lengths<'_>, control: &Buffer, at: u32) -> Result<()> {
         let Lengths { values, from, n, base } = lengths;
-        let tiles = n.div_ceil(SCAN_TILE).max(1);
-        let sums = self.queue.alloc(tiles * 8)?;
-        let groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
-        let grid = Grid { work_groups: groups, work_group_size: work_group_size(self.options) };
+        let work_group_size = work_group_size(self.options);
+        let tile = match self.options.profile {
+            Profile::Cpu => SCAN_TILE,
+            Profile::Gpu => SCANNED * work_group_size as usize,
+        };
+        let tiles = n.div_ceil(tile).max(1);
+        let work_groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
+        let grid = Grid { work_groups, work_group_size };
         let range = [("values", Arg::Buffer(values)), ("from", Arg::U64(from as u64)), ("n", Arg::U64(n as u64))];
         let mut args: NamedArgs<'_> = range.to_vec();
-        args.push(("sums", Arg::Buffer(&sums)));
-        self.loaded.launch(self.queue, TILE_SUMS, grid, args)?;
-        self.scan_counts(&sums, tiles, control, at)?;
-        let mut args: NamedArgs<'_> = range.to_vec();
-        args.extend([("starts", Arg::Buffer(&sums)), ("base", Arg::U64(base))]);
-        self.loaded.launch(self.queue, TILE_PREFIX, grid, args)
+        match self.options.profile {
+            Profile::Cpu => {
+                let sums = self.queue.alloc(tiles * 8)?;
+                args.push(("sums", Arg::Buffer(&sums)));
+                self.loaded.launch(self.queue, TILE_SUMS, grid, args)?;
+                self.scan_counts(&sums, tiles, control, at)?;
+                let mut args: NamedArgs<'_> = range.to_vec();
+                args.extend([("starts", Arg::Buffer(&sums)), ("base", Arg::U64(base))]);
+                self.loaded.launch(self.queue, TILE_PREFIX, grid, args)
+            }
+            Profile::Gpu => {
+                let states = self.queue.filled((1 + tiles) * 8, 0xff)?;
+                args.extend([("base", Arg::U64(base)), ("tiles", Arg::Buffer(&states))]);
+                args.extend([("control", Arg::Buffer(control)), ("at", Arg::U32(at))]);
+                self.loaded.launch(self.queue, PREFIX_SUMS, grid, args)
+            }
+        }
     }
 
     /// Packs `n` bytes of 0 or 1 to bits.
@@ -218,7 +230,7 @@ impl<'a> Lengths<'a> {
     }
 }
 
-const SCAN_COUNTS_CPU: &str = "  u64 sum = 0;
+const SCAN_COUNTS_BODY: &str = "  u64 sum = 0;
   for (u64 i = 0; i < n; ++i) {
     u64 count = counts[i];
     counts[i] = sum;
@@ -227,12 +239,30 @@ const SCAN_COUNTS_CPU: &str = "  u64 sum = 0;
   control[at] = sum;
 ";
 
-/// One work-group: each work-item sums a run, the sums are scanned, and each work-item writes its
-/// run.
-const SCAN_COUNTS_GPU: &str = "  SHARED(u64, sums, WG);
+const TILE_SUMS_BODY: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
+  u64 sum = 0;
+  for (u64 i = begin; i < end; ++i) sum += (u64)values[from + 1 + i];
+  sums[GRP()] = sum;
+";
+
+const TILE_PREFIX_BODY: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
+  u64 sum = base + starts[GRP()];
+  for (u64 i = begin; i < end; ++i) {
+    sum += (u64)values[from + 1 + i];
+    values[from + 1 + i] = (i64)sum;
+  }
+";
+
+/// Adjacent work-items load adjacent elements. In shared memory each takes a run of EACH, and a gap
+/// of one behind each run spreads the runs over the banks.
+const PREFIX_SUMS_BODY: &str = "  SHARED(u64, part, TILE + WG);
+  SHARED(u64, sums, WG);
+  SHARED(u32, shared, 1);
   u32 l = LID();
-  u64 run = (n + WG - 1) / WG, begin = run * l, end = begin + run < n ? begin + run : n, sum = 0;
-  for (u64 i = begin; i < end; ++i) sum += counts[i];
+  u64 tile = next_tile(tiles, shared), first = tile * TILE, sum = 0;
+  for (u32 i = l; i < TILE; i += WG) part[i + i / EACH] = first + i < n ? (u64)values[from + 1 + first + i] : 0;
+  SYNC();
+  for (u32 i = l * (EACH + 1); i < l * (EACH + 1) + EACH; ++i) sum += part[i];
   sums[l] = sum;
   SYNC();
   for (u32 d = 1; d < WG; d <<= 1) {
@@ -241,60 +271,13 @@ const SCAN_COUNTS_GPU: &str = "  SHARED(u64, sums, WG);
     sums[l] += before;
     SYNC();
   }
-  u64 at_run = sums[l] - sum;
-  for (u64 i = begin; i < end; ++i) {
-    u64 count = counts[i];
-    counts[i] = at_run;
-    at_run += count;
-  }
-  if (l == WG - 1) control[at] = sums[l];
-";
-
-const TILE_SUMS_CPU: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
-  u64 sum = 0;
-  for (u64 i = begin; i < end; ++i) sum += (u64)values[from + 1 + i];
-  sums[GRP()] = sum;
-";
-
-const TILE_SUMS_GPU: &str = "  SHARED(u64, part, WG);
-  u32 l = LID();
-  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n, sum = 0;
-  for (u64 i = begin + l; i < end; i += WG) sum += (u64)values[from + 1 + i];
-  part[l] = sum;
+  u64 total = sums[WG - 1], run = sums[l] - sum;
   SYNC();
-  for (u32 d = WG / 2; d > 0; d >>= 1) {
-    if (l < d) part[l] += part[l + d];
-    SYNC();
-  }
-  if (l == 0) sums[GRP()] = part[0];
-";
-
-const TILE_PREFIX_CPU: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + TILE < n ? begin + TILE : n;
-  u64 sum = base + starts[GRP()];
-  for (u64 i = begin; i < end; ++i) {
-    sum += (u64)values[from + 1 + i];
-    values[from + 1 + i] = (i64)sum;
-  }
-";
-
-const TILE_PREFIX_GPU: &str = "  SHARED(u64, part, WG);
-  u32 l = LID();
-  u64 first = (u64)GRP() * TILE, last = first + TILE < n ? first + TILE : n;
-  u64 begin = first + l * (TILE / WG), end = begin + (TILE / WG) < last ? begin + (TILE / WG) : last, sum = 0;
-  for (u64 i = begin; i < end; ++i) sum += (u64)values[from + 1 + i];
-  part[l] = sum;
+  u64 before = look_back(tiles, tile, total, sums, shared), end = base + before + run;
+  for (u32 i = l * (EACH + 1); i < l * (EACH + 1) + EACH; ++i) part[i] = end += part[i];
   SYNC();
-  for (u32 d = 1; d < WG; d <<= 1) {
-    u64 before = l >= d ? part[l - d] : 0;
-    SYNC();
-    part[l] += before;
-    SYNC();
-  }
-  u64 at = base + starts[GRP()] + part[l] - sum;
-  for (u64 i = begin; i < end; ++i) {
-    at += (u64)values[from + 1 + i];
-    values[from + 1 + i] = (i64)at;
-  }
+  for (u32 i = l; i < TILE; i += WG) if (first + i < n) values[from + 1 + first + i] = (i64)part[i + i / EACH];
+  if (l == 0 && tile == NGRP() - 1) control[at] = before + total;
 ";
 
 const PACK_BITS_CPU: &str = "  u64 words = (n + 31) / 32, run = (words + NGRP() - 1) / NGRP();

@@ -158,6 +158,9 @@ impl Program {
         }
         source.push_str(&sections.source());
         source.push_str(include_str!("helpers.h"));
+        if kernels.iter().any(|kernel| kernel.body.contains("look_back(")) {
+            source.push_str(include_str!("look_back.h"));
+        }
         if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
             source.push_str(include_str!("../accumulate/average.h"));
         }
