@@ -9,7 +9,7 @@
 # - PART: devices, tests, sanitizer, tpch, batches, sinks, micro, cold; all of them by default
 # - OUT: folder of cuda.log, summary.txt and a JSON file per benchmark (.cuda/out)
 # - SCALE, QUERIES: of TPC-H, as in: SCALE=30 benches/cuda.sh tpch
-# - BATCH_ROWS: rows of device batches that `batches` compares (1048576,16777216)
+# - BATCH_ROWS: rows of device batches that `batches` compares (1048576,67108864)
 # - TESTS: regular expression for the names of the test binaries
 # - DEVICEFUSION_TEST_DEVICE: opencl tries the script on a machine without a GPU
 set -uo pipefail
@@ -20,7 +20,7 @@ SCALE=${SCALE:-10}
 RUNS=${RUNS:-7}
 ROWS=${ROWS:-10000000}
 QUERIES=${QUERIES:-$(seq -s, 1 22)}
-BATCH_ROWS=${BATCH_ROWS:-1048576,16777216}
+BATCH_ROWS=${BATCH_ROWS:-1048576,67108864}
 TESTS=${TESTS:-.}
 SECONDS_IN_ALL=${SECONDS_IN_ALL:-540}
 export DEVICEFUSION_TEST_DEVICE=${DEVICEFUSION_TEST_DEVICE:-cuda} RUST_BACKTRACE=1

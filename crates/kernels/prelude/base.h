@@ -12,7 +12,7 @@
    - FORGET: makes a u64 unknown to the compiler, so that what was loaded by it is loaded again.
    - A_*: atomics. A_ADD_F64 is defined only where the device has it. A_NEXT64 adds 1. A_LOAD64 and
      A_STORE64 are for what other work-groups write and read in the same launch. A_CARRY64_L adds in
-     shared memory and gives the carry: CUDA has no native atomics of 64 bits there.
+     shared memory and gives the carry: CUDA has no native sums of 64 bits there.
    - UNROLL: before a loop of a constant number of turns that is written out.
    - WARP_WIDTH: work-items of a warp; 1 without warp operations. BALLOT: the warp's vote.
    - *_RN: float operations that round once and are never contracted. F32_FMOD is C's fmodf.

@@ -137,9 +137,11 @@ FN u64 word_behind(const G u64 *words, u32 k, u32 last, u64 word, u64 after, u32
   }
   return shift ? word >> shift | after << (64 - shift) : word;
 }
-/* Each word is loaded once. Aligned words may be loaded whole, also at the ends of a string. */
+/* Aligned words may be loaded whole, also at the ends of a string. */
 FN u32 str_probe(str s, u32 i, byte_probe *x) {
   if (s.len <= x->distance) return s.len;
+  /* Offsets behind the last word must not overflow. */
+  if (s.len > ~15u) return i;
   u32 end = s.len - x->distance;
   if (probed_before(&i, x)) return i < end ? i : s.len;
   if (i >= end) return s.len;

@@ -45,7 +45,7 @@ fn all_types_in_batches_of_all_sizes() {
     }
 }
 
-/// Strings of a column as (bytes of an offset, text).
+/// Bytes of an offset of a column of strings.
 fn offsets_of(batch: &DeviceBatch, column: usize) -> usize {
     batch.columns()[column].buffers()[0].len() / (batch.num_rows() + 1)
 }

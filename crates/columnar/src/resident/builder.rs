@@ -13,7 +13,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use device::Queue;
 
-use crate::resident::column::ColumnState;
+use crate::resident::column::{ColumnState, shares_buffers};
 use crate::resident::table::Resident;
 use crate::upload::uploader::Uploader;
 use crate::{DeviceBatch, Result, natural_types};
@@ -145,7 +145,13 @@ impl ResidentBuilder {
             self.upload_pending()?;
         }
         let types: Vec<_> = self.columns.iter().map(|column| Arc::new(column.ty())).collect();
-        for batch in &mut self.batches {
+        // What goes through the host goes there by parts of any large batch.
+        let parts = self.batches.iter().flat_map(|batch| {
+            let is_shared = batch.columns().iter().zip(&types).all(|(column, ty)| shares_buffers(column.ty(), ty));
+            batch.chunks(if is_shared { batch.num_rows() } else { Resident::BATCH_ROWS })
+        });
+        let mut batches: Vec<_> = parts.collect();
+        for batch in &mut batches {
             let mut columns = Vec::with_capacity(types.len());
             for ((state, ty), column) in self.columns.iter_mut().zip(&types).zip(batch.columns()) {
                 columns.push(state.convert(&self.queue, ty, column).await?);
@@ -156,9 +162,14 @@ impl ResidentBuilder {
             types: types.iter().map(|ty| (**ty).clone()).collect(),
             statistics: self.columns.iter().map(ColumnState::statistics).collect(),
             schema: self.schema,
-            batches: self.batches,
+            batches,
             columns: self.columns,
         })
+    }
+
+    /// Names and types of the rows.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
     }
 
     fn upload_pending(&mut self) -> Result<()> {

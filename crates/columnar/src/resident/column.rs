@@ -152,7 +152,7 @@ impl ColumnState {
             (Layout::Dictionary { .. }, Some(dictionary)) => Some(dictionary.on_device(queue)?),
             _ => None,
         };
-        if old.layout == ty.layout && (ty.nullable || !old.nullable) {
+        if shares_buffers(old, ty) {
             let column = match dictionary {
                 Some(dictionary) => column.with_dictionary(dictionary),
                 None => column.clone(),
@@ -171,6 +171,11 @@ impl ColumnState {
             _ => uploader.column(&self.name, ty, vec![&array]),
         }
     }
+}
+
+/// Whether a column of an earlier batch keeps its buffers in the table's final type.
+pub(crate) fn shares_buffers(old: &ColumnType, ty: &ColumnType) -> bool {
+    old.layout == ty.layout && (ty.nullable || !old.nullable)
 }
 
 /// The least bounds of the form 0 or -2^k, and 0 or 2^k - 1, around the given ones.

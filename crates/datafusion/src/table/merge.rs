@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Merging of uploaded batches to larger ones.
 //!
-//! The host collects few rows before it uploads them, and a GPU wants many in a launch.
+//! The host collects few rows before it uploads them, and a GPU wants many in a launch. A group of
+//! batches is on the device twice while it is merged.
 
 use std::sync::Arc;
 
-use columnar::{DeviceBatch, Layout, Resident};
+use arrow::datatypes::{DataType, Schema};
+use columnar::{DeviceBatch, DeviceColumn, Layout, Resident};
 use device::Queue;
 use kernels::Result;
 use kernels::ops::{Concat, Options};
@@ -20,8 +22,25 @@ pub(super) struct MergedSize {
 /// Most bytes of a string column in a batch, which 32-bit offsets address.
 const HEAP_BYTES: usize = i32::MAX as usize;
 
-/// Merges neighbours among the batches of `table` behind the first `shared`. Lists are left as they
-/// are: their elements may not fit one batch. Where memory is short, batches stay apart.
+/// Whether batches of these columns are merged. Elements of lists may not fit one batch, nor
+/// dictionaries that the batches do not share.
+pub(super) fn are_merged(schema: &Schema) -> bool {
+    schema.fields().iter().all(|field| match field.data_type() {
+        DataType::Dictionary(_, _) => false,
+        data_type => !data_type.is_nested(),
+    })
+}
+
+/// Whether a column of two batches has the same dictionary, or none.
+fn share_dictionary(left: &DeviceColumn, right: &DeviceColumn) -> bool {
+    match (left.dictionary(), right.dictionary()) {
+        (Some(left), Some(right)) => Arc::ptr_eq(left, right),
+        (left, right) => left.is_none() && right.is_none(),
+    }
+}
+
+/// Merges neighbours among the batches of `table` behind the first `shared`. Where memory is short,
+/// batches stay apart.
 ///
 /// # Errors
 /// Errors of the device.
@@ -32,25 +51,31 @@ pub(super) async fn merge_batches(
     shared: usize,
     most: MergedSize,
 ) -> Result<()> {
-    let has_lists = table.types.iter().any(|ty| matches!(ty.layout, Layout::List(_)));
-    if has_lists || table.batches.len() < shared + 2 {
+    if !are_merged(&table.schema) || table.batches.len() < shared + 2 {
         return Ok(());
     }
+    let pool = queue.context().pool();
     let concat = Concat::try_new_keeping_layouts(Arc::clone(&table.schema), table.types.clone(), options.clone())?;
     let mut merged = Vec::new();
     let mut rest = table.batches.split_off(shared).into_iter().peekable();
     while let Some(batch) = rest.next() {
         let mut size = BatchSize::of(&batch);
-        let mut group = vec![batch];
-        while let Some(next) = rest.next_if(|next| size.plus(&BatchSize::of(next)).fits(most)) {
+        let share = |next: &DeviceBatch| {
+            batch.columns().iter().zip(next.columns()).all(|(column, other)| share_dictionary(column, other))
+        };
+        let mut group = vec![batch.clone()];
+        while let Some(next) = rest.next_if(|next| size.plus(&BatchSize::of(next)).fits(most) && share(next)) {
             size = size.plus(&BatchSize::of(&next));
             group.push(next);
         }
+        drop(batch);
+        if group.len() < 2 || pool.in_use() + size.bytes > pool.limit() {
+            merged.extend(group);
+            continue;
+        }
         match concat.run(queue, group.clone()).await {
             Ok(batch) => merged.extend(batch),
-            Err(kernels::Error::Device(device::Error::OutOfMemory { .. } | device::Error::TooLarge { .. })) => {
-                merged.extend(group)
-            }
+            Err(kernels::Error::Device(error)) if error.is_out_of_memory() => merged.extend(group),
             Err(error) => return Err(error),
         }
     }
@@ -88,9 +113,11 @@ impl BatchSize {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, BooleanArray, Decimal128Array, Int64Array, ListArray, RecordBatch, StringArray};
+    use arrow::array::{
+        ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Int64Array, ListArray, RecordBatch, StringArray,
+    };
     use arrow::compute::concat_batches;
-    use arrow::datatypes::Int64Type;
+    use arrow::datatypes::{Int16Type, Int64Type};
     use columnar::{ResidentBuilder, download};
     use device::Context;
     use device::testing::{Fault, FaultPlan, config};
@@ -168,12 +195,17 @@ mod tests {
     }
 
     #[test]
-    fn tables_with_lists_stay_as_they_are() {
+    fn tables_with_lists_or_dictionaries_stay_as_they_are() {
         let queue = Context::new(config().unwrap()).unwrap().queue().unwrap();
-        let mut table = table(&queue, &rows(0, 300, true), 100);
         let most = MergedSize { rows: 1 << 20, bytes: ANY_BYTES };
-        block_on(merge_batches(&queue, &Options::new(Profile::Cpu), &mut table, 0, most)).unwrap();
-        assert_eq!(lengths(&table), [100; 3]);
+        let words = (0..300).map(|i| format!("word {i}")).collect::<Vec<_>>();
+        let dictionary: DictionaryArray<Int16Type> = words.iter().map(String::as_str).collect();
+        let words = RecordBatch::try_from_iter([("word", Arc::new(dictionary) as ArrayRef)]).unwrap();
+        for rows in [rows(0, 300, true), words] {
+            let mut table = table(&queue, &rows, 100);
+            block_on(merge_batches(&queue, &Options::new(Profile::Cpu), &mut table, 0, most)).unwrap();
+            assert_eq!(lengths(&table), [100; 3]);
+        }
     }
 
     #[test]

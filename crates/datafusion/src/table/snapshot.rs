@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use crate::error::{LOST, columnar_error, device_error, op_error};
 use crate::session::{DeviceOptions, ReleaseLost, kernel_options};
-use crate::table::merge::{MergedSize, merge_batches};
+use crate::table::merge::{MergedSize, are_merged, merge_batches};
 
 /// State that scans and inserts of a table share.
 pub(crate) struct TableState {
@@ -163,10 +163,7 @@ impl SnapshotBuilder {
 
     /// Sets the size of uploads. Those that are large for the device's limit end earlier.
     fn sized(mut self) -> Self {
-        let rows = match self.context.info().kind {
-            DeviceKind::Cpu => self.batch_rows(),
-            DeviceKind::Gpu | DeviceKind::Accelerator => self.batch_rows().min(UPLOADED_ROWS),
-        };
+        let rows = if self.merges() { self.batch_rows().min(UPLOADED_ROWS) } else { self.batch_rows() };
         let bytes = self.context.pool().limit() / UPLOADS_IN_LIMIT;
         self.builder = self.builder.with_batch_rows(rows).with_batch_bytes(bytes);
         self
@@ -177,9 +174,15 @@ impl SnapshotBuilder {
     fn batch_rows(&self) -> usize {
         match (self.options.resident_batch_rows, self.context.info().kind) {
             (0, DeviceKind::Cpu) => Resident::BATCH_ROWS,
-            (0, DeviceKind::Gpu | DeviceKind::Accelerator) => GPU_BATCH_ROWS,
+            (0, DeviceKind::Gpu | DeviceKind::Accelerator) if self.merges() => MERGED_ROWS,
+            (0, DeviceKind::Gpu | DeviceKind::Accelerator) => UNMERGED_ROWS,
             (rows, _) => rows,
         }
+    }
+
+    /// Whether batches are merged on the device.
+    fn merges(&self) -> bool {
+        self.context.info().kind != DeviceKind::Cpu && are_merged(self.builder.schema())
     }
 
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
@@ -187,17 +190,21 @@ impl SnapshotBuilder {
     }
 
     pub async fn finish(self) -> Result<Snapshot> {
-        let most = MergedSize { rows: self.batch_rows(), bytes: self.context.pool().limit() / BATCHES_IN_LIMIT };
-        let kernels = kernel_options(&self.options, &self.context)?;
+        let (merges, rows) = (self.merges(), self.batch_rows());
         let mut table = self.builder.finish().await.map_err(|error| columnar_error(OPERATOR, error))?;
-        let merged = merge_batches(&self.queue, &kernels, &mut table, self.shared, most).await;
-        merged.map_err(|error| op_error(OPERATOR, error))?;
+        if merges && table.batches.len() > self.shared + 1 {
+            let most = MergedSize { rows, bytes: self.context.pool().limit() / BATCHES_IN_LIMIT };
+            let kernels = kernel_options(&self.options, &self.context)?;
+            let merged = merge_batches(&self.queue, &kernels, &mut table, self.shared, most).await;
+            merged.map_err(|error| op_error(OPERATOR, error))?;
+        }
         Ok(Snapshot::new(self.context, table))
     }
 }
 
-/// Rows of a full batch on a GPU.
-const GPU_BATCH_ROWS: usize = 1 << 26;
+/// Rows of a full batch on a GPU, where uploads are merged and where they are not.
+const MERGED_ROWS: usize = 1 << 26;
+const UNMERGED_ROWS: usize = 1 << 24;
 /// Rows that the host collects before it uploads them to a GPU.
 const UPLOADED_ROWS: usize = 1 << 22;
 /// Uploads that the device's limit has room for.

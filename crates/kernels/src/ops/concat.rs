@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Concatenation of batches, for sorts and the build sides of joins.
+//! Concatenation of batches, for sorts, the build sides of joins and resident tables.
 //!
 //! - Values of fixed width are copied.
-//! - Strings with offsets get 64-bit offsets over one heap. Only the bytes that rows use are
-//!   copied; their ranges are read first, once for all columns.
+//! - Strings with offsets get 64-bit offsets over one heap, or keep those of 32 bits. Only bytes
+//!   that rows use are copied; their ranges are read first, once for all columns.
 //! - Views keep whole heaps, lists keep all elements. A heap, or an array of elements, that several
 //!   batches share is copied once.
 //! - Dictionaries are unified. Those of a resident table each begin with that of the batch before;
@@ -114,6 +114,7 @@ impl Concat {
     /// # Errors
     /// - `Unsupported` for more than 2^31 - 1 rows or 2^32 - 1 elements of lists
     /// - `Unsupported` for dictionaries with more values together than their codes can number
+    /// - `Unsupported` for more than 2^31 - 1 bytes of strings that keep 32-bit offsets
     /// - errors of the device
     pub async fn run(&self, queue: &Queue, mut batches: Vec<DeviceBatch>) -> Result<Option<DeviceBatch>> {
         batches.retain(|batch| batch.num_rows() > 0);
@@ -323,7 +324,8 @@ impl Concatenator<'_> {
         let kernel = match &column.ty().layout {
             Layout::Offsets32 if width == size_of::<i32>() => CONCAT_SAME_OFFSETS32,
             Layout::Offsets32 => CONCAT_OFFSETS32,
-            _ => CONCAT_OFFSETS64,
+            _ if width == size_of::<i64>() => CONCAT_OFFSETS64,
+            _ => return Err(missing(column)),
         };
         let n = column.len() + 1;
         let named = vec![

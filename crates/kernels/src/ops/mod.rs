@@ -114,7 +114,7 @@ pub struct Options {
     /// Most bytes of private copies of grouped states in the cpu profile; beyond them states are
     /// atomics.
     pub private_bytes: usize,
-    /// Divides the sizes of data at which operators change their ways, at least 1: small data is
+    /// Divides sizes at which joins and hash tables change their ways, at least 1: small data is
     /// then handled as large data is.
     pub threshold_divisor: usize,
 }
@@ -147,7 +147,7 @@ impl Options {
     #[must_use]
     pub fn with_threshold_divisor(mut self, divisor: usize) -> Options {
         self.threshold_divisor = divisor.max(1);
-        self.initial_groups = self.threshold(self.initial_groups);
+        self.initial_groups = self.threshold(Options::new(self.profile).initial_groups);
         self
     }
 

@@ -217,7 +217,7 @@ settings! {
         value: Number { most: i32::MAX as usize },
         frozen: false,
         program_only: false,
-        description: "Rows of a batch of resident tables, for those that are made or extended from now on. 0 chooses by device: 1048576 on CPU devices, 67108864 elsewhere, fewer where rows are long for the memory. More rows mean fewer launches",
+        description: "Rows of a batch of resident tables, for those that are made or extended from now on. 0 chooses by device: 1048576 on CPU devices, 67108864 elsewhere, 16777216 there with lists or dictionaries, fewer where rows are long for the memory. More rows mean fewer launches",
     }
     selector: Option<Selector> {
         default: Some(Selector::Auto),
@@ -231,7 +231,7 @@ settings! {
         value: Number { most: i32::MAX as usize },
         frozen: false,
         program_only: false,
-        description: "Divides the sizes of data at which an operator changes its ways, such as the size of a join's table that the caches hold. Small data is then handled as large data is, for tests and models. 0 is as 1",
+        description: "Divides sizes at which joins and hash tables change their ways, such as the size of a join's table that the caches hold. Small data is then handled as large data is, for tests and models. 0 is as 1",
     }
     unified_memory: UnifiedMemory {
         default: UnifiedMemory::Auto,

@@ -135,8 +135,16 @@ impl JoinBuild {
         let kind = table.layout().kind;
         let Some(words) = table.bloom_words(kind) else { return Ok(()) };
         let exceeds_caches = table.searched_bytes(kind) > self.cached_table_bytes;
-        // A perfect hash finds a row, or that there is none, with one read.
-        let probe_first = wanted.search && exceeds_caches && kind != (TableKind::Packed { perfect_hash: true });
+        let saves_reads = match kind {
+            // A perfect hash finds a row, or that there is none, with one read. If the caches of a
+            // GPU hold the bitmap, and most keys are missing, most reads miss no cache.
+            TableKind::Packed { perfect_hash: true } => {
+                let is_sparse = table.matchable_rows() <= table.slots() as u64 / 4;
+                self.options.profile == Profile::Gpu && is_sparse && words as usize * 8 <= self.cached_table_bytes
+            }
+            TableKind::AllRows | TableKind::Packed { perfect_hash: false } | TableKind::Hashed => true,
+        };
+        let probe_first = wanted.search && exceeds_caches && saves_reads;
         let filters = wanted.dynamic_filters
             && (exceeds_caches || kind == TableKind::Hashed)
             && table.can_filter(self.kernels().keys.len());

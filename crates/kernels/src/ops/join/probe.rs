@@ -12,7 +12,7 @@
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Field, SchemaRef};
-use columnar::{ColumnType, DeviceBatch, DeviceColumn};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Arg, Buffer, Queue};
 
 use super::block::BLOCK;
@@ -45,8 +45,9 @@ const fn max_pairs(profile: Profile) -> usize {
 /// The same for a small memory limit.
 const MIN_PAIRS: usize = 1 << 16;
 /// Bytes of the memory limit for each pair that is written at once: for its columns, and for
-/// results of the operators above.
+/// results of the operators above. At least so many, and at least a multiple of a row's.
 const LIMIT_BYTES_PER_PAIR: usize = 1 << 10;
+const LIMIT_PER_ROW_BYTES: usize = 16;
 /// Candidate pairs that could be compared in the time that a pair takes to be written.
 const CANDIDATES_PER_PAIR: usize = 16;
 
@@ -221,9 +222,21 @@ impl Probe {
         }
     }
 
+    /// About the bytes of a row of the result. A string counts as two words.
+    fn row_bytes(&self) -> usize {
+        let bytes = |ty: &ColumnType| match &ty.layout {
+            Layout::Fixed(carrier) | Layout::Dictionary { codes: carrier, .. } => carrier.width(),
+            Layout::Bytes(width) => *width as usize,
+            Layout::Null | Layout::Bits => 1,
+            Layout::Offsets32 | Layout::Offsets64 | Layout::Views | Layout::List(_) => 16,
+        };
+        self.types.iter().map(bytes).sum()
+    }
+
     /// Writes the next pairs of a batch; `None` if no pairs are left.
     pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs) -> Result<Option<DeviceBatch>> {
-        let affordable = queue.context().pool().limit() / LIMIT_BYTES_PER_PAIR;
+        let bytes_per_pair = LIMIT_BYTES_PER_PAIR.max(self.row_bytes() * LIMIT_PER_ROW_BYTES);
+        let affordable = queue.context().pool().limit() / bytes_per_pair;
         let most = self.options.threshold(affordable.clamp(MIN_PAIRS, max_pairs(self.options.profile)));
         let (from, to) = (pairs.next, pairs.total.min(pairs.next + most as u64));
         if from == to {

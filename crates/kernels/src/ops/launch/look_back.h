@@ -2,8 +2,9 @@
    Look-back, 2016). A tile tells later ones its own sum, adds up those before it, and tells the sum
    of all. `tiles` has a ticket and a state for each tile, all ones at first. A state is a sum
    times 4, plus 1 for the tile's own or 2 for that of all tiles up to it. */
-/* The next tile. A tile waits for lower ones alone, which work-groups that run have taken, so it
-   needs no order of work-groups. All work-items take part. */
+/* The next tile. A tile waits for lower ones alone, which work-groups have taken before. So their
+   order does not matter, but a work-group that has begun must go on beside others. Every known GPU
+   and CPU does that. All work-items take part. */
 FN u64 next_tile(volatile G u64 *tiles, L u32 *shared) {
   if (LID() == 0) *shared = A_ADD32((volatile G u32 *)tiles, 1u) + 1;
   SYNC();

@@ -26,8 +26,9 @@ const PREFIX_SUMS: usize = 5;
 
 /// Elements of a tile of a prefix sum in the cpu profile.
 const SCAN_TILE: usize = 4096;
-/// Elements of each work-item of a tile in the gpu profile.
-const SCANNED: usize = 8;
+/// Elements of a work-item in the gpu profile. With these a work-group takes as much shared memory
+/// as the radix sort, which [`Sizes`](crate::ops::Sizes) compares with the device's.
+const ITEMS_PER_WORK_ITEM: usize = 8;
 
 /// The kernels before they are compiled.
 #[derive(Debug, Clone)]
@@ -84,7 +85,7 @@ impl Primitives {
             }
             Profile::Gpu => {
                 let group = options.work_group_size as usize;
-                let sizes = [("TILE", SCANNED * group), ("EACH", SCANNED), ("WG", group)];
+                let sizes = [("TILE", ITEMS_PER_WORK_ITEM * group), ("EACH", ITEMS_PER_WORK_ITEM), ("WG", group)];
                 let body =
                     sizes.iter().fold(PREFIX_SUMS_BODY.to_string(), |body, (name, size)| body.replace(name, &size.to_string()));
                 let tiles = ("tiles", "volatile G u64 *");
@@ -133,7 +134,7 @@ impl LoadedPrimitives<'_> {
         let work_group_size = work_group_size(self.options);
         let tile = match self.options.profile {
             Profile::Cpu => SCAN_TILE,
-            Profile::Gpu => SCANNED * work_group_size as usize,
+            Profile::Gpu => ITEMS_PER_WORK_ITEM * work_group_size as usize,
         };
         let tiles = n.div_ceil(tile).max(1);
         let work_groups = u32::try_from(tiles).map_err(|_| Error::Unsupported("a batch of more than 2^32 tiles".into()))?;
@@ -254,10 +255,10 @@ const TILE_PREFIX_BODY: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + T
 ";
 
 /// Adjacent work-items load adjacent elements. In shared memory each takes a run of EACH, and a gap
-/// of one behind each run spreads the runs over the banks.
+/// of one behind each run spreads the runs over the banks. The last gap has the number of the tile.
 const PREFIX_SUMS_BODY: &str = "  SHARED(u64, part, TILE + WG);
   SHARED(u64, sums, WG);
-  SHARED(u32, shared, 1);
+  L u32 *shared = (L u32 *)&part[TILE + WG - 1];
   u32 l = LID();
   u64 tile = next_tile(tiles, shared), first = tile * TILE, sum = 0;
   for (u32 i = l; i < TILE; i += WG) part[i + i / EACH] = first + i < n ? (u64)values[from + 1 + first + i] : 0;
@@ -300,3 +301,48 @@ const PACK_BITS_GPU: &str = "  u64 words = (n + 31) / 32;
     bits[w] = word;
   }
 ";
+
+#[cfg(test)]
+mod tests {
+    use futures::executor::block_on;
+
+    use super::*;
+
+    #[test]
+    fn lengths_of_many_tiles_become_offsets() {
+        let context = device::Context::new(device::testing::config().unwrap()).unwrap();
+        let queue = context.queue().unwrap();
+        for options in [Options::new(Profile::Cpu), Options::new(Profile::Gpu), Options::new(Profile::Gpu).narrow()] {
+            let primitives = Primitives::new(&options);
+            let primitives = block_on(primitives.load(&queue)).unwrap();
+            for n in [0, 1, 7, 255, 256, 257, 2047, 2048, 2049, 4096, 4097, (1 << 17) + 1] {
+                for (from, base) in [(0, 0), (3, 1 << 40)] {
+                    let length = |i: usize| (i as i64 * 7919 + 3) % 1000 + i64::from(i == n / 2) * (1 << 33);
+                    let values: Vec<i64> = vec![-1; from + 1].into_iter().chain((0..n).map(length)).collect();
+                    let (buffer, control) = (queue.upload_values(values).unwrap(), queue.alloc_values::<u64>(2).unwrap());
+                    primitives.offsets(Lengths { values: buffer.buffer(), from, n, base }, control.buffer(), 1).unwrap();
+                    let ends = (0..n).scan(base as i64, |end, i| {
+                        *end += length(i);
+                        Some(*end)
+                    });
+                    let expected: Vec<i64> = vec![-1; from + 1].into_iter().chain(ends).collect();
+                    assert_eq!(
+                        block_on(queue.read_values(&buffer, 0..from + 1 + n)).unwrap(),
+                        expected,
+                        "{n} {:?}",
+                        options.profile
+                    );
+                    let sum: i64 = (0..n).map(length).sum();
+                    assert_eq!(block_on(queue.read_values(&control, 1..2)).unwrap(), [sum as u64], "{n}");
+                }
+            }
+        }
+    }
+
+    impl Options {
+        /// With the smallest work-groups, so that there are many tiles.
+        fn narrow(self) -> Options {
+            Options { work_group_size: 32, compaction_tile_rows: 1024, ..self }
+        }
+    }
+}
