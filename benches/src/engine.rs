@@ -230,16 +230,23 @@ impl Engine {
         Ok(Execution { seconds: begin.elapsed().as_secs_f64(), planning_seconds, rows, batches, plan })
     }
 
-    /// Plans a query.
-    pub async fn plan(&self, source: Source, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
+    /// Plans a query. Returns the seconds that it took, from the SQL string to the physical plan.
+    pub async fn plan(&self, source: Source, sql: &str) -> Result<f64> {
         self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;
-        self.session.sql(sql).await?.create_physical_plan().await
+        let begin = Instant::now();
+        self.session.sql(sql).await?.create_physical_plan().await?;
+        Ok(begin.elapsed().as_secs_f64())
     }
 
     /// Device bytes of the columns that a query scans, if the tables' statistics have them.
     pub async fn scanned_bytes(&self, source: Source, sql: &str) -> Result<Option<usize>> {
         self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;
-        let plan = self.session.sql(sql).await?.into_optimized_plan()?;
+        let (mut state, plan) = self.session.sql(sql).await?.into_parts();
+        // The optimized plan of a kept query has no scans.
+        if let Some(options) = state.config_mut().options_mut().extensions.get_mut::<DeviceOptions>() {
+            options.cached_plans = 0;
+        }
+        let plan = state.optimize(&plan)?;
         let mut bytes = Some(0);
         plan.apply_with_subqueries(|node| {
             if let LogicalPlan::TableScan(scan) = node {

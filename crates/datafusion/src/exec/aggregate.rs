@@ -11,10 +11,9 @@ use datafusion::physical_expr::projection::ProjectionMapping;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::EmissionType;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-use crate::exec::{fused_below, inner_methods, refuse_stream, refused_execution, single_partition};
+use crate::exec::{OperatorMetrics, fused_below, inner_methods, refuse_stream, refused_execution, single_partition};
 use crate::expr::AggregateCall;
 use crate::futhark::fold_function;
 
@@ -38,13 +37,13 @@ pub struct DeviceAggregateExec {
     pub(crate) spec: AggregateSpec,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 impl DeviceAggregateExec {
     pub(crate) fn new(spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Self {
         let properties = single_partition(equivalences(&spec, &input), EmissionType::Final);
-        DeviceAggregateExec { spec, input, properties, metrics: ExecutionPlanMetricsSet::new() }
+        DeviceAggregateExec { spec, input, properties, metrics: OperatorMetrics::new() }
     }
 
     /// The spec of a host aggregate over raw rows. `final_schema`: the schema of its final

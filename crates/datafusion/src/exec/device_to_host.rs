@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The top of an offloaded subplan: lowers it to stages, runs them and downloads the result.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,10 +13,12 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use futures::StreamExt;
 use kernels::ops::Options;
 
-use crate::exec::{HostAlternative, device_inputs, inner_methods, pass_through_methods};
+use crate::exec::{HostAlternative, begin_anew, device_inputs, inner_methods, is_repeatable, pass_through_methods};
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
@@ -36,7 +39,12 @@ pub struct DeviceToHostExec {
     alternative: Option<HostAlternative>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    /// Dropped when the node and its streams are: the plan cache may then lend the operators again.
+    lease: Option<Lease>,
 }
+
+/// What keeps the operators of a plan from being lent twice at a time.
+type Lease = Arc<dyn Any + Send + Sync>;
 
 impl DeviceToHostExec {
     /// The top of `input`'s device operators. `destination`, for EXPLAIN: the result, or the host
@@ -59,7 +67,38 @@ impl DeviceToHostExec {
             alternative: None,
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
+            lease: None,
         })
+    }
+
+    /// Whether the same operators can run again, one run after another.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        !self.awaits_subqueries && is_repeatable(&self.input)
+    }
+
+    /// Drops what the last run left behind.
+    pub(crate) fn forget_run(&self) {
+        begin_anew(&self.input);
+    }
+
+    /// The same operators for another run, with new metrics. No other run may be under way.
+    pub(crate) fn lent(&self, lease: Arc<dyn Any + Send + Sync>) -> Self {
+        DeviceToHostExec {
+            input: Arc::clone(&self.input),
+            destination: self.destination.clone(),
+            options: self.options.clone(),
+            stage: Arc::clone(&self.stage),
+            awaits_subqueries: self.awaits_subqueries,
+            alternative: self.alternative.clone(),
+            properties: Arc::clone(&self.properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            lease: Some(lease),
+        }
+    }
+
+    fn with_lease(mut self, lease: Option<Lease>) -> Self {
+        self.lease = lease;
+        self
     }
 
     /// With the host operators that run if the device refuses the subplan.
@@ -94,7 +133,11 @@ impl DeviceToHostExec {
     /// If the session has no device, or a kernel cannot be made; errors of the run come with the
     /// stream.
     pub fn execute_device(&self, partition: usize, task: Arc<TaskContext>) -> Result<DeviceBatchStream> {
-        run::execute_device(&self.ready_stage()?, partition, &task)
+        let batches = run::execute_device(&self.ready_stage()?, partition, &task)?;
+        Ok(match self.lease.clone() {
+            Some(lease) => batches.inspect(move |_| _ = &lease).boxed(),
+            None => batches,
+        })
     }
 
     /// The stage of a run. Scalar subqueries of the host have run by now.
@@ -159,7 +202,8 @@ impl ExecutionPlan for DeviceToHostExec {
         inputs: [input],
         exprs: |_node| std::iter::empty::<&Arc<dyn PhysicalExpr>>(),
         over: |node| DeviceToHostExec::try_new(input, node.destination.clone(), node.options.clone())?
-            .with_alternative(node.alternative.clone()),
+            .with_alternative(node.alternative.clone())
+            .with_lease(node.lease.clone()),
     }
     pass_through_methods!();
 
@@ -170,9 +214,16 @@ impl ExecutionPlan for DeviceToHostExec {
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let run = |stage| run::execute_host(&stage, self.schema(), partition, &task, &self.metrics);
         let rows = self.ready_stage().and_then(run);
-        Ok(make_cooperative(match &self.alternative {
+        let rows = match &self.alternative {
             Some(alternative) => alternative.rows(rows, &self.properties, partition, &task)?,
             None => rows?,
+        };
+        Ok(make_cooperative(match self.lease.clone() {
+            Some(lease) => {
+                let rows = rows.inspect(move |_| _ = &lease);
+                Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows))
+            }
+            None => rows,
         }))
     }
 }

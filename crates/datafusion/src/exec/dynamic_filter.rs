@@ -7,11 +7,10 @@ use std::sync::Arc;
 use datafusion::common::{Result, Statistics};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::EmissionType;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-use crate::exec::{coalesced_equivalences, inner_methods, refuse_stream, refused_execution, single_partition};
+use crate::exec::{OperatorMetrics, coalesced_equivalences, inner_methods, refuse_stream, refused_execution, single_partition};
 
 /// Drops rows without a match in a join above, before an aggregation or another join works on them.
 ///
@@ -29,7 +28,7 @@ pub struct DeviceDynamicFilterExec {
     number: usize,
     null_equals_null: bool,
     properties: Arc<PlanProperties>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 impl DeviceDynamicFilterExec {
@@ -42,7 +41,7 @@ impl DeviceDynamicFilterExec {
         null_equals_null: bool,
     ) -> Self {
         let properties = single_partition(coalesced_equivalences(&input), EmissionType::Incremental);
-        DeviceDynamicFilterExec { input, keys, number, null_equals_null, properties, metrics: ExecutionPlanMetricsSet::new() }
+        DeviceDynamicFilterExec { input, keys, number, null_equals_null, properties, metrics: OperatorMetrics::new() }
     }
 
     /// The rows that are filtered.

@@ -8,10 +8,9 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::Aggregate;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::{inner_methods, leaf_properties, refuse_stream, refused_execution};
+use crate::exec::{OperatorMetrics, inner_methods, leaf_properties, refuse_stream, refused_execution};
 
 /// Gives each batch of all partitions once for each grouping set, as Spark's `Expand` does.
 ///
@@ -25,7 +24,7 @@ pub struct DeviceExpandExec {
     input: Arc<dyn ExecutionPlan>,
     sets: Vec<GroupingSet>,
     properties: Arc<PlanProperties>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 /// A grouping set.
@@ -79,7 +78,7 @@ impl DeviceExpandExec {
         let id = Arc::new(Field::new(Aggregate::INTERNAL_GROUPING_ID, DataType::UInt8, false));
         let real = sets.iter().any(GroupingSet::is_total).then(|| Arc::new(Field::new(Self::REAL, DataType::Boolean, false)));
         let schema = Arc::new(Schema::new(fields.chain([id]).chain(real).collect::<Vec<_>>()));
-        Ok(DeviceExpandExec { input, sets, properties: leaf_properties(schema), metrics: ExecutionPlanMetricsSet::new() })
+        Ok(DeviceExpandExec { input, sets, properties: leaf_properties(schema), metrics: OperatorMetrics::new() })
     }
 
     /// The rows that are repeated.

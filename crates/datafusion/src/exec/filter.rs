@@ -7,9 +7,8 @@ use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 
-use crate::exec::host_counterpart;
+use crate::exec::{OperatorMetrics, host_counterpart};
 
 /// Keeps the rows for which a predicate is true, in their order.
 ///
@@ -18,7 +17,7 @@ use crate::exec::host_counterpart;
 #[derive(Debug)]
 pub struct DeviceFilterExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
     predicate: Arc<dyn PhysicalExpr>,
     projection: Option<Vec<usize>>,
 }
@@ -31,7 +30,7 @@ impl DeviceFilterExec {
         };
         let predicate = Arc::clone(filter.predicate());
         let projection = filter.projection().as_ref().map(|projection| projection.to_vec());
-        Ok(DeviceFilterExec { host, metrics: ExecutionPlanMetricsSet::new(), predicate, projection })
+        Ok(DeviceFilterExec { host, metrics: OperatorMetrics::new(), predicate, projection })
     }
 
     /// The predicate, over the child's columns.

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use datafusion::common::{Result, internal_err, plan_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
-use crate::exec::host_counterpart;
+use crate::exec::{OperatorMetrics, host_counterpart};
 use crate::futhark::{DeviceCall, LibraryCalls};
 
 /// Calls functions of libraries that share the device. Their results follow the input's columns.
@@ -25,7 +24,7 @@ use crate::futhark::{DeviceCall, LibraryCalls};
 pub struct DeviceFutharkExec {
     /// A projection of the input's columns and the calls.
     pub(crate) host: Arc<dyn ExecutionPlan>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
     calls: Vec<DeviceCall>,
 }
 
@@ -40,7 +39,7 @@ impl DeviceFutharkExec {
             calls.lift(&output.expr).map_err(|reason| plan_datafusion_err!("DeviceFutharkExec: {reason}"))?;
         }
         let calls = calls.calls;
-        Ok(DeviceFutharkExec { host, metrics: ExecutionPlanMetricsSet::new(), calls })
+        Ok(DeviceFutharkExec { host, metrics: OperatorMetrics::new(), calls })
     }
 
     /// Lifts the calls of expressions over `input` to an operator of their own. `None` without

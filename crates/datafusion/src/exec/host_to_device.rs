@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, SchedulingType};
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::{inner_methods, pass_through_methods, refuse_stream, refused_execution};
+use crate::exec::{OperatorMetrics, inner_methods, pass_through_methods, refuse_stream, refused_execution};
 
 /// Uploads the rows of a host operator. Partitions decode in parallel; small batches are coalesced.
 ///
@@ -19,14 +18,14 @@ pub struct HostToDeviceExec {
     input: Arc<dyn ExecutionPlan>,
     origin: String,
     properties: Arc<PlanProperties>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 impl HostToDeviceExec {
     /// An upload of `input`'s rows. `origin`, for EXPLAIN: a host scan, or the operator.
     pub fn new(input: Arc<dyn ExecutionPlan>, origin: impl Into<String>) -> Self {
         let properties = Arc::new(input.properties().as_ref().clone().with_scheduling_type(SchedulingType::Cooperative));
-        HostToDeviceExec { input, origin: origin.into(), properties, metrics: ExecutionPlanMetricsSet::new() }
+        HostToDeviceExec { input, origin: origin.into(), properties, metrics: OperatorMetrics::new() }
     }
 
     /// The host operator.

@@ -12,13 +12,14 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::joins::utils::JoinFilter;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
     ReplaceChildrenOptions,
 };
 
-use crate::exec::{JoinColumns, JoinTypeFacts, inner_methods, refuse_stream, refused_execution, single_partition};
+use crate::exec::{
+    JoinColumns, JoinTypeFacts, OperatorMetrics, inner_methods, refuse_stream, refused_execution, single_partition,
+};
 
 /// A join without its children. The left side is built, the right side probes.
 #[derive(Debug, Clone)]
@@ -122,7 +123,7 @@ pub struct DeviceJoinExec {
     right: Arc<dyn ExecutionPlan>,
     dynamic_filters: DynamicFilters,
     properties: Arc<PlanProperties>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 /// Dynamic filters that a join's build side feeds.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
-use crate::exec::{coalesced_equivalences, host_counterpart};
+use crate::exec::{OperatorMetrics, coalesced_equivalences, host_counterpart};
 
 /// Skips rows of a partition, then passes on at most `fetch`.
 ///
@@ -16,7 +15,7 @@ use crate::exec::{coalesced_equivalences, host_counterpart};
 #[derive(Debug)]
 pub struct DeviceLimitExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
     skip: usize,
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
@@ -38,7 +37,7 @@ impl DeviceLimitExec {
         {
             properties = Arc::new(properties.as_ref().clone().with_eq_properties(coalesced_equivalences(input)));
         }
-        Ok(DeviceLimitExec { host, metrics: ExecutionPlanMetricsSet::new(), skip, fetch, properties })
+        Ok(DeviceLimitExec { host, metrics: OperatorMetrics::new(), skip, fetch, properties })
     }
 
     /// Number of rows to skip.

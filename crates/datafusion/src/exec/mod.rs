@@ -24,6 +24,7 @@ mod join_strings;
 mod join_type;
 mod limit;
 mod methods;
+mod metrics;
 mod operator;
 mod projection;
 mod properties;
@@ -58,7 +59,10 @@ pub use limit::DeviceLimitExec;
 pub(crate) use methods::{
     common_methods, host_counterpart, inner_methods, leaf_methods, pass_through_methods, refuse_stream, refused_execution,
 };
-pub(crate) use operator::{DeviceOperator, device_inputs, drops_rows, fused_below, is_device, reads_device};
+pub(crate) use metrics::OperatorMetrics;
+pub(crate) use operator::{
+    DeviceOperator, begin_anew, device_inputs, drops_rows, fused_below, is_device, is_repeatable, reads_device, scanned_snapshots,
+};
 pub use projection::DeviceProjectionExec;
 pub(crate) use properties::{coalesced_equivalences, column_names, leaf_properties, single_partition};
 pub use scan::DeviceScanExec;

@@ -12,8 +12,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
     DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
-    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec,
+    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec, OperatorMetrics,
 };
+use crate::table::Snapshot;
 
 macro_rules! device_operators {
     ($($variant:ident($node:ident),)*) => {
@@ -31,6 +32,12 @@ macro_rules! device_operators {
                     return Some(DeviceOperator::$variant(node));
                 })*
                 None
+            }
+
+            fn metrics(self) -> &'a OperatorMetrics {
+                match self {
+                    $(DeviceOperator::$variant(node) => &node.metrics,)*
+                }
             }
         }
     };
@@ -88,6 +95,21 @@ impl DeviceOperator<'_> {
         }
     }
 
+    /// Whether the operator can run again. It then runs no operator of the host and no library, and
+    /// publishes nothing for scans of the host.
+    fn is_repeatable(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Stream(_) | Upload(_) | Futhark(_) => false,
+            Aggregate(aggregate) => !aggregate.is_of_libraries(),
+            Join(join) => {
+                join.dynamic_filters().scan.is_none() && !join.spec.scalar.as_ref().is_some_and(|subquery| subquery.publishes)
+            }
+            DynamicFilter(_) | Expand(_) | Filter(_) | Limit(_) | Projection(_) | Reuse(_) | Scan(_) | Shared(_) | Sort(_)
+            | Union(_) | Unnest(_) | Window(_) => true,
+        }
+    }
+
     /// Whether the operator holds all of its result, which is smaller than its input: groups, or
     /// the first rows of an order.
     pub fn holds_result(self) -> bool {
@@ -128,6 +150,31 @@ pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn Execu
     match DeviceOperator::of(plan) {
         None | Some(DeviceOperator::Upload(_)) => Vec::new(),
         Some(_) => plan.children(),
+    }
+}
+
+/// Whether another run of a device subtree gives the same rows, but for metrics and cached rows,
+/// which [`begin_anew`] clears.
+pub(crate) fn is_repeatable(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    DeviceOperator::of(plan).is_some_and(DeviceOperator::is_repeatable) && device_inputs(plan).into_iter().all(is_repeatable)
+}
+
+/// Forgets what the last run of a device subtree left behind.
+pub(crate) fn begin_anew(plan: &Arc<dyn ExecutionPlan>) {
+    if let Some(operator) = DeviceOperator::of(plan) {
+        operator.metrics().begin_anew();
+        if let DeviceOperator::Shared(shared) = operator {
+            shared.clear();
+        }
+    }
+    device_inputs(plan).into_iter().for_each(begin_anew);
+}
+
+/// The snapshots that a device subtree scans.
+pub(crate) fn scanned_snapshots(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<Snapshot>> {
+    match DeviceOperator::of(plan) {
+        Some(DeviceOperator::Scan(scan)) => vec![scan.snapshot()],
+        _ => device_inputs(plan).into_iter().flat_map(scanned_snapshots).collect(),
     }
 }
 

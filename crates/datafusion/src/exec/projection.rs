@@ -6,10 +6,9 @@ use std::sync::Arc;
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use crate::exec::host_counterpart;
+use crate::exec::{OperatorMetrics, host_counterpart};
 
 /// Computes columns of each row.
 ///
@@ -18,7 +17,7 @@ use crate::exec::host_counterpart;
 #[derive(Debug)]
 pub struct DeviceProjectionExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
     expressions: Vec<ProjectionExpr>,
 }
 
@@ -29,7 +28,7 @@ impl DeviceProjectionExec {
             return internal_err!("DeviceProjectionExec replaces a ProjectionExec, not {}", host.name());
         };
         let expressions = projection.expr().to_vec();
-        Ok(DeviceProjectionExec { host, metrics: ExecutionPlanMetricsSet::new(), expressions })
+        Ok(DeviceProjectionExec { host, metrics: OperatorMetrics::new(), expressions })
     }
 
     /// The expressions, over the child's columns.

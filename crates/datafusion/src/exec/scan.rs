@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::{Result, Statistics};
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::{column_names, leaf_methods, leaf_properties};
+use crate::exec::{OperatorMetrics, column_names, leaf_methods, leaf_properties};
 use crate::table::Snapshot;
 
 /// Columns of a resident table, in the snapshot that was current when the query was planned.
@@ -18,14 +17,14 @@ pub struct DeviceScanExec {
     snapshot: Arc<Snapshot>,
     columns: Vec<usize>,
     properties: Arc<PlanProperties>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 impl DeviceScanExec {
     /// A scan of `columns`, by their positions in the table.
     pub(crate) fn try_new(snapshot: Arc<Snapshot>, columns: Vec<usize>) -> Result<Self> {
         let properties = leaf_properties(Arc::new(snapshot.schema().project(&columns)?));
-        Ok(DeviceScanExec { snapshot, columns, properties, metrics: ExecutionPlanMetricsSet::new() })
+        Ok(DeviceScanExec { snapshot, columns, properties, metrics: OperatorMetrics::new() })
     }
 
     /// The snapshot of the table.

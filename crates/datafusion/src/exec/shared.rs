@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, Statistics};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::exec::{CrossSubplanCache, inner_methods, leaf_methods, pass_through_methods, refuse_stream, refused_execution};
+use crate::exec::{
+    CrossSubplanCache, OperatorMetrics, inner_methods, leaf_methods, pass_through_methods, refuse_stream, refused_execution,
+};
 
 /// Readers of shared rows, and where the rows are kept.
 #[derive(Debug, Clone)]
@@ -42,13 +43,13 @@ impl fmt::Display for Sharing {
 pub struct DeviceSharedExec {
     input: Arc<dyn ExecutionPlan>,
     sharing: Sharing,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 impl DeviceSharedExec {
     /// Shares the one partition of `input`.
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>, sharing: Sharing) -> Self {
-        DeviceSharedExec { input, sharing, metrics: ExecutionPlanMetricsSet::new() }
+        DeviceSharedExec { input, sharing, metrics: OperatorMetrics::new() }
     }
 
     pub(crate) fn sharing(&self) -> &Sharing {
@@ -58,6 +59,13 @@ impl DeviceSharedExec {
     /// The operator whose rows are shared.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
+    }
+
+    /// Drops rows that readers of the last run left in the cache.
+    pub(crate) fn clear(&self) {
+        if let Some(cache) = &self.sharing.cache {
+            cache.clear();
+        }
     }
 
     /// Number of the shared rows.
@@ -91,9 +99,7 @@ impl ExecutionPlan for DeviceSharedExec {
 
     /// Clears the cache: another run of the plan must not read rows of the one before.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(cache) = &self.sharing.cache {
-            cache.clear();
-        }
+        self.clear();
         Ok(Arc::new(DeviceSharedExec::new(Arc::clone(&self.input), self.sharing.clone())))
     }
 
@@ -111,7 +117,7 @@ pub struct DeviceReuseExec {
     shared: Arc<dyn ExecutionPlan>,
     sharing: Sharing,
     properties: Arc<PlanProperties>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 impl DeviceReuseExec {
@@ -119,7 +125,7 @@ impl DeviceReuseExec {
     /// equal subplan.
     pub(crate) fn new(shared: Arc<dyn ExecutionPlan>, sharing: Sharing) -> Self {
         let properties = Arc::clone(shared.properties());
-        DeviceReuseExec { shared, sharing, properties, metrics: ExecutionPlanMetricsSet::new() }
+        DeviceReuseExec { shared, sharing, properties, metrics: OperatorMetrics::new() }
     }
 
     /// The operator whose rows are read.

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::PhysicalSortExpr;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 
-use crate::exec::{coalesced_equivalences, host_counterpart};
+use crate::exec::{OperatorMetrics, coalesced_equivalences, host_counterpart};
 
 /// Sorts all partitions of its input to one, or finds the top-k rows without sorting the others.
 ///
@@ -17,7 +16,7 @@ use crate::exec::{coalesced_equivalences, host_counterpart};
 #[derive(Debug)]
 pub struct DeviceSortExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
     keys: Vec<PhysicalSortExpr>,
     fetch: Option<usize>,
     properties: Arc<PlanProperties>,
@@ -33,7 +32,7 @@ impl DeviceSortExec {
         let mut equivalences = coalesced_equivalences(sort.input());
         equivalences.reorder(sort.expr().clone())?;
         let properties = Arc::new(host.properties().as_ref().clone().with_eq_properties(equivalences));
-        Ok(DeviceSortExec { host, metrics: ExecutionPlanMetricsSet::new(), keys, fetch, properties })
+        Ok(DeviceSortExec { host, metrics: OperatorMetrics::new(), keys, fetch, properties })
     }
 
     /// The keys, most significant first.

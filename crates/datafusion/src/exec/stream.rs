@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::exchange::Source;
-use crate::exec::{column_names, leaf_methods, leaf_properties};
+use crate::exec::{OperatorMetrics, column_names, leaf_methods, leaf_properties};
 
 /// Columns of a stream table, read in place if they are memory of the session's device.
 #[derive(Debug)]
@@ -17,14 +16,14 @@ pub struct DeviceStreamExec {
     source: Arc<Source>,
     columns: Vec<usize>,
     properties: Arc<PlanProperties>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 impl DeviceStreamExec {
     /// A scan of `columns`, by their positions in the arrays.
     pub(crate) fn try_new(source: Arc<Source>, columns: Vec<usize>) -> Result<Self> {
         let properties = leaf_properties(Arc::new(source.schema().project(&columns)?));
-        Ok(DeviceStreamExec { source, columns, properties, metrics: ExecutionPlanMetricsSet::new() })
+        Ok(DeviceStreamExec { source, columns, properties, metrics: OperatorMetrics::new() })
     }
 
     /// The source of the arrays.

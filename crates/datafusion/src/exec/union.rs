@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
-use crate::exec::{DeviceProjectionExec, host_counterpart, is_device};
+use crate::exec::{DeviceProjectionExec, OperatorMetrics, host_counterpart, is_device};
 
 /// The partitions of its inputs, one after another.
 ///
@@ -17,7 +16,7 @@ use crate::exec::{DeviceProjectionExec, host_counterpart, is_device};
 #[derive(Debug)]
 pub struct DeviceUnionExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
 }
 
 impl DeviceUnionExec {
@@ -36,7 +35,7 @@ impl DeviceUnionExec {
         };
         let children = host.children().into_iter().map(on_device).collect::<Result<Vec<_>>>()?;
         let host = UnionExec::try_new(children)?;
-        Ok(DeviceUnionExec { host, metrics: ExecutionPlanMetricsSet::new() })
+        Ok(DeviceUnionExec { host, metrics: OperatorMetrics::new() })
     }
 
     /// Whether a host operator is a union.

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::unnest::UnnestExec;
 use kernels::ops::KeepEmpty;
 
-use crate::exec::host_counterpart;
+use crate::exec::{OperatorMetrics, host_counterpart};
 use crate::reason::Reason;
 
 /// Gives each element of a list as a row, with the other columns repeated.
@@ -20,7 +19,7 @@ use crate::reason::Reason;
 #[derive(Debug)]
 pub struct DeviceUnnestExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
     lists: Vec<usize>,
     keeps: KeepEmpty,
 }
@@ -34,7 +33,7 @@ impl DeviceUnnestExec {
         let lists = unnest.list_column_indices().iter().map(|list| list.index_in_input_schema).collect();
         let options = unnest.options();
         let keeps = KeepEmpty { nulls: options.preserve_nulls(), empties: options.expand_empty_as_null() };
-        Ok(DeviceUnnestExec { host, metrics: ExecutionPlanMetricsSet::new(), lists, keeps })
+        Ok(DeviceUnnestExec { host, metrics: OperatorMetrics::new(), lists, keeps })
     }
 
     /// Checks an `UnnestExec`, but for the types of its columns.

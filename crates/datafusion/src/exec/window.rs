@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::window::WindowExpr;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 
-use crate::exec::{host_counterpart, window_exprs};
+use crate::exec::{OperatorMetrics, host_counterpart, window_exprs};
 use crate::expr::describe_window;
 
 /// Appends window functions of one partitioning and order to its rows, which have that order.
@@ -18,7 +17,7 @@ use crate::expr::describe_window;
 #[derive(Debug)]
 pub struct DeviceWindowExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,
-    pub(crate) metrics: ExecutionPlanMetricsSet,
+    pub(crate) metrics: OperatorMetrics,
     functions: Vec<Arc<dyn WindowExpr>>,
 }
 
@@ -29,7 +28,7 @@ impl DeviceWindowExec {
             return internal_err!("DeviceWindowExec replaces a window operator, not {}", host.name());
         };
         let functions = functions.to_vec();
-        Ok(DeviceWindowExec { host, metrics: ExecutionPlanMetricsSet::new(), functions })
+        Ok(DeviceWindowExec { host, metrics: OperatorMetrics::new(), functions })
     }
 
     /// The functions.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::expr::Expr as KernelExpr;
 use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, Options, VisitedBitmap};
 
 use super::stage::Stage;
-use crate::exec::ScalarSubquery;
+use crate::exec::{OperatorMetrics, ScalarSubquery};
 
 /// Joins that rows go through one after another.
 #[derive(Debug, Clone)]
@@ -71,7 +70,7 @@ pub(crate) enum Side {
     /// The stage builds the table.
     Build(Box<BuildSide>),
     /// A dynamic filter: a join further up has built the table, and these keys probe it.
-    Filter { number: usize, metrics: ExecutionPlanMetricsSet, keys: Vec<Arc<dyn PhysicalExpr>> },
+    Filter { number: usize, metrics: OperatorMetrics, keys: Vec<Arc<dyn PhysicalExpr>> },
 }
 
 impl Side {
@@ -133,7 +132,7 @@ pub(crate) enum BuildRows {
 #[derive(Debug, Clone)]
 pub(crate) struct ScalarSide {
     pub subquery: ScalarSubquery,
-    pub metrics: ExecutionPlanMetricsSet,
+    pub metrics: OperatorMetrics,
 }
 
 /// Dynamic filter that pushes the key ranges of a build side into host scans.

@@ -12,13 +12,13 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err, inter
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::expr::Expr as KernelExpr;
 use kernels::ops::{Concat, Input, Join, JoinChain, Options, Select};
 use kernels::support::can_fail_over;
 
 use super::joins::{Joins, Side};
 use super::stage::{Stage, StageKind};
+use crate::exec::OperatorMetrics;
 use crate::expr::{ComputedStrings, Evaluation, lower};
 
 /// A source with the row-wise operators above it.
@@ -31,7 +31,7 @@ pub(super) struct Pipeline<'a> {
     /// `None`: the columns of the source and of the joins.
     pub outputs: Option<Vec<Arc<dyn PhysicalExpr>>>,
     /// Name and metrics of the topmost row-wise operator.
-    pub top: Option<(String, ExecutionPlanMetricsSet)>,
+    pub top: Option<(String, OperatorMetrics)>,
     pub options: &'a Options,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Pipeline<'a> {
             let columns = (0..width).map(|index| column(all, index)).chain(step.iter().cloned());
             let outputs = columns.map(|output| below.over_source(&output)).collect::<Result<_>>()?;
             below.outputs = Some(outputs);
-            below.top.get_or_insert_with(|| (operator.to_string(), ExecutionPlanMetricsSet::new()));
+            below.top.get_or_insert_with(|| (operator.to_string(), OperatorMetrics::new()));
             width += step.len();
             let fields: Vec<_> = all.fields().iter().take(width).cloned().collect();
             below = Pipeline::new(below.materialise(Arc::new(Schema::new(fields)))?, options);

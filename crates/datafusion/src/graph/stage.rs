@@ -7,13 +7,12 @@ use arrow::datatypes::SchemaRef;
 use columnar::ColumnType;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::ops::{Concat, Decode, NullStripping, Select, Sort, UnifyLayouts, Unnest, Window};
 
 use super::aggregate::{AggregateOp, OverJoins};
 use super::joins::{BuildSideJoin, Joins, ScalarSide, Side};
 use crate::exchange::Source;
-use crate::exec::{GroupingSet, Sharing};
+use crate::exec::{GroupingSet, OperatorMetrics, Sharing};
 use crate::futhark::{DeviceAggregate, DeviceCall};
 use crate::table::Snapshot;
 
@@ -30,7 +29,7 @@ pub(crate) struct Stage {
     /// Name of the operator, for messages.
     pub operator: String,
     /// Metrics of the operator.
-    pub metrics: ExecutionPlanMetricsSet,
+    pub metrics: OperatorMetrics,
 }
 
 /// Where the batches of a stage come from.

@@ -9,7 +9,7 @@
 //! 4. `subqueries` and `sharing` connect the subplans of scalar subqueries with the main query.
 //!
 //! [`HostReasons`] runs last and writes reasons into the plan. `window_filters`, `subquery_columns`
-//! and `insert_types` are rules on logical plans.
+//! and `insert_types` are rules on logical plans. `plan_cache` surrounds all of them.
 
 mod columns;
 mod dynamic_filters;
@@ -24,6 +24,7 @@ mod most_rows;
 mod offload;
 mod ordered_aggregates;
 mod placement;
+mod plan_cache;
 mod projection_keeper;
 mod reasons;
 mod repeated;
@@ -44,6 +45,7 @@ mod windows;
 
 pub(crate) use insert_types::InsertTypes;
 pub use placement::{HostOperator, Placement, PlacementKind, placement};
+pub(crate) use plan_cache::{PlanCache, PlanCacheQueryPlanner, PlanCacheRule};
 pub use projection_keeper::ProjectionKeeper;
 pub use reasons::HostReasons;
 pub use rule::DevicePlanner;

@@ -33,7 +33,7 @@ pub(super) fn call(
     queue: Queue,
     partition: usize,
 ) -> DeviceBatchStream {
-    let time = MetricBuilder::new(&stage.metrics).subset_time("library_time", partition);
+    let time = MetricBuilder::new(&stage.metrics.set()).subset_time("library_time", partition);
     let extended = input.map(move |batch| {
         let (calls, checks) = (Arc::clone(&calls), Arc::clone(&checks));
         let (stage, queue, time) = (Arc::clone(&stage), queue.clone(), time.clone());
@@ -102,7 +102,7 @@ pub(super) fn aggregate(
     queue: Queue,
     partition: usize,
 ) -> DeviceBatchStream {
-    let time = MetricBuilder::new(&stage.metrics).subset_time("library_time", partition);
+    let time = MetricBuilder::new(&stage.metrics.set()).subset_time("library_time", partition);
     stream::once(async move { aggregated(input, &aggregates, &checks, &stage, &queue, &time).await }).boxed()
 }
 

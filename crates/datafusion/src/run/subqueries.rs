@@ -61,8 +61,8 @@ fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
         if subquery.publishes {
             subquery.publish(value(rows.first(), &stage, &run).await?)?;
         }
-        MetricBuilder::new(&metrics).counter("subquery_rows", 0).add(rows.len());
-        MetricBuilder::new(&metrics).subset_time("subquery_time", 0).add_elapsed(started);
+        MetricBuilder::new(&metrics.set()).counter("subquery_rows", 0).add(rows.len());
+        MetricBuilder::new(&metrics.set()).subset_time("subquery_time", 0).add_elapsed(started);
         Ok(rows)
     };
     rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared()

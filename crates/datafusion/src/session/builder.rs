@@ -10,7 +10,10 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
 use crate::futhark::{FutharkFactory, TableFunctionsListed};
-use crate::planner::{DevicePlanner, HostReasons, InsertTypes, ProjectionKeeper, SubqueryColumns, WindowFilters};
+use crate::planner::{
+    DevicePlanner, HostReasons, InsertTypes, PlanCache, PlanCacheQueryPlanner, PlanCacheRule, ProjectionKeeper, SubqueryColumns,
+    WindowFilters,
+};
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table;
 
@@ -97,8 +100,13 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         // Rules that the builder got one by one come behind these.
         let rules = self.physical_optimizers().take().unwrap_or_default().rules;
         let factory = FutharkFactory::new(self.function_factory().take());
+        let plans = Arc::new(PlanCache::default());
+        let planner = PlanCacheQueryPlanner::new(Arc::clone(&plans), Arc::clone(&runtime), self.query_planner().take());
+        let analyzer = self.analyzer().get_or_insert_default();
+        analyzer.rules.insert(0, Arc::new(PlanCacheRule::new(plans)));
         self.with_function_factory(Some(Arc::new(factory)))
             .with_config(config.with_extension(Arc::clone(&runtime)))
+            .with_query_planner(Arc::new(planner))
             .with_analyzer_rule(Arc::new(InsertTypes))
             .with_optimizer_rule(Arc::new(WindowFilters::new(Arc::clone(&runtime))))
             .with_optimizer_rule(Arc::new(SubqueryColumns::new(Arc::clone(&runtime))))

@@ -26,7 +26,8 @@ use crate::exec::DeviceScanExec;
 use crate::panics;
 use crate::session::{DeviceOptions, DeviceRuntime, Problem, kernel_options};
 use crate::table::sink::TableSink;
-use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder, TableState};
+use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder};
+use crate::table::state::TableState;
 
 /// A resident table: scans read device memory and upload nothing.
 ///
@@ -177,6 +178,11 @@ impl DeviceTable {
     /// Number of rows; 0 after the device was lost.
     pub fn num_rows(&self) -> usize {
         self.state.current().map_or(0, |snapshot| snapshot.num_rows())
+    }
+
+    /// The current snapshot, which plans read.
+    pub(crate) fn state(&self) -> &Arc<TableState> {
+        &self.state
     }
 
     /// Releases the table's memory when the runtime's device is lost.

@@ -8,8 +8,10 @@ mod missing;
 mod schema;
 mod sink;
 mod snapshot;
+mod state;
 
 pub(crate) use create::{create_resident_table, streams};
 pub use device_table::DeviceTable;
 pub use schema::register_schema;
 pub(crate) use snapshot::Snapshot;
+pub(crate) use state::{SnapshotHolder, TableState};

@@ -13,7 +13,8 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::StreamExt;
 
 use crate::session::DeviceOptions;
-use crate::table::snapshot::{SnapshotBuilder, TableState};
+use crate::table::snapshot::SnapshotBuilder;
+use crate::table::state::TableState;
 
 /// Streams rows to the device, then publishes a new snapshot. Running scans keep the old one.
 pub(crate) struct TableSink {

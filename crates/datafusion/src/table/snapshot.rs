@@ -2,71 +2,17 @@
 //! Snapshots of a resident table.
 
 use std::fmt;
-use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Resident, ResidentBuilder};
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics, exec_datafusion_err, exec_err};
+use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use device::{Context, DeviceKind, Queue};
-use parking_lot::RwLock;
 
-use crate::error::{LOST, columnar_error, device_error, op_error};
-use crate::session::{DeviceOptions, ReleaseLost, kernel_options};
+use crate::error::{columnar_error, device_error, op_error};
+use crate::session::{DeviceOptions, kernel_options};
 use crate::table::merge::{MergedSize, are_merged, merge_batches};
-
-/// State that scans and inserts of a table share.
-pub(crate) struct TableState {
-    /// `None` after the device was lost.
-    snapshot: RwLock<Option<Arc<Snapshot>>>,
-    /// Locked by an insert while it makes the next snapshot.
-    pub publishing: tokio::sync::Mutex<()>,
-}
-
-impl TableState {
-    pub fn new(snapshot: Snapshot) -> Self {
-        TableState { snapshot: RwLock::new(Some(Arc::new(snapshot))), publishing: tokio::sync::Mutex::new(()) }
-    }
-
-    /// The current snapshot.
-    ///
-    /// # Errors
-    /// If the rows were lost with their device.
-    pub fn current(&self) -> Result<Arc<Snapshot>> {
-        let snapshot = self.snapshot.read().clone();
-        snapshot.filter(|snapshot| !snapshot.context.has_met_fatal_fault()).ok_or_else(|| exec_datafusion_err!("{LOST}"))
-    }
-
-    /// Makes a snapshot the current one.
-    ///
-    /// # Errors
-    /// If their device was lost meanwhile.
-    pub fn publish(&self, snapshot: Snapshot) -> Result<()> {
-        let mut current = self.snapshot.write();
-        // Checked under the lock: a later loss is found by `release_lost`.
-        if snapshot.context.has_met_fatal_fault() {
-            return exec_err!("{LOST}");
-        }
-        let last = current.replace(Arc::new(snapshot));
-        drop(current);
-        drop(last);
-        Ok(())
-    }
-}
-
-impl ReleaseLost for TableState {
-    fn release_lost(&self) {
-        let lost = self.snapshot.write().take_if(|snapshot| snapshot.context.has_met_fatal_fault());
-        drop(lost);
-    }
-}
-
-impl fmt::Debug for TableState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TableState").field(&*self.snapshot.read()).finish()
-    }
-}
 
 /// Batches on the device with their types and statistics. Immutable: an insert makes another
 /// snapshot.
@@ -248,18 +194,9 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::Int64Array;
-    use device::testing::{FaultPlan, config};
+    use device::testing::config;
 
     use super::*;
-    use crate::DeviceRuntime;
-
-    async fn snapshot(context: &Context) -> Snapshot {
-        let column = Arc::new(Int64Array::from_iter_values(0..10)) as _;
-        let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
-        let mut builder = SnapshotBuilder::new(context, rows.schema_ref()).unwrap();
-        builder.push(rows).unwrap();
-        builder.finish().await.unwrap()
-    }
 
     #[tokio::test]
     async fn full_batches_have_the_rows_of_the_setting() {
@@ -280,37 +217,5 @@ mod tests {
             let snapshot = builder.finish().await.unwrap();
             assert_eq!(snapshot.table.batches.iter().map(DeviceBatch::num_rows).collect::<Vec<_>>(), lengths, "{batch_rows}");
         }
-    }
-
-    /// Loses the device, and makes the context notice it.
-    fn lose(plan: &FaultPlan, context: &Context) {
-        plan.lose_device();
-        context.queue().and_then(|queue| queue.alloc(1 << 20)).unwrap_err();
-        assert!(context.has_met_fatal_fault());
-    }
-
-    #[tokio::test]
-    async fn rows_of_a_lost_device_are_released_and_not_published() {
-        let plan = FaultPlan::new();
-        let context = Context::new(config().unwrap().with_wrap(plan.wrap())).unwrap();
-        let runtime = DeviceRuntime::with_context(context.clone());
-        let early = Arc::new(TableState::new(snapshot(&context).await));
-        runtime.watch(&early);
-        let (late, next) = (Arc::new(TableState::new(snapshot(&context).await)), snapshot(&context).await);
-
-        lose(&plan, &context);
-        runtime.try_context(&DeviceOptions::default()).unwrap();
-        assert!(early.snapshot.read().is_none());
-        assert!(early.publish(next).unwrap_err().to_string().contains(LOST));
-        runtime.watch(&late);
-        assert!(late.snapshot.read().is_none());
-
-        // A table with new rows is still watched.
-        let context = runtime.try_context(&DeviceOptions::default()).unwrap();
-        early.publish(snapshot(&context).await).unwrap();
-        lose(&plan, &context);
-        assert!(early.snapshot.read().is_some() && early.current().is_err());
-        runtime.try_context(&DeviceOptions::default()).unwrap();
-        assert!(early.snapshot.read().is_none());
     }
 }

@@ -19,6 +19,7 @@ mod late_faults;
 mod matrix;
 mod observe;
 mod panics;
+mod plan_cache;
 mod reductions;
 mod reuse;
 // Linux tells the number of threads.

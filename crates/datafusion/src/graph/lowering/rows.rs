@@ -7,12 +7,12 @@ use arrow::datatypes::DataType;
 use columnar::{Carrier, ColumnType, Layout};
 use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use kernels::ops::{UnifyLayouts, Unnest, UnnestOutput};
 
 use super::{Lowering, partitions};
 use crate::exec::{
-    DeviceExpandExec, DeviceLimitExec, DeviceReuseExec, DeviceSharedExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet, Sharing,
+    DeviceExpandExec, DeviceLimitExec, DeviceReuseExec, DeviceSharedExec, DeviceUnionExec, DeviceUnnestExec, GroupingSet,
+    OperatorMetrics, Sharing,
 };
 use crate::graph::pipeline::kernel_error;
 use crate::graph::stage::{Stage, StageKind};
@@ -100,7 +100,7 @@ impl Lowering<'_> {
     }
 }
 
-fn shared_stage(input: Stage, sharing: &Sharing, is_reuse: bool, operator: &str, metrics: &ExecutionPlanMetricsSet) -> Stage {
+fn shared_stage(input: Stage, sharing: &Sharing, is_reuse: bool, operator: &str, metrics: &OperatorMetrics) -> Stage {
     Stage {
         schema: Arc::clone(&input.schema),
         types: input.types.clone(),

@@ -34,8 +34,8 @@ pub(in crate::run) fn aggregate(
 ) -> DeviceBatchStream {
     stream::once(async move {
         let joins = &over.joins;
-        let of_joins = run.metered(&run.queue, &below.metrics, 0);
-        let joined_rows = MetricBuilder::new(&below.metrics).output_rows(0);
+        let of_joins = run.metered(&run.queue, &below.metrics.set(), 0);
+        let joined_rows = MetricBuilder::new(&below.metrics.set()).output_rows(0);
         let tables = Arc::new(Tables::build(joins, &run, &of_joins).await?);
         let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
         let chain = JoinChain::before_aggregation(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);

@@ -55,10 +55,10 @@ impl Tables {
                     let table = run.tables.lock().get(number).and_then(Weak::upgrade);
                     let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
                     if table.filter_bytes() > 0 {
-                        MetricBuilder::new(metrics).gauge("filter_bytes", 0).set(table.filter_bytes());
+                        MetricBuilder::new(&metrics.set()).gauge("filter_bytes", 0).set(table.filter_bytes());
                     }
                     tables.push(table);
-                    removed.push(MetricBuilder::new(metrics).counter("rows_removed", 0));
+                    removed.push(MetricBuilder::new(&metrics.set()).counter("rows_removed", 0));
                 }
             }
             used.push(join.clone());

@@ -87,6 +87,13 @@ settings! {
         program_only: true,
         description: "Folder of compiled programs, for later processes. Empty keeps none",
     }
+    cached_plans: usize {
+        default: 64,
+        value: Number { most: 1 << 16 },
+        frozen: false,
+        program_only: false,
+        description: "Queries over resident tables whose plans the session keeps. The same query then runs without planning. 0 keeps none",
+    }
     compaction_tile_rows: u32 {
         default: 0,
         value: Size { takes: Sizes::accepts_tile_rows, wanted: || {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metrics of an operator whose plan runs more than once.
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use parking_lot::Mutex;
+
+/// The metrics of an operator, which its stage shares.
+///
+/// A kept plan begins them anew for each query. Runs that have not ended write to the set that they
+/// began with.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OperatorMetrics(Arc<Mutex<ExecutionPlanMetricsSet>>);
+
+impl OperatorMetrics {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The set that a run writes to.
+    pub fn set(&self) -> ExecutionPlanMetricsSet {
+        self.0.lock().clone()
+    }
+
+    /// The values by now.
+    pub fn clone_inner(&self) -> MetricsSet {
+        self.0.lock().clone_inner()
+    }
+
+    /// Forgets the values.
+    pub fn begin_anew(&self) {
+        *self.0.lock() = ExecutionPlanMetricsSet::new();
+    }
+}
