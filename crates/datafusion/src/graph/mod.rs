@@ -5,6 +5,7 @@
 //! [`Pipeline`](pipeline). What remains are [`Stage`]s. Each reads the batches of the stages below.
 
 mod aggregate;
+mod estimate;
 #[cfg(test)]
 pub(crate) mod failing;
 mod joins;

@@ -275,7 +275,8 @@ pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Resu
     };
     let DeviceOptions { work_group_size, compaction_tile_rows, max_work_groups, .. } = *options;
     let sizes = Sizes { work_group_size, compaction_tile_rows, max_work_groups };
-    let sized = Options::new(profile).with_threshold_divisor(options.threshold_divisor).with_sizes(sizes, context.info());
+    let kernels = Options::new(profile).with_threshold_divisor(options.threshold_divisor);
+    let sized = kernels.with_memory(context.pool().limit()).with_sizes(sizes, context.info());
     sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }
 

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods)]
 
 mod attacks;
+mod dense_groups;
 mod depth;
 mod device_arrays;
 mod differential;

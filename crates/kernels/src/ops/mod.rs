@@ -68,6 +68,9 @@ use crate::{Error, Result};
 /// Most rows of a batch whose rows 32 bits number.
 const MAX_ROWS: usize = i32::MAX as usize;
 
+/// Values of the keys' range for each row, at most, of groups that are array indexes.
+const VALUES_PER_ROW: usize = 4;
+
 /// Fails for more rows than 32 bits number.
 fn check_rows(operator: &str, rows: usize) -> Result<()> {
     if rows <= MAX_ROWS {
@@ -111,6 +114,8 @@ pub struct Options {
     /// Most groups that are indexed directly, without a hash table, if the bounds of the keys are
     /// known.
     pub dense_groups: usize,
+    /// Most bytes of the states of such groups, where they are more for many rows.
+    pub dense_bytes: usize,
     /// Most bytes of private copies of grouped states in the cpu profile; beyond them states are
     /// atomics.
     pub private_bytes: usize,
@@ -137,7 +142,11 @@ impl Options {
                 // Fits the caches of a GPU; a table that turns out too small costs a launch.
                 Profile::Gpu => 1 << 18,
             },
-            dense_groups: 1 << 16,
+            dense_groups: match profile {
+                Profile::Cpu => 1 << 16,
+                Profile::Gpu => 1 << 20,
+            },
+            dense_bytes: 1 << 30,
             private_bytes: 256 << 20,
             threshold_divisor: 1,
         }
@@ -147,7 +156,34 @@ impl Options {
     #[must_use]
     pub fn with_threshold_divisor(mut self, divisor: usize) -> Options {
         self.threshold_divisor = divisor.max(1);
-        self.initial_groups = self.threshold(Options::new(self.profile).initial_groups);
+        let defaults = Options::new(self.profile);
+        self.initial_groups = self.threshold(defaults.initial_groups);
+        self.dense_groups = self.threshold(defaults.dense_groups);
+        self
+    }
+
+    /// The same for a device whose memory has a limit of `bytes`.
+    #[must_use]
+    pub fn with_memory(self, bytes: usize) -> Options {
+        Options { dense_bytes: bytes / 4, ..self }
+    }
+
+    /// The same for a grouped aggregation of about `rows` rows.
+    ///
+    /// On GPUs, groups whose keys have a range of a few values a row are array indexes. To write and
+    /// to read an empty state takes less time than to find a row's group in a hash table. Most keys
+    /// of fact tables come in order, so rows nearby have states nearby.
+    #[must_use]
+    pub fn with_grouped_rows(mut self, rows: usize, aggregates: usize) -> Options {
+        match self.profile {
+            Profile::Cpu => {}
+            Profile::Gpu => {
+                // A count of rows, and two slots for each aggregate.
+                let state_bytes = size_of::<u64>() * (1 + 2 * aggregates);
+                let most = (self.dense_bytes / state_bytes).min(MAX_ROWS);
+                self.dense_groups = self.dense_groups.max(rows.saturating_mul(VALUES_PER_ROW).min(most));
+            }
+        }
         self
     }
 

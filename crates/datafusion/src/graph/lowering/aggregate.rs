@@ -9,6 +9,7 @@ use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
+use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, Expr as KernelExpr};
 use kernels::function::Function;
 use kernels::ops::Concat;
@@ -17,6 +18,7 @@ use super::Lowering;
 use crate::exec::DeviceAggregateExec;
 use crate::expr::{AggregateCall, Evaluation, KEY_TYPE, as_key, is_list};
 use crate::graph::aggregate::{AggregateOp, OverJoins};
+use crate::graph::estimate::estimated_rows;
 use crate::graph::pipeline::{LiftedStrings, Pipeline, kernel_error, lowered};
 use crate::graph::stage::{ListOutput, Stage, StageKind};
 
@@ -30,7 +32,7 @@ struct LoweredAggregation {
 
 impl Lowering<'_> {
     pub(super) fn aggregate(&self, aggregate: &DeviceAggregateExec, input: &Arc<dyn ExecutionPlan>) -> Result<Stage> {
-        let (spec, from) = (&aggregate.spec, input.schema());
+        let (spec, from_plan, from) = (&aggregate.spec, input, input.schema());
         let keys = spec.keys.iter().map(|(key, _)| Ok((as_key(key, &from)?, Evaluation::Always)));
         let mut exprs = keys.collect::<Result<Vec<_>>>()?;
         let calls = spec.calls.iter().map(|call| call.over_keys(&from)).collect::<Result<Vec<_>>>()?;
@@ -51,7 +53,14 @@ impl Lowering<'_> {
             true => OverJoins::of(&source, &keys, &aggregates)?.map(Arc::new),
             false => None,
         };
-        let op = Arc::new(AggregateOp::try_new(input, keys, aggregates, self.options.clone()).map_err(kernel_error)?);
+        let options = match self.options.profile {
+            Profile::Cpu => self.options.clone(),
+            Profile::Gpu => {
+                let rows = estimated_rows(from_plan).unwrap_or_default();
+                self.options.clone().with_grouped_rows(rows, aggregates.len())
+            }
+        };
+        let op = Arc::new(AggregateOp::try_new(input, keys, aggregates, options).map_err(kernel_error)?);
         let mut types = op.output_types().to_vec();
         for list in &lists {
             if let (Some(pairs), Some(from)) = (types.get(list.pairs), source.types.get(list.input)) {

@@ -709,7 +709,13 @@ impl GroupKernels {
             GroupMode::Dense { .. } => {
                 let stride: u64 = self.keys[index + 1..].iter().filter_map(GroupKey::span).product();
                 let span = key.span().unwrap_or(1);
-                let packed = writer.local(CType::U64, &format!("row / {stride}u % {span}u"));
+                // A division of 64 bits is slow.
+                let packed = match (index, stride) {
+                    (0, 1) => "row".to_string(),
+                    (0, _) => writer.local(CType::U64, &format!("row / {stride}u")),
+                    (_, 1) => writer.local(CType::U64, &format!("row % {span}u")),
+                    _ => writer.local(CType::U64, &format!("row / {stride}u % {span}u")),
+                };
                 (packed.clone(), key.nullable.then(|| format!("({packed} == {}u)", span - 1)))
             }
             GroupMode::Inline { null_slot } => {
