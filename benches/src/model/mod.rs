@@ -62,6 +62,8 @@ struct Modelled {
     waits: usize,
     planning: f64,
     kernels: BTreeMap<String, (u64, Traffic)>,
+    /// Bytes that the driver sets to a value.
+    filled: f64,
     /// Bytes of the scanned columns at the large scale.
     bytes: Option<f64>,
 }
@@ -105,9 +107,11 @@ async fn open(factor: f64, settings: &[Setting]) -> Result<Engine> {
 async fn model(engine: &Engine, query: usize, sql: &str, factor: f64) -> Result<Modelled> {
     // The first run compiles.
     engine.execute(Source::Resident, sql, false).await?;
-    let before = kernels_of(engine);
+    let filled = || engine.context().map_or(0, |context| context.counters().bytes_filled);
+    let (before, filled_before) = (kernels_of(engine), filled());
     let run = engine.execute(Source::Resident, sql, false).await?;
     let mut kernels = kernels_of(engine);
+    let filled = (filled() - filled_before) as f64;
     for (name, (launches, traffic)) in before {
         if let Some(after) = kernels.get_mut(&name) {
             *after = (after.0 - launches, after.1.since(&traffic));
@@ -122,13 +126,18 @@ async fn model(engine: &Engine, query: usize, sql: &str, factor: f64) -> Result<
     }
     let launches = kernels.values().map(|(launches, _)| launches).sum();
     let waits = run.device_metrics().waits;
-    Ok(Modelled { query, launches, waits, planning: run.planning_seconds, kernels, bytes })
+    Ok(Modelled { query, launches, waits, planning: run.planning_seconds, kernels, filled, bytes })
 }
 
 impl Modelled {
-    /// Seconds of all kernels.
+    /// Seconds of all kernels and fills.
     fn kernel_seconds(&self, gpu: &Gpu, factor: f64) -> f64 {
-        self.kernels.values().map(|(launches, traffic)| gpu.time(traffic, *launches, factor).seconds()).sum()
+        let kernels = self.kernels.values().map(|(launches, traffic)| gpu.time(traffic, *launches, factor).seconds());
+        kernels.sum::<f64>() + self.fill_seconds(gpu, factor)
+    }
+
+    fn fill_seconds(&self, gpu: &Gpu, factor: f64) -> f64 {
+        self.filled * factor / gpu.memory
     }
 
     /// Bytes of all sectors that kernels ask for, each as often as a request does.
@@ -159,6 +168,7 @@ impl Modelled {
             "scanned_bytes": self.bytes,
             "sector_bytes": self.sector_bytes(factor),
             "kernel_seconds": self.kernel_seconds(gpu, factor),
+            "fill_seconds": self.fill_seconds(gpu, factor),
             "total_seconds": self.total(gpu, factor),
             "kernels": self.kernels.iter().map(kernel).collect::<Vec<_>>(),
         })
@@ -242,7 +252,7 @@ fn print(modelled: &[Modelled], gpu: &Gpu, factor: f64, kernels: usize) {
             .map(|(name, (launches, traffic))| (name, *launches, gpu.time(traffic, *launches, factor)))
             .collect();
         slowest.sort_by(|a, b| b.2.seconds().total_cmp(&a.2.seconds()));
-        println!("  Q{}", query.query);
+        println!("  Q{}: fills {}", query.query, milliseconds(query.fill_seconds(gpu, factor)));
         for (name, launches, time) in slowest.into_iter().take(kernels) {
             let parts = [("memory", time.memory), ("cache", time.cache), ("shared", time.shared)];
             let parts = parts.map(|(part, seconds)| format!("{part} {}", milliseconds(seconds))).join(", ");

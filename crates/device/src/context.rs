@@ -334,7 +334,8 @@ impl Context {
     /// - `version`: 1
     /// - `device`: `driver`, `index`, `name`, `platform`, `driver_version`
     /// - `kernels`: for each name `name`, `launches` and `nanos`, the time on the device
-    /// - `copies`: `bytes_up` and `bytes_down`, including shared memory
+    /// - `copies`: `bytes_up` and `bytes_down`, including shared memory; `bytes_filled` with one
+    ///   value
     /// - `programs`: `compiled`, `cache_hits_memory`, `cache_hits_disk`, `first_launches`, `nanos`
     /// - `memory`: `limit`, `in_use`, `peak`, `cached`, `reserved`, `allocations`
     ///
@@ -358,7 +359,11 @@ impl Context {
                 "driver_version": info.driver_version,
             },
             "kernels": live.kernels(),
-            "copies": { "bytes_up": counters.bytes_up, "bytes_down": counters.bytes_down },
+            "copies": {
+                "bytes_up": counters.bytes_up,
+                "bytes_down": counters.bytes_down,
+                "bytes_filled": counters.bytes_filled,
+            },
             "programs": {
                 "compiled": counters.programs_compiled,
                 "cache_hits_memory": counters.cache_hits_memory,

@@ -183,6 +183,7 @@ impl Queue {
         // SAFETY: the handles are alive and stay so, the range was checked.
         let sequence = self.worker().enqueue(|raw| unsafe { self.driver().fill(raw, to.raw(), offset, bytes, value) })?;
         to.uses().add(self.worker(), sequence);
+        self.context().live_counters().bytes_filled.fetch_add(bytes as u64, Relaxed);
         Ok(())
     }
 

@@ -28,6 +28,8 @@ pub struct Counters {
     pub bytes_up: u64,
     /// Bytes from the device to the host, including shared memory that needs no copy.
     pub bytes_down: u64,
+    /// Bytes that the device has set to a value.
+    pub bytes_filled: u64,
     /// Allocated buffers, from the pool's free lists or the driver.
     pub allocations: u64,
 }
@@ -42,6 +44,7 @@ pub(crate) struct LiveCounters {
     pub(crate) launches: AtomicU64,
     pub(crate) bytes_up: AtomicU64,
     pub(crate) bytes_down: AtomicU64,
+    pub(crate) bytes_filled: AtomicU64,
     pub(crate) allocations: AtomicU64,
     pub(crate) compile_nanos: AtomicU64,
     kernels: Mutex<BTreeMap<Arc<str>, Arc<KernelTotals>>>,
@@ -66,6 +69,7 @@ impl LiveCounters {
             launches: self.launches.load(Relaxed),
             bytes_up: self.bytes_up.load(Relaxed),
             bytes_down: self.bytes_down.load(Relaxed),
+            bytes_filled: self.bytes_filled.load(Relaxed),
             allocations: self.allocations.load(Relaxed),
         }
     }

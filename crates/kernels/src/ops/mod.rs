@@ -68,9 +68,6 @@ use crate::{Error, Result};
 /// Most rows of a batch whose rows 32 bits number.
 const MAX_ROWS: usize = i32::MAX as usize;
 
-/// Values of the keys' range for each row, at most, of groups that are array indexes.
-const VALUES_PER_ROW: usize = 4;
-
 /// Fails for more rows than 32 bits number.
 fn check_rows(operator: &str, rows: usize) -> Result<()> {
     if rows <= MAX_ROWS {
@@ -114,8 +111,10 @@ pub struct Options {
     /// Most groups that are indexed directly, without a hash table, if the bounds of the keys are
     /// known.
     pub dense_groups: usize,
-    /// Most bytes of the states of such groups, where they are more for many rows.
+    /// Most bytes of their states, where on GPUs many rows allow more groups.
     pub dense_bytes: usize,
+    /// Rows of a grouped aggregation, by an estimate; 0 if unknown.
+    pub grouped_rows: usize,
     /// Most bytes of private copies of grouped states in the cpu profile; beyond them states are
     /// atomics.
     pub private_bytes: usize,
@@ -147,6 +146,7 @@ impl Options {
                 Profile::Gpu => 1 << 20,
             },
             dense_bytes: 1 << 30,
+            grouped_rows: 0,
             private_bytes: 256 << 20,
             threshold_divisor: 1,
         }
@@ -169,22 +169,9 @@ impl Options {
     }
 
     /// The same for a grouped aggregation of about `rows` rows.
-    ///
-    /// On GPUs, groups whose keys have a range of a few values a row are array indexes. To write and
-    /// to read an empty state takes less time than to find a row's group in a hash table. Most keys
-    /// of fact tables come in order, so rows nearby have states nearby.
     #[must_use]
-    pub fn with_grouped_rows(mut self, rows: usize, aggregates: usize) -> Options {
-        match self.profile {
-            Profile::Cpu => {}
-            Profile::Gpu => {
-                // A count of rows, and two slots for each aggregate.
-                let state_bytes = size_of::<u64>() * (1 + 2 * aggregates);
-                let most = (self.dense_bytes / state_bytes).min(MAX_ROWS);
-                self.dense_groups = self.dense_groups.max(rows.saturating_mul(VALUES_PER_ROW).min(most));
-            }
-        }
-        self
+    pub fn with_grouped_rows(self, rows: usize) -> Options {
+        Options { grouped_rows: rows, ..self }
     }
 
     /// A size of data at which an operator changes its ways.

@@ -57,7 +57,7 @@ impl Lowering<'_> {
             Profile::Cpu => self.options.clone(),
             Profile::Gpu => {
                 let rows = estimated_rows(from_plan).unwrap_or_default();
-                self.options.clone().with_grouped_rows(rows, aggregates.len())
+                self.options.clone().with_grouped_rows(rows)
             }
         };
         let op = Arc::new(AggregateOp::try_new(input, keys, aggregates, options).map_err(kernel_error)?);

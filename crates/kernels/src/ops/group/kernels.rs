@@ -7,7 +7,7 @@ use super::table::{
     first_slot_wide, number_inline, probe_inline, probe_wide, slot_inline,
 };
 use super::var_width_min_max::{STORED, VarWidthMinMax};
-use super::{Feed, GroupMode};
+use super::{Feed, GroupMode, Occupancy};
 use crate::codegen::{CType, NEXT_ROW, Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -38,6 +38,7 @@ const STATES: &str = "const G u64 *RESTRICT";
 pub(super) struct GroupKernels {
     pub options: Options,
     pub mode: GroupMode,
+    pub occupancy: Occupancy,
     pub keys: Vec<GroupKey>,
     pub accumulators: Accumulators,
     pub extremes: Vec<VarWidthMinMax>,
@@ -102,6 +103,8 @@ struct UpdateKernel<'a> {
     n: String,
     states: String,
     capacity: String,
+    /// The bits of groups with rows, if this kernel sets them.
+    occupied: Option<String>,
     rivals: Vec<Rival<'a>>,
 }
 
@@ -154,6 +157,9 @@ impl UpdateKernel<'_> {
     fn write_group(&self, writer: &mut RowWriter<'_>) -> Result<()> {
         let UpdateKernel { states, capacity, .. } = self;
         let slot_count = self.kernels.state_slots();
+        if let Some(occupied) = &self.occupied {
+            writer.push(&format!("if (!({occupied}[g >> 5] >> (g & 31) & 1)) A_OR32(&{occupied}[g >> 5], 1u << (g & 31));"));
+        }
         if slot_count > 0 {
             writer.push(&match self.access {
                 StateAccess::Private => format!("G u64 *s = {states} + ((u64)GRP() * {capacity} + g) * {slot_count};"),
@@ -211,7 +217,8 @@ impl GroupKernels {
             (0..self.accumulators.states.len()).filter(|index| self.accumulators.states[*index].feed == feed).collect();
         let mut pending = vec![own];
         while let Some(part) = pending.pop() {
-            if part.is_empty() {
+            let marks = feed == 0 && self.occupancy.has_bits() && planned.updates.is_empty();
+            if part.is_empty() && !marks {
                 continue;
             }
             let kernel = self.update_kernel(feed, planned.updates.len(), &planned, &part)?;
@@ -459,6 +466,10 @@ impl GroupKernels {
             .filter(|(index, _)| !part.contains(index))
             .for_each(|(_, state)| state.feed = usize::MAX);
         let mut params = Params::new();
+        let sets_bits = feed == 0 && number == 0 && self.occupancy.has_bits();
+        if sets_bits {
+            params.need(Section::Base);
+        }
         let update = UpdateKernel {
             kernels: self,
             feed,
@@ -467,6 +478,7 @@ impl GroupKernels {
             n: params.named("n", "u64"),
             states: params.named("states", if self.private { "G u64 *RESTRICT" } else { "volatile G u64 *" }),
             capacity: params.named("capacity", "u64"),
+            occupied: sets_bits.then(|| params.named("occupied", "volatile G u32 *")),
             rivals: self.rivals(planned, part, &mut params)?,
         };
         let lookup = planned.source.lookup().filter(|_| profile == Profile::Cpu);
@@ -498,6 +510,7 @@ impl GroupKernels {
         let replicas = |groups| Replicas::of(groups, self.state_slots(), &self.options);
         match self.mode {
             _ if self.private => StateAccess::Private,
+            _ if self.occupancy.has_bits() => StateAccess::Global,
             GroupMode::Dense { groups } => replicas(groups).map_or(StateAccess::Global, StateAccess::Replicas),
             GroupMode::Inline { .. } | GroupMode::Wide => StateAccess::Global,
         }
@@ -627,9 +640,17 @@ impl GroupKernels {
         Kernel::new("group_commit", params, row_loop(self.options.profile, "i", "n", body))
     }
 
-    pub fn occupied_kernel(&self, count: usize) -> Kernel {
+    pub fn occupied_kernel(&self) -> Kernel {
         let mut params = Params::new();
         params.need(Section::Base);
+        let count = match self.occupancy {
+            Occupancy::Count(count) => count,
+            Occupancy::Bits => {
+                let occupied = params.named("occupied", "const G u32 *RESTRICT");
+                let body = mask_body(&mut params, &self.options, "", &format!("({occupied}[row >> 5] >> (row & 31) & 1)"));
+                return Kernel::new("group_occupied", params, body);
+            }
+        };
         for (name, c_type) in [("states", STATES), ("capacity", "u64"), ("copies", "u64")] {
             params.named(name, c_type);
         }

@@ -56,6 +56,7 @@ pub struct GroupBy {
     primitives: Primitives,
     program: Program,
     mode: GroupMode,
+    occupancy: Occupancy,
     keys: Vec<GroupKey>,
     accumulators: Accumulators,
     /// MIN and MAX of values that exceed a state slot.
@@ -91,6 +92,24 @@ impl GroupMode {
         match self {
             GroupMode::Wide => true,
             GroupMode::Dense { .. } | GroupMode::Inline { .. } => false,
+        }
+    }
+}
+
+/// How dense groups are known to have rows.
+#[derive(Debug, Clone, Copy)]
+enum Occupancy {
+    /// By a count of rows, the state at this position.
+    Count(usize),
+    /// By a bit for each group: so many groups have no replicas, and most may be empty.
+    Bits,
+}
+
+impl Occupancy {
+    fn has_bits(self) -> bool {
+        match self {
+            Occupancy::Bits => true,
+            Occupancy::Count(_) => false,
         }
     }
 }
@@ -162,6 +181,8 @@ struct KeyStore {
 struct States {
     /// The state slots of all groups, copy after copy.
     slots: Buffer,
+    /// A bit for each group with rows.
+    occupied: Option<Buffer>,
     capacity: usize,
     copies: usize,
     extremes: Vec<VarWidthStore>,
@@ -609,8 +630,10 @@ impl GroupBy {
             chosen => chosen,
         };
         let copies = if self.private { (wanted as usize).min(most).max(1) } else { 1 };
-        let slots = queue.alloc((copies * capacity * slot_count * 8).max(8))?;
-        if slot_count > 0 {
+        let bytes = (copies * capacity * slot_count * 8).max(8);
+        let is_zeroed = old_capacity == 0 && !self.private && self.accumulators.init().iter().all(|slot| *slot == 0);
+        let slots = if is_zeroed { queue.zeroed(bytes)? } else { queue.alloc(bytes)? };
+        if slot_count > 0 && !is_zeroed {
             let named = vec![
                 ("old", Arg::Buffer(&old)),
                 ("old_capacity", Arg::U64(old_capacity as u64)),
@@ -630,7 +653,8 @@ impl GroupBy {
                 extremes
             }
         };
-        state.states = Some(States { slots, capacity, copies, extremes });
+        let occupied = self.occupancy.has_bits().then(|| queue.zeroed(capacity.div_ceil(32) * 4)).transpose()?;
+        state.states = Some(States { slots, occupied, capacity, copies, extremes });
         Ok(())
     }
 
@@ -692,6 +716,7 @@ impl GroupBy {
             ("capacity", Arg::U64(states.capacity as u64)),
             ("copies", Arg::U64(states.copies as u64)),
         ];
+        args.extend(states.occupied.iter().map(|occupied| ("occupied", Arg::Buffer(occupied))));
         for (extreme, store) in self.extremes.iter().zip(&states.extremes) {
             args.extend(extreme.args(store));
         }

@@ -9,7 +9,7 @@ use columnar::ColumnType;
 use super::kernels::GroupKernels;
 use super::key::{GroupKey, KeyOutput};
 use super::var_width_min_max::VarWidthMinMax;
-use super::{GroupBy, GroupMode, KernelIndices, private};
+use super::{GroupBy, GroupMode, KernelIndices, Occupancy, private};
 use crate::codegen::{CType, Params, Profile};
 use crate::expr::{Aggregate, AggregateFunction, Expr, value_type};
 use crate::function::Function;
@@ -21,9 +21,11 @@ use crate::ops::launch::program::Program;
 use crate::ops::launch::projection::{Projection, Rows};
 use crate::ops::launch::source::Source;
 use crate::ops::select::Select;
-use crate::ops::{Input, Options};
+use crate::ops::{Input, MAX_ROWS, Options};
 use crate::{Error, Result};
 
+/// Values of the keys' range for each row, at most, of groups that are array indexes.
+const VALUES_PER_ROW: usize = 4;
 /// Most keys that leave room for the arguments of a filter.
 const MAX_KEYS_BESIDE_FILTER: usize = 4;
 
@@ -51,7 +53,7 @@ impl GroupBy {
     ) -> Result<GroupBy> {
         let mut source = Source::try_new(input.clone())?;
         let (group_keys, expressions) = plan_keys(&mut source, &keys, distinct, &options)?;
-        let mode = choose_mode(&group_keys, &options);
+        let mode = choose_mode(&group_keys, &aggregates, &options);
         let aggregates: Vec<(Aggregate, Field)> =
             aggregates.into_iter().map(|(aggregate, field)| (aggregate.plain(), field)).collect();
         let computed = |expr: &Expr| !matches!(expr, Expr::Column(_));
@@ -93,7 +95,7 @@ impl GroupBy {
         let aggregates = aggregates.iter().map(|(aggregate, field)| Ok((joined.aggregate(aggregate)?.plain(), field.clone())));
         let aggregates = aggregates.collect::<Result<Vec<_>>>()?;
         let (group_keys, expressions) = plan_keys(&mut source, &keys, false, &options)?;
-        let mode = choose_mode(&group_keys, &options);
+        let mode = choose_mode(&group_keys, &aggregates, &options);
         let grouped = aggregates.iter().any(|(aggregate, _)| aggregate.groups_values());
         if grouped || !mode.is_dense() {
             return Ok(None);
@@ -119,11 +121,32 @@ fn plan_keys(
     Ok(planned.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
+/// Most groups that are array indexes.
+///
+/// On GPUs they are a few for each row. To write and to read an empty state takes less time than to
+/// find a row's group in a hash table. Keys of fact tables often come in order, so that rows nearby
+/// have states nearby.
+fn most_dense_groups(aggregates: &[(Aggregate, Field)], options: &Options) -> usize {
+    // After each batch the winners of all groups are copied.
+    let has_winners = aggregates.iter().any(|(aggregate, field)| {
+        let is_word = field.data_type().primitive_width().is_some_and(|width| width <= size_of::<u64>());
+        aggregate.function.row().family.selects_value() && !is_word
+    });
+    match options.profile {
+        Profile::Gpu if !has_winners => {
+            let state_bytes = size_of::<u64>() * 2 * aggregates.len().max(1);
+            let most = (options.dense_bytes / state_bytes).min(MAX_ROWS);
+            options.dense_groups.max(options.grouped_rows.saturating_mul(VALUES_PER_ROW).min(most))
+        }
+        Profile::Cpu | Profile::Gpu => options.dense_groups,
+    }
+}
+
 /// Chooses how rows find their groups.
-fn choose_mode(keys: &[GroupKey], options: &Options) -> GroupMode {
+fn choose_mode(keys: &[GroupKey], aggregates: &[(Aggregate, Field)], options: &Options) -> GroupMode {
     let groups = keys.iter().try_fold(1u64, |groups, key| groups.checked_mul(key.span()?));
     if let Some(groups) = groups
-        && groups <= options.dense_groups as u64
+        && groups <= most_dense_groups(aggregates, options) as u64
     {
         return GroupMode::Dense { groups: groups as usize };
     }
@@ -180,7 +203,7 @@ fn materialize(
     let input = Input { schema: select.schema().clone(), types: select.output_types().to_vec(), filter: None };
     let mut source = Source::try_new(input.clone())?;
     let (group_keys, expressions) = plan_keys(&mut source, &keys, distinct, &options)?;
-    let mode = choose_mode(&group_keys, &options);
+    let mode = choose_mode(&group_keys, &over, &options);
     let group = build(Planned { source, input, keys, group_keys, expressions, mode, aggregates: over }, options)?;
     // Inner aggregations read the same columns.
     Ok(GroupBy { materialized: Some(Box::new(select)), ..group })
@@ -209,12 +232,20 @@ struct DistinctFeed {
 }
 
 /// The states of the aggregates, and the inner aggregations that feed some of them.
-fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(Accumulators, usize, Vec<DistinctFeed>)> {
+fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(Accumulators, Occupancy, Vec<DistinctFeed>)> {
     let Planned { source, keys, group_keys, mode, aggregates, .. } = planned;
     let is_dense = mode.is_dense();
-    let usage = StateUse { atomic: !private, grouped: !group_keys.is_empty() && !is_dense };
+    let has_bits = match mode {
+        GroupMode::Dense { groups } => !private && groups * size_of::<u64>() > options.shared_bytes,
+        GroupMode::Inline { .. } | GroupMode::Wide => false,
+    };
+    let usage = StateUse { atomic: !private, grouped: !group_keys.is_empty() && (!is_dense || has_bits) };
     let mut accumulators = Accumulators { keyed: !group_keys.is_empty(), ..Accumulators::default() };
-    let occupied = if is_dense && !group_keys.is_empty() { accumulators.count_rows(0) } else { 0 };
+    let occupancy = match is_dense && !group_keys.is_empty() {
+        _ if has_bits => Occupancy::Bits,
+        true => Occupancy::Count(accumulators.count_rows(0)),
+        false => Occupancy::Count(0),
+    };
     let mut distincts: Vec<DistinctFeed> = Vec::new();
     for (aggregate, _) in aggregates {
         if !aggregate.groups_values() {
@@ -245,7 +276,7 @@ fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(A
         let over = Aggregate { arguments: vec![value], filter: None, distinct: false, ..aggregate.clone() };
         accumulators.plan(&over, &distincts[index].source, index + 1, StateUse { grouped: false, ..usage })?;
     }
-    Ok((accumulators, occupied, distincts))
+    Ok((accumulators, occupancy, distincts))
 }
 
 /// The stores of MIN and MAX of values that exceed a state slot.
@@ -261,12 +292,12 @@ fn plan_extremes(accumulators: &Accumulators, source: &Source, options: &Options
 
 fn build(planned: Planned, options: Options) -> Result<GroupBy> {
     let private = private(&options);
-    let (accumulators, occupied, distincts) = plan_states(&planned, private, &options)?;
+    let (accumulators, occupancy, distincts) = plan_states(&planned, private, &options)?;
     let Planned { source, keys, group_keys, expressions, mode, aggregates, .. } = planned;
     let extremes = plan_extremes(&accumulators, &source, &options)?;
-    let mut group = GroupKernels { options: options.clone(), mode, keys: group_keys, accumulators, extremes, private };
+    let mut group = GroupKernels { options: options.clone(), mode, occupancy, keys: group_keys, accumulators, extremes, private };
 
-    let mut kernels = vec![group.grow_kernel(), group.insert_kernel(), group.commit_kernel(), group.occupied_kernel(occupied)];
+    let mut kernels = vec![group.grow_kernel(), group.insert_kernel(), group.commit_kernel(), group.occupied_kernel()];
     let indices = KernelIndices { grow: 0, insert: 1, commit: 2, occupied: 3 };
     let mut feeds = vec![group.feed(0, source, expressions, &mut kernels)?];
     let mut inner = Vec::with_capacity(distincts.len());
@@ -301,6 +332,7 @@ fn build(planned: Planned, options: Options) -> Result<GroupBy> {
         program: Program::new("GroupBy", &options, kernels),
         options,
         mode: group.mode,
+        occupancy: group.occupancy,
         keys: group.keys,
         accumulators: group.accumulators,
         extremes: group.extremes,
