@@ -55,9 +55,9 @@ if [ "$(cat "$folder/build" 2>/dev/null)" != "$build" ] || ! [ -e "$folder/libcu
         echo "#define EMULATOR_NVRTC \"$nvrtc\""
     } >"$own/config.h"
     cc -shared -fPIC -O2 -pthread -I "$own" -Wl,-soname,libcuda.so.1 -o "$own/libcuda.so.1" \
-        "$sources/libcuda.c" "$sources/grid.c" "$sources/fiber.c" "$sources/count.c" "$sources/image.c" -ldl
+        "$sources/libcuda.c" "$sources/grid.c" "$sources/fiber.c" "$sources/count.c" "$sources/cache.c" "$sources/image.c" -ldl
     cc -shared -fPIC -O2 -I "$own" -Wl,-soname,"$(basename "$nvrtc")" -o "$own/$(basename "$nvrtc")" \
-        "$sources/libnvrtc.c" "$sources/count.c" "$sources/image.c" -ldl
+        "$sources/libnvrtc.c" "$sources/count.c" "$sources/cache.c" "$sources/image.c" -ldl
     for builtins in "$(dirname "$nvrtc")"/libnvrtc-builtins.so.*; do
         [ -e "$builtins" ] && ln -sf "$builtins" "$own/"
     done

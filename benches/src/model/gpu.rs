@@ -69,19 +69,17 @@ impl KernelTime {
 
 impl Gpu {
     /// Time of all launches of a kernel, whose data is `factor` times as large as the counted.
-    pub fn time(&self, traffic: &Traffic, launches: u64, factor: f64) -> KernelTime {
-        let launches = launches.max(1) as f64;
+    pub fn time(&self, traffic: &Traffic, factor: f64) -> KernelTime {
         let bytes = |sectors: u64| sectors as f64 * SECTOR * factor;
-        // What one launch touches stays in the cache, if it is small enough.
-        let fits = (bytes(traffic.read_sectors) + bytes(traffic.written_sectors)) / launches <= self.cache_bytes;
-        let read = bytes(if fits { traffic.read_sectors } else { traffic.warp_sectors.max(traffic.read_sectors) });
-        let asked = bytes(traffic.load_sectors);
-        let is_random = !fits && traffic.load_bytes as f64 * factor < asked / 2.0;
-        let reads = if is_random { read / SECTOR / self.random_sectors } else { read / self.memory };
+        let moved = |sectors: u64, alone: u64| {
+            let alone = alone.min(sectors);
+            bytes(sectors - alone) / self.memory + alone as f64 * factor / self.random_sectors
+        };
         let atomics = bytes(traffic.atomic_addresses) * 2.0;
         KernelTime {
-            memory: reads + bytes(traffic.written_sectors) / self.memory,
-            cache: (asked + bytes(traffic.store_sectors) + atomics) / self.cache,
+            memory: moved(traffic.memory_reads, traffic.memory_alone_reads)
+                + moved(traffic.memory_writes, traffic.memory_alone_writes),
+            cache: (bytes(traffic.load_sectors) + bytes(traffic.store_sectors) + atomics) / self.cache,
             // Lanes on one address go one after another.
             shared: (traffic.shared_requests + traffic.shared_lanes - traffic.shared_addresses) as f64 * factor
                 / self.shared_conflicts,
@@ -99,37 +97,30 @@ mod tests {
         assert!("a100".parse::<Gpu>().unwrap_err().contains("h100 and h200"));
     }
 
-    /// Loads of so many sectors, each of which threads ask for so many bytes of.
-    fn loads(sectors: u64, bytes: u64) -> Traffic {
-        Traffic {
-            load_sectors: sectors,
-            load_bytes: sectors * bytes,
-            read_sectors: sectors,
-            warp_sectors: sectors,
-            ..Traffic::default()
-        }
+    /// Loads of so many sectors, of which memory gives so many, some of them alone.
+    fn loads(load_sectors: u64, memory_reads: u64, memory_alone_reads: u64) -> Traffic {
+        Traffic { load_sectors, memory_reads, memory_alone_reads, ..Traffic::default() }
     }
 
     #[test]
     fn a_scan_takes_its_bytes_over_the_bandwidth() {
         let sectors = 1 << 20;
-        let time = H100.time(&loads(sectors, 32), 1, 1000.0);
+        let time = H100.time(&loads(sectors, sectors, 0), 1000.0);
         assert!((time.seconds() - sectors as f64 * 32e3 / H100.memory).abs() < 1e-9, "{time:?}");
     }
 
     #[test]
-    fn random_reads_are_slower_unless_they_fit_the_cache() {
+    fn sectors_that_come_alone_are_slower_unless_the_cache_has_them() {
         let sectors = 1 << 16;
-        let random = loads(sectors, 8);
-        let (small, large) = (H200.time(&random, 1, 1.0), H200.time(&random, 1, 1e4));
-        assert!((large.memory - sectors as f64 * 1e4 / H200.random_sectors).abs() < 1e-9, "{large:?}");
-        assert!(large.seconds() > 2e4 * small.seconds(), "{small:?}");
+        let (cached, random) = (H200.time(&loads(sectors, 0, 0), 1e4), H200.time(&loads(sectors, sectors, sectors), 1e4));
+        assert!((random.memory - sectors as f64 * 1e4 / H200.random_sectors).abs() < 1e-9, "{random:?}");
+        assert!(random.seconds() > 2.0 * cached.seconds(), "{cached:?}");
     }
 
     #[test]
     fn conflicts_in_shared_memory_cost_a_turn_each() {
         let same = Traffic { shared_requests: 100, shared_lanes: 3200, shared_addresses: 100, ..Traffic::default() };
         let apart = Traffic { shared_addresses: 3200, ..same };
-        assert!((H100.time(&same, 1, 1.0).shared / H100.time(&apart, 1, 1.0).shared - 32.0).abs() < 1e-9);
+        assert!((H100.time(&same, 1.0).shared / H100.time(&apart, 1.0).shared - 32.0).abs() < 1e-9);
     }
 }

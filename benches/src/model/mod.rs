@@ -9,6 +9,7 @@ mod gpu;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 
 use datafusion::error::{DataFusionError, Result};
 use device::{DeviceEntry, Traffic};
@@ -55,6 +56,9 @@ const RESIDENT_BATCH_ROWS: f64 = 67_108_864.0;
 const BATCH_ROWS: f64 = 1_048_576.0;
 const WORK_GROUPS: f64 = 16.0 * 132.0;
 
+/// The emulator's variable for the bytes of its second-level cache.
+const CACHE: &str = "EMULATOR_CACHE";
+
 /// One query.
 struct Modelled {
     query: usize,
@@ -64,6 +68,8 @@ struct Modelled {
     kernels: BTreeMap<String, (u64, Traffic)>,
     /// Bytes that the driver sets to a value.
     filled: f64,
+    /// Most bytes of device memory in use at once, resident tables included.
+    peak: usize,
     /// Bytes of the scanned columns at the large scale.
     bytes: Option<f64>,
 }
@@ -109,9 +115,11 @@ async fn model(engine: &Engine, query: usize, sql: &str, factor: f64) -> Result<
     engine.execute(Source::Resident, sql, false).await?;
     let filled = || engine.context().map_or(0, |context| context.counters().bytes_filled);
     let (before, filled_before) = (kernels_of(engine), filled());
+    engine.context().inspect(|context| context.pool().reset_peak());
     let run = engine.execute(Source::Resident, sql, false).await?;
     let mut kernels = kernels_of(engine);
     let filled = (filled() - filled_before) as f64;
+    let peak = engine.context().map_or(0, |context| context.pool().peak());
     for (name, (launches, traffic)) in before {
         if let Some(after) = kernels.get_mut(&name) {
             *after = (after.0 - launches, after.1.since(&traffic));
@@ -126,13 +134,13 @@ async fn model(engine: &Engine, query: usize, sql: &str, factor: f64) -> Result<
     }
     let launches = kernels.values().map(|(launches, _)| launches).sum();
     let waits = run.device_metrics().waits;
-    Ok(Modelled { query, launches, waits, planning: run.planning_seconds, kernels, filled, bytes })
+    Ok(Modelled { query, launches, waits, planning: run.planning_seconds, kernels, filled, peak, bytes })
 }
 
 impl Modelled {
     /// Seconds of all kernels and fills.
     fn kernel_seconds(&self, gpu: &Gpu, factor: f64) -> f64 {
-        let kernels = self.kernels.values().map(|(launches, traffic)| gpu.time(traffic, *launches, factor).seconds());
+        let kernels = self.kernels.values().map(|(_, traffic)| gpu.time(traffic, factor).seconds());
         kernels.sum::<f64>() + self.fill_seconds(gpu, factor)
     }
 
@@ -153,7 +161,7 @@ impl Modelled {
 
     fn json(&self, gpu: &Gpu, factor: f64) -> Value {
         let kernel = |(name, (launches, traffic)): (&String, &(u64, Traffic))| {
-            let time = gpu.time(traffic, *launches, factor);
+            let time = gpu.time(traffic, factor);
             let counts: serde_json::Map<_, _> = traffic.counts().map(|(name, count)| (name.to_string(), count.into())).collect();
             json!({
                 "name": name, "launches": launches, "seconds": time.seconds(), "memory_seconds": time.memory,
@@ -169,6 +177,7 @@ impl Modelled {
             "sector_bytes": self.sector_bytes(factor),
             "kernel_seconds": self.kernel_seconds(gpu, factor),
             "fill_seconds": self.fill_seconds(gpu, factor),
+            "peak_bytes": self.peak as f64 * factor,
             "total_seconds": self.total(gpu, factor),
             "kernels": self.kernels.iter().map(kernel).collect::<Vec<_>>(),
         })
@@ -184,6 +193,12 @@ pub async fn run(arguments: ModelArguments) -> Result<bool> {
         )));
     }
     let factor = scale / data_scale;
+    // The emulator's cache is smaller by the same factor.
+    if std::env::var_os(CACHE).is_none() {
+        let bytes = (gpu.cache_bytes / factor).round().to_string();
+        let again = Command::new(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(CACHE, bytes).status()?;
+        return Ok(again.success());
+    }
     // Query 11 has a fraction by scale, which the data decides.
     let sql_of = |&number: &usize| Ok((number, tpch::query(number, data_scale)?));
     let statements = queries.iter().map(sql_of).collect::<Result<Vec<_>>>()?;
@@ -217,10 +232,20 @@ pub async fn run(arguments: ModelArguments) -> Result<bool> {
 }
 
 fn print(modelled: &[Modelled], gpu: &Gpu, factor: f64, kernels: usize) {
-    let mut table =
-        Table::new(["query", "total ms", "planning", "launches", "waits", "kernels ms", "floor ms", "scanned", "sectors"]);
+    let mut table = Table::new([
+        "query",
+        "total ms",
+        "planning",
+        "launches",
+        "waits",
+        "kernels ms",
+        "floor ms",
+        "scanned",
+        "sectors",
+        "peak",
+    ]);
     let gigabytes = |bytes: f64| format!("{:.2} GB", bytes / 1e9);
-    let row = |label: String, sums: [f64; 8]| {
+    let row = |label: String, sums: [f64; 8], peak: f64| {
         let [total, planning, launches, waits, kernels, floor, scanned, sectors] = sums;
         [
             label,
@@ -232,6 +257,7 @@ fn print(modelled: &[Modelled], gpu: &Gpu, factor: f64, kernels: usize) {
             milliseconds(floor),
             gigabytes(scanned),
             gigabytes(sectors),
+            gigabytes(peak),
         ]
     };
     let mut all = [0.0; 8];
@@ -241,16 +267,14 @@ fn print(modelled: &[Modelled], gpu: &Gpu, factor: f64, kernels: usize) {
         let (kernel, sectors) = (query.kernel_seconds(gpu, factor), query.sector_bytes(factor));
         let sums = [query.total(gpu, factor), query.planning, launches, waits, kernel, scanned / gpu.memory, scanned, sectors];
         all.iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
-        table.push(row(format!("Q{}", query.query), sums));
+        table.push(row(format!("Q{}", query.query), sums, query.peak as f64 * factor));
     }
-    table.push(row("all".to_string(), all));
+    let peak = modelled.iter().map(|query| query.peak).max().unwrap_or_default();
+    table.push(row("all".to_string(), all, peak as f64 * factor));
     print!("{}", table.render());
     for query in modelled.iter().filter(|_| kernels > 0) {
-        let mut slowest: Vec<_> = query
-            .kernels
-            .iter()
-            .map(|(name, (launches, traffic))| (name, *launches, gpu.time(traffic, *launches, factor)))
-            .collect();
+        let mut slowest: Vec<_> =
+            query.kernels.iter().map(|(name, (launches, traffic))| (name, *launches, gpu.time(traffic, factor))).collect();
         slowest.sort_by(|a, b| b.2.seconds().total_cmp(&a.2.seconds()));
         println!("  Q{}: fills {}", query.query, milliseconds(query.fill_seconds(gpu, factor)));
         for (name, launches, time) in slowest.into_iter().take(kernels) {

@@ -6,6 +6,7 @@
 // outermost loop: a lane that skips a place in one turn does not fall behind in the next. Rounds
 // and visits count from the last operation that all lanes shared.
 #include "count.h"
+#include "cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,6 +185,9 @@ void end_stretch(void) {
         case GLOBAL_ATOMIC: counts->atomic_requests += !same_request, counts->atomic_addresses += !same_sector; break;
         case SHARED_ATOMIC: counts->shared_requests += !same_request, counts->shared_addresses += !same_sector; break;
         }
+        if (same_sector || places[now->place].kind == SHARED_ATOMIC) continue;
+        int is_atomic = places[now->place].kind == GLOBAL_ATOMIC;
+        cache_access(counts, is_atomic ? now->what / SECTOR : now->what, (Access)places[now->place].kind);
     }
     entry_count = 0;
     empty(&stretch_set);

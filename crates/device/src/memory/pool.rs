@@ -90,9 +90,15 @@ impl Pool {
         self.0.state.lock().in_use
     }
 
-    /// The highest [`in_use`](Self::in_use) so far.
+    /// The highest [`in_use`](Self::in_use) so far, or since [`reset_peak`](Self::reset_peak).
     pub fn peak(&self) -> usize {
         self.0.state.lock().peak
+    }
+
+    /// Begins a new peak at what is in use.
+    pub fn reset_peak(&self) {
+        let mut state = self.0.state.lock();
+        state.peak = state.in_use;
     }
 
     /// Bytes in the free lists.

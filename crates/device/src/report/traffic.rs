@@ -76,6 +76,14 @@ traffic! {
     shared_lanes,
     /// Distinct addresses of each request, added up.
     shared_addresses,
+    /// Sectors that the second-level cache fetched from memory.
+    memory_reads,
+    /// Those of them that came alone in their line of 128 bytes.
+    memory_alone_reads,
+    /// Sectors that it wrote to memory.
+    memory_writes,
+    /// Those of them that were alone.
+    memory_alone_writes,
 }
 
 impl Traffic {

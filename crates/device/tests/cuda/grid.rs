@@ -274,15 +274,20 @@ fn traffic_is_counted_in_requests_and_sectors() {
     turn.count();
     // Kernels compiled before do not count.
     let queue = open(&turn);
+    // The cache fetches a sector of each line, then the other three of each.
+    let fetched = |traffic: Traffic| (traffic.memory_reads, traffic.memory_alone_reads);
+    assert_eq!(fetched(traffic_of(&queue, "if (i % 16 == 0) out[i] += 1;")), (15, 15));
     // Three warps a block; eight bytes side by side are a quarter of a sector.
     let side_by_side = traffic_of(&queue, "out[i] += 1;");
     let loads = |traffic: Traffic| (traffic.load_requests, traffic.load_sectors, traffic.load_bytes, traffic.read_sectors);
     let stores = |traffic: Traffic| (traffic.store_requests, traffic.store_sectors, traffic.store_bytes, traffic.written_sectors);
     assert_eq!(side_by_side.threads, 240);
+    assert_eq!(fetched(side_by_side), (45, 0));
     assert_eq!((loads(side_by_side), stores(side_by_side)), ((9, 60, 1920, 60), (9, 60, 1920, 60)));
     // A stride of one sector, in a block of 640 bytes: lanes have all of its 20 sectors.
     let strided = traffic_of(&queue, "out[i] = out[blockIdx.x * 80 + thread * 4 % 80];");
     assert_eq!(loads(strided), (9, 3 * (20 + 20 + 16), 1920, 60));
+    assert_eq!(fetched(strided), (0, 0));
     let same = traffic_of(&queue, "out[i] = out[0];");
     assert_eq!(loads(same), (9, 9, 1920, 1));
     let twice = traffic_of(&queue, "u64 sum = 0; for (u32 k = 0; k < 2; ++k) sum += ((volatile u64 *)out)[i]; out[i] = sum;");
