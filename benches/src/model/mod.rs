@@ -85,6 +85,21 @@ fn kernels_of(engine: &Engine) -> BTreeMap<String, (u64, Traffic)> {
     kernels.filter_map(entry).collect()
 }
 
+/// Fails without an emulator that counts.
+fn check_emulator() -> Result<()> {
+    let devices = device::devices();
+    let emulated = |entry: &DeviceEntry| entry.info.as_ref().is_some_and(|info| info.name == "Emulated GPU");
+    let is_counting = std::env::var("EMULATOR_COUNT").is_ok_and(|value| value == "1");
+    if !is_counting || !devices.iter().any(emulated) {
+        return Err(DataFusionError::Configuration(
+            "model: memory traffic is counted by the CUDA emulator alone; run `eval \"$(scripts/cuda-emulator.sh)\"` and set \
+             EMULATOR_COUNT=1"
+                .to_string(),
+        ));
+    }
+    Ok(())
+}
+
 /// Opens the emulator's device with settings that are smaller by `factor`.
 async fn open(factor: f64, settings: &[Setting]) -> Result<Engine> {
     let least = |value: f64| (value / factor).ceil().max(1.0) as u64;
@@ -97,16 +112,6 @@ async fn open(factor: f64, settings: &[Setting]) -> Result<Engine> {
         setting("threshold_divisor", factor.round() as u64),
     ];
     all.extend(settings.iter().cloned());
-    let devices = device::devices();
-    let emulated = |entry: &DeviceEntry| entry.info.as_ref().is_some_and(|info| info.name == "Emulated GPU");
-    let is_counting = std::env::var("EMULATOR_COUNT").is_ok_and(|value| value == "1");
-    if !is_counting || !devices.iter().any(emulated) {
-        return Err(DataFusionError::Configuration(
-            "model: memory traffic is counted by the CUDA emulator alone; run `eval \"$(scripts/cuda-emulator.sh)\"` and set \
-             EMULATOR_COUNT=1"
-                .to_string(),
-        ));
-    }
     Engine::device("cuda", cores(), &all).await
 }
 
@@ -193,15 +198,16 @@ pub async fn run(arguments: ModelArguments) -> Result<bool> {
         )));
     }
     let factor = scale / data_scale;
+    // Query 11 has a fraction by scale, which the data decides.
+    let sql_of = |&number: &usize| Ok((number, tpch::query(number, data_scale)?));
+    let statements = queries.iter().map(sql_of).collect::<Result<Vec<_>>>()?;
+    check_emulator()?;
     // The emulator's cache is smaller by the same factor.
     if std::env::var_os(CACHE).is_none() {
         let bytes = (gpu.cache_bytes / factor).round().to_string();
         let again = Command::new(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(CACHE, bytes).status()?;
         return Ok(again.success());
     }
-    // Query 11 has a fraction by scale, which the data decides.
-    let sql_of = |&number: &usize| Ok((number, tpch::query(number, data_scale)?));
-    let statements = queries.iter().map(sql_of).collect::<Result<Vec<_>>>()?;
     let engine = open(factor, &settings).await?;
     let folder = data::run(&data::DataArguments { scale: data_scale, data: folder })?;
     let progress = ProgressBar::new_spinner();

@@ -502,7 +502,8 @@ impl GroupBy {
         if strings {
             for (index, (buffers, (_, bytes))) in store.columns.iter().zip(&feed.store_keys).enumerate() {
                 if let (Some(_), Some(values)) = (bytes, &buffers.values) {
-                    let lengths = Lengths { values, from: first, n: new, base: store.heap_bytes[index] as u64 };
+                    let base = store.heap_bytes[index] as u64;
+                    let lengths = Lengths { from: first, base, ..Lengths::of(values, new) };
                     launch.primitives.offsets(lengths, &totals, index as u32)?;
                 }
             }

@@ -201,7 +201,13 @@ impl JoinTable {
 
     /// Bytes that searches of a table of this kind read at random.
     fn searched_bytes(&self, kind: TableKind) -> usize {
-        let key = if kind == (TableKind::Packed { perfect_hash: true }) { 0 } else { 8 };
-        self.slots() * (key + if self.is_unique() { 4 } else { 8 })
+        let starts = if self.is_unique() { 0 } else { 4 };
+        let slot = match kind {
+            TableKind::AllRows => 0,
+            TableKind::Packed { perfect_hash: true } => 4,
+            TableKind::Packed { perfect_hash: false } => 16 + starts,
+            TableKind::Hashed => 8 + starts,
+        };
+        self.slots() * slot
     }
 }

@@ -159,12 +159,16 @@ impl Search {
             TableKind::AllRows | TableKind::Hashed => self.find_hashed(writer, keys, &slot, current)?,
         }
         writer.guarded(&format!("{slot} != NO_ROW"), |writer| {
-            let rows = writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT");
             if self.layout.unique {
-                writer.push(&format!("u32 {candidate} = {rows}[{slot}];"));
-                return writer.guarded(&format!("{candidate} != {NONE}"), visit);
+                let row = self.row_of_slot(writer, &slot);
+                writer.push(&format!("u32 {candidate} = {row};"));
+                return match self.layout.kind {
+                    TableKind::Packed { perfect_hash: true } => writer.guarded(&format!("{candidate} != {NONE}"), visit),
+                    TableKind::Packed { perfect_hash: false } | TableKind::Hashed | TableKind::AllRows => visit(writer),
+                };
             }
-            let starts = writer.params().named(&format!("{table}_starts"), "const G i64 *RESTRICT");
+            let rows = writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT");
+            let starts = writer.params().named(&format!("{table}_starts"), "const G u32 *RESTRICT");
             let first = writer.local(CType::U64, &format!("(u64){starts}[{slot}]"));
             let last = writer.local(CType::U64, &format!("(u64){starts}[{slot} + 1]"));
             if let Some(count) = count {
@@ -204,11 +208,11 @@ impl Search {
         writer.guarded(condition.as_deref().unwrap_or("1"), |writer| {
             let mask = writer.params().named(&format!("{table}_mask"), "u64");
             let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
-            let rows = match self.layout.unique {
-                true => writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT"),
-                false => writer.params().named(&format!("{table}_starts"), "const G i64 *RESTRICT"),
-            };
-            writer.push(&format!("u64 h = {hash} & {mask};\nPREFETCH(&{slots}[h]);\nPREFETCH(&{rows}[h]);"));
+            writer.push(&format!("u64 h = {hash} & {mask};\nPREFETCH(&{slots}[{} * h]);", self.words_of_slot()));
+            if !self.layout.unique {
+                let starts = writer.params().named(&format!("{table}_starts"), "const G u32 *RESTRICT");
+                writer.push(&format!("PREFETCH(&{starts}[h]);"));
+            }
             Ok(())
         })?;
         Ok(true)
@@ -260,6 +264,33 @@ impl Search {
         if self.layout.unique && !self.compares_all_rows() { "" } else { "break;" }
     }
 
+    /// C of the row of a slot, of a unique table.
+    fn row_of_slot(&self, writer: &mut RowWriter<'_>, slot: &str) -> String {
+        let table = self.table();
+        match self.layout.kind {
+            TableKind::Packed { perfect_hash: true } | TableKind::AllRows => {
+                let rows = writer.params().named(&format!("{table}_rows"), "const G u32 *RESTRICT");
+                format!("{rows}[{slot}]")
+            }
+            TableKind::Packed { perfect_hash: false } => {
+                let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
+                format!("(u32){slots}[2 * {slot} + 1]")
+            }
+            TableKind::Hashed => {
+                let slots = writer.params().named(&format!("{table}_keys"), "const G u64 *RESTRICT");
+                format!("(u32){slots}[{slot}]")
+            }
+        }
+    }
+
+    /// Words of a slot in `keys`.
+    fn words_of_slot(&self) -> usize {
+        match self.layout.kind {
+            TableKind::Packed { .. } => 2,
+            TableKind::Hashed | TableKind::AllRows => 1,
+        }
+    }
+
     fn find_packed(&self, writer: &mut RowWriter<'_>, keys: RowKeys<'_>, slot: &str, perfect_hash: bool) -> Result<()> {
         let table = self.table();
         let PackedKey { condition, code } = keys.packed(writer, &table);
@@ -273,7 +304,7 @@ impl Search {
             writer.params().need(Section::Hash);
             writer.push(&format!(
                 "for (u64 h = hash64({code}) & {mask};; h = (h + 1) & {mask}) {{
-  u64 seen = {slots}[h];
+  u64 seen = {slots}[2 * h];
   if (seen == {code}) {slot} = h;
   if (seen == {code} || seen == NO_ROW) break;
 }}"

@@ -3,7 +3,7 @@
 //!
 //! 1. `join_key_ranges` finds the least and greatest value of each key field.
 //! 2. `join_insert_packed` or `join_insert_hashed` gives each row its slot, and each slot its first
-//!    row.
+//!    row. A slot of packed keys that are hashed is two words, the key and the row: one sector.
 //! 3. If a slot has several rows, `join_count_rows` and `join_fill_rows` list the rows by slot.
 //!
 //! The length of the longest list limits the rows that a launch of a probe takes.
@@ -45,6 +45,8 @@ fn max_unique_perfect_hash(rows: u128, options: &Options) -> u128 {
     (rows * 256).min(options.threshold(1 << 23) as u128).max(max_perfect_hash(rows, options))
 }
 
+/// Bytes of `starts` before rows are listed.
+const NO_STARTS: usize = 4;
 /// Greatest share of the packed keys in the range of a table that makes a useful filter.
 const MAX_FILTER_DENSITY: f64 = 0.4;
 /// Rows of a table that is small enough to be a cheap filter.
@@ -113,9 +115,9 @@ pub struct JoinTable {
     num_rows: usize,
     layout: TableLayout,
     mask: u64,
-    /// By slot: packed keys, or tags and rows.
+    /// By slot, of hashed keys: the packed key and the first row, or a tag with that row.
     keys: Buffer,
-    /// By slot: the row; if the table is not unique, the rows of all slots.
+    /// By slot of a perfect hash: the first row. If the table is not unique, the rows of all slots.
     rows: Buffer,
     /// By slot: the position of its first row in `rows`.
     starts: Buffer,
@@ -274,7 +276,7 @@ impl JoinBuild {
             mask: 0,
             keys: queue.filled(8, 0xff)?,
             rows: queue.filled(4, 0xff)?,
-            starts: queue.alloc(16)?,
+            starts: queue.alloc(NO_STARTS)?,
             max_rows_per_key: 1,
             encodings: self.encodings.clone(),
             fields: vec![KeyField::default(); self.encodings.iter().map(|encoding| encoding.fields()).sum()],
@@ -308,7 +310,6 @@ impl JoinBuild {
         }
         let slots = (table.num_rows * 2).next_power_of_two();
         (table.keys, table.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
-        table.rows = queue.filled(slots * 4, 0xff)?;
         let slot_of = self.claim_slots(queue, program, INSERT_HASHED, table).await?;
         self.list_rows(queue, &slot_of, table).await
     }
@@ -381,8 +382,8 @@ impl JoinBuild {
         // The length of the longest list, and the number of rows.
         let control = queue.zeroed(16)?;
         let (lists, primitives) = (self.lists.load(queue).await?, self.primitives.load(queue).await?);
-        let slots = table.rows.len() / 4;
-        let (starts, ranks) = (queue.zeroed((slots + 1) * 8)?, queue.alloc(n * 4)?);
+        let slots = table.slots();
+        let (starts, ranks) = (queue.zeroed((slots + 1) * 4)?, queue.alloc(n * 4)?);
         let rows = queue.alloc(n * 4)?;
         let args = [
             ("n", Arg::U64(n as u64)),
@@ -393,7 +394,7 @@ impl JoinBuild {
             ("longest", Arg::Buffer(&control)),
         ];
         lists.launch(queue, 0, grid, args.to_vec())?;
-        primitives.offsets(Lengths::of(&starts, slots), &control, 1)?;
+        primitives.offsets(Lengths::of_u32(&starts, slots), &control, 1)?;
         lists.launch(queue, 1, grid, args.to_vec())?;
         let answer = queue.read(&control, 0..8).await?;
         (table.starts, table.rows, table.max_rows_per_key) = (starts, rows, read_u64(&answer, 0)? as usize);
@@ -482,19 +483,33 @@ impl BuildKernels<'_> {
         };
         let first = |writer: &mut RowWriter<'_>, values: &[Value]| {
             let (PackedKey { condition, code }, mask, perfect_hash) = packed(writer, values);
-            (condition, format!("{perfect_hash} ? {code} : hash64({code}) & {mask}"))
+            let slots = writer.params().named("t_keys", "volatile G u64 *");
+            let rows = writer.params().named("t_rows", "volatile G u32 *");
+            (
+                condition,
+                format!("if ({perfect_hash}) PREFETCH(&{rows}[{code}]); else PREFETCH(&{slots}[2 * (hash64({code}) & {mask})]);"),
+            )
         };
         self.insert("join_insert_packed", first, |writer, values| {
             let (PackedKey { condition, code }, mask, perfect_hash) = packed(writer, values);
             let slots = writer.params().named("t_keys", "volatile G u64 *");
+            let rows = writer.params().named("t_rows", "volatile G u32 *");
+            let control = writer.params().named("control", "volatile G u64 *");
+            // Once a slot has two rows, `list_rows` lists all of them again.
             writer.push(&format!(
-                "u64 slot = NO_ROW;
-if ({condition}) {{
-  if ({perfect_hash}) slot = {code};
+                "if ({condition}) {{
+  if ({perfect_hash}) {{
+    slot = {code};
+    again = !((const G u64 *){control})[1] && ({rows}[slot] != {NONE} || A_CAS32(&{rows}[slot], {NONE}, (u32)row) != {NONE});
+  }}
   else for (u64 h = hash64({code}) & {mask};; h = (h + 1) & {mask}) {{
-    u64 seen = {slots}[h];
-    if (seen == NO_ROW) seen = A_CAS64(&{slots}[h], NO_ROW, {code});
-    if (seen == NO_ROW || seen == {code}) {{ slot = h; break; }}
+    u64 seen = {slots}[2 * h];
+    if (seen == NO_ROW) seen = A_CAS64(&{slots}[2 * h], NO_ROW, {code});
+    if (seen == NO_ROW) {slots}[2 * h + 1] = row;
+    else if (seen != {code}) continue;
+    slot = h;
+    again = seen != NO_ROW;
+    break;
   }}
 }}"
             ));
@@ -507,7 +522,8 @@ if ({condition}) {{
             let keys = self.row_keys(values);
             let hash = keys.hash(writer);
             let mask = writer.params().named("t_mask", "u64");
-            (keys.matchable().unwrap_or_else(|| "1".into()), format!("{hash} & {mask}"))
+            let slots = writer.params().named("t_keys", "volatile G u64 *");
+            (keys.matchable().unwrap_or_else(|| "1".into()), format!("PREFETCH(&{slots}[{hash} & {mask}]);"))
         };
         self.insert("join_insert_hashed", first, |writer, values| {
             let keys = self.row_keys(values);
@@ -523,22 +539,22 @@ if ({condition}) {{
             let statements = other.statements();
             let equal = keys.equal(&fields, &others, &other_fields);
             writer.push(&format!(
-                "u64 slot = NO_ROW;
-if ({matchable}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
+                "if ({matchable}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
   u64 seen = {slots}[h];
   if (seen == NO_ROW) seen = A_CAS64(&{slots}[h], NO_ROW, {hash} >> 32 << 32 | row);
   if (seen == NO_ROW) {{ slot = h; break; }}
   if ((u32)(seen >> 32) != (u32)({hash} >> 32)) continue;
   u64 other = seen & 0xffffffffu;
-{statements}  if ({equal}) {{ slot = h; break; }}
+{statements}  if ({equal}) {{ slot = h; again = 1; break; }}
 }}"
             ));
             Ok(())
         })
     }
 
-    /// The kernel that puts rows into slots. `find` declares the `slot` of the row. `first` gives C
-    /// of whether the row has a slot, and of the slot that it reads first.
+    /// The kernel that puts rows into slots. `find` sets the `slot` of the row, and `again` if the
+    /// slot had a row. `first` gives C of whether the row has a slot, and that prefetches what the
+    /// row reads first.
     fn insert(
         &self,
         name: &str,
@@ -548,29 +564,27 @@ if ({matchable}) for (u64 h = {hash} & {mask};; h = (h + 1) & {mask}) {{
         let mut params = Params::new();
         params.need(Section::Base);
         let n = params.named("n", "u64");
-        let rows = params.named("t_rows", "volatile G u32 *");
-        let slots = params.named("t_keys", "volatile G u64 *");
         let mut prefetching = self.source.writer(self.options.profile, &mut params);
         let values = self.keys.iter().map(|key| prefetching.eval(key)).collect::<Result<Vec<_>>>()?;
         // To hash a string twice may take longer than to wait for its slot.
         let prefetch = (!self.encodings.contains(&KeyEncoding::Bytes)).then(|| {
-            let (condition, slot) = first(&mut prefetching, &values);
-            prefetching.push(&format!("if ({condition}) {{ u64 h = {slot}; PREFETCH(&{slots}[h]); PREFETCH(&{rows}[h]); }}"));
+            let (condition, prefetch) = first(&mut prefetching, &values);
+            prefetching.push(&format!("if ({condition}) {{ {prefetch} }}"));
             prefetching.statements()
         });
         let mut writer = self.source.writer(self.options.profile, &mut params);
         let values = self.keys.iter().map(|key| writer.eval(key)).collect::<Result<Vec<_>>>()?;
+        writer.push("u64 slot = NO_ROW;\ni32 again = 0;");
         find(&mut writer, &values)?;
         let slot_of = writer.params().named("slot_of", "G u32 *RESTRICT");
         let control = writer.params().named("control", "volatile G u64 *");
         // Plain reads of the second and third word come first, so that not every row writes to the
-        // shared cache line. Once a slot has two rows, `list_rows` lists all of them again.
+        // shared cache line.
         writer.push(&format!(
             "if (slot != NO_ROW) {{
   {slot_of}[row] = (u32)slot;
   if (!((const G u64 *){control})[2]) {control}[2] = 1;
-  if (!((const G u64 *){control})[1] && ({rows}[slot] != {NONE} || A_CAS32(&{rows}[slot], {NONE}, (u32)row) != {NONE}))
-    {control}[1] = 1;
+  if (again && !((const G u64 *){control})[1]) {control}[1] = 1;
 }}"
         ));
         let statements = writer.statements();
@@ -586,16 +600,16 @@ fn count_kernel(options: &Options) -> Kernel {
     let named = [
         ("n", "u64"),
         ("slot_of", "const G u32 *RESTRICT"),
-        ("starts", "volatile G i64 *"),
+        ("starts", "volatile G u32 *"),
         ("ranks", "G u32 *RESTRICT"),
         ("longest", "volatile G u64 *"),
     ];
     let statements = format!(
         "    u32 slot = slot_of[row];
     if (slot != {NONE}) {{
-      u64 rank = A_ADD64((volatile G u64 *)&starts[slot + (u64)1], (u64)1);
-      ranks[row] = (u32)rank;
-      if (rank >= most) most = rank + 1;
+      u32 rank = A_ADD32(&starts[slot + (u64)1], 1u);
+      ranks[row] = rank;
+      if (rank >= most) most = (u64)rank + 1;
     }}
 "
     );
@@ -610,7 +624,7 @@ fn fill_kernel(options: &Options) -> Kernel {
     let named = [
         ("n", "u64"),
         ("slot_of", "const G u32 *RESTRICT"),
-        ("starts", "const G i64 *RESTRICT"),
+        ("starts", "const G u32 *RESTRICT"),
         ("ranks", "const G u32 *RESTRICT"),
         ("rows", "G u32 *RESTRICT"),
     ];
@@ -660,9 +674,11 @@ impl JoinTable {
     fn alloc_slots(&mut self, queue: &Queue, packed_keys: u128, perfect_hash: bool) -> Result<()> {
         let slots = if perfect_hash { packed_keys as usize } else { (self.matchable_rows as usize * 2).next_power_of_two() };
         self.layout.kind = TableKind::Packed { perfect_hash };
-        self.rows = queue.filled(slots * 4, 0xff)?;
-        if !perfect_hash {
-            (self.keys, self.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
+        if perfect_hash {
+            self.rows = queue.filled(slots * 4, 0xff)?;
+        } else {
+            (self.rows, self.keys) = (queue.filled(4, 0xff)?, queue.filled(slots * 16, 0xff)?);
+            self.mask = slots as u64 - 1;
         }
         Ok(())
     }
@@ -713,7 +729,11 @@ impl JoinTable {
 
     /// Number of slots.
     pub(super) fn slots(&self) -> usize {
-        if self.layout.unique { self.rows.len() / 4 } else { self.starts.len() / 8 - 1 }
+        match self.layout.kind {
+            TableKind::Packed { perfect_hash: true } if self.starts.len() > NO_STARTS => self.starts.len() / 4 - 1,
+            TableKind::Packed { perfect_hash: true } | TableKind::AllRows => self.rows.len() / 4,
+            TableKind::Packed { perfect_hash: false } | TableKind::Hashed => self.mask as usize + 1,
+        }
     }
 
     /// The most rows whose keys can match, of a table of packed keys.

@@ -17,10 +17,10 @@ use crate::{Error, Result};
 const PACK_BITS: usize = 0;
 /// The first of four kernels, for codes of 1, 2, 4 and 8 bytes.
 const REMAP: usize = 1;
-/// Prefix sums in the cpu profile.
+/// Prefix sums in the cpu profile. The latter two for each [`Element`].
 const SCAN_COUNTS: usize = 5;
 const TILE_SUMS: usize = 6;
-const TILE_PREFIX: usize = 7;
+const TILE_PREFIX: usize = 8;
 /// The same in the gpu profile.
 const PREFIX_SUMS: usize = 5;
 
@@ -77,11 +77,20 @@ impl Primitives {
             Profile::Cpu => {
                 let counts = [[("counts", "G u64 *RESTRICT"), n], control].concat();
                 kernels.push(kernel("scan_counts", &counts, SCAN_COUNTS_BODY));
-                let sums = [("values", "const G i64 *RESTRICT"), from, n, ("sums", "G u64 *RESTRICT")];
-                kernels.push(kernel("tile_sums", &sums, &TILE_SUMS_BODY.replace("TILE", &SCAN_TILE.to_string())));
-                let starts = ("starts", "const G u64 *RESTRICT");
-                let prefix = [("values", "G i64 *RESTRICT"), from, n, ("base", "u64"), starts];
-                kernels.push(kernel("tile_prefix", &prefix, &TILE_PREFIX_BODY.replace("TILE", &SCAN_TILE.to_string())));
+                let body = |body: &str, element: Element| {
+                    body.replace("TILE", &SCAN_TILE.to_string()).replace("ELEMENT", element.c_type())
+                };
+                for element in Element::ALL {
+                    let values = format!("const G {} *RESTRICT", element.c_type());
+                    let sums = [("values", values.as_str()), from, n, ("sums", "G u64 *RESTRICT")];
+                    kernels.push(kernel(&element.name("tile_sums"), &sums, &body(TILE_SUMS_BODY, element)));
+                }
+                for element in Element::ALL {
+                    let values = format!("G {} *RESTRICT", element.c_type());
+                    let starts = ("starts", "const G u64 *RESTRICT");
+                    let prefix = [("values", values.as_str()), from, n, ("base", "u64"), starts];
+                    kernels.push(kernel(&element.name("tile_prefix"), &prefix, &body(TILE_PREFIX_BODY, element)));
+                }
             }
             Profile::Gpu => {
                 let group = options.work_group_size as usize;
@@ -89,8 +98,12 @@ impl Primitives {
                 let body =
                     sizes.iter().fold(PREFIX_SUMS_BODY.to_string(), |body, (name, size)| body.replace(name, &size.to_string()));
                 let tiles = ("tiles", "volatile G u64 *");
-                let named = [vec![("values", "G i64 *RESTRICT"), from, n, ("base", "u64"), tiles], control.to_vec()].concat();
-                kernels.push(kernel("prefix_sums", &named, &body));
+                for element in Element::ALL {
+                    let values = format!("G {} *RESTRICT", element.c_type());
+                    let named = [vec![("values", values.as_str()), from, n, ("base", "u64"), tiles], control.to_vec()].concat();
+                    let body = body.replace("ELEMENT", element.c_type());
+                    kernels.push(kernel(&element.name("prefix_sums"), &named, &body));
+                }
             }
         }
         kernels
@@ -130,7 +143,7 @@ impl LoadedPrimitives<'_> {
     /// Replaces lengths by end offsets, in place. The sum of the lengths goes to `control[at]`, a
     /// u64.
     pub fn offsets(&self, lengths: Lengths<'_>, control: &Buffer, at: u32) -> Result<()> {
-        let Lengths { values, from, n, base } = lengths;
+        let Lengths { values, element, from, n, base } = lengths;
         let work_group_size = work_group_size(self.options);
         let tile = match self.options.profile {
             Profile::Cpu => SCAN_TILE,
@@ -145,17 +158,17 @@ impl LoadedPrimitives<'_> {
             Profile::Cpu => {
                 let sums = self.queue.alloc(tiles * 8)?;
                 args.push(("sums", Arg::Buffer(&sums)));
-                self.loaded.launch(self.queue, TILE_SUMS, grid, args)?;
+                self.loaded.launch(self.queue, TILE_SUMS + element as usize, grid, args)?;
                 self.scan_counts(&sums, tiles, control, at)?;
                 let mut args: NamedArgs<'_> = range.to_vec();
                 args.extend([("starts", Arg::Buffer(&sums)), ("base", Arg::U64(base))]);
-                self.loaded.launch(self.queue, TILE_PREFIX, grid, args)
+                self.loaded.launch(self.queue, TILE_PREFIX + element as usize, grid, args)
             }
             Profile::Gpu => {
                 let states = self.queue.filled((1 + tiles) * 8, 0xff)?;
                 args.extend([("base", Arg::U64(base)), ("tiles", Arg::Buffer(&states))]);
                 args.extend([("control", Arg::Buffer(control)), ("at", Arg::U32(at))]);
-                self.loaded.launch(self.queue, PREFIX_SUMS, grid, args)
+                self.loaded.launch(self.queue, PREFIX_SUMS + element as usize, grid, args)
             }
         }
     }
@@ -213,11 +226,41 @@ impl LoadedPrimitives<'_> {
     }
 }
 
-/// Lengths that become end offsets: element `from + 1 + i` of `values`, each an i64, is the length
-/// of row `i` of `n`.
+/// The type of lengths and offsets.
+#[derive(Clone, Copy)]
+pub(in crate::ops) enum Element {
+    /// Offsets of Arrow's large arrays.
+    I64,
+    /// Offsets below 2^32.
+    U32,
+}
+
+impl Element {
+    /// In the order of the kernels.
+    const ALL: [Element; 2] = [Element::I64, Element::U32];
+
+    fn c_type(self) -> &'static str {
+        match self {
+            Element::I64 => "i64",
+            Element::U32 => "u32",
+        }
+    }
+
+    /// The name of a kernel for elements of this type.
+    fn name(self, kernel: &str) -> String {
+        match self {
+            Element::I64 => kernel.to_string(),
+            Element::U32 => format!("{kernel}_u32"),
+        }
+    }
+}
+
+/// Lengths that become end offsets: element `from + 1 + i` of `values` is the length of row `i` of
+/// `n`.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Lengths<'a> {
     pub values: &'a Buffer,
+    pub element: Element,
     pub from: usize,
     pub n: usize,
     /// Added to each end offset, not to the sum.
@@ -227,7 +270,12 @@ pub(in crate::ops) struct Lengths<'a> {
 impl<'a> Lengths<'a> {
     /// Lengths behind the first element of the buffer.
     pub fn of(values: &'a Buffer, n: usize) -> Lengths<'a> {
-        Lengths { values, from: 0, n, base: 0 }
+        Lengths { values, element: Element::I64, from: 0, n, base: 0 }
+    }
+
+    /// The same for offsets below 2^32.
+    pub fn of_u32(values: &'a Buffer, n: usize) -> Lengths<'a> {
+        Lengths { element: Element::U32, ..Lengths::of(values, n) }
     }
 }
 
@@ -250,7 +298,7 @@ const TILE_PREFIX_BODY: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + T
   u64 sum = base + starts[GRP()];
   for (u64 i = begin; i < end; ++i) {
     sum += (u64)values[from + 1 + i];
-    values[from + 1 + i] = (i64)sum;
+    values[from + 1 + i] = (ELEMENT)sum;
   }
 ";
 
@@ -277,7 +325,7 @@ const PREFIX_SUMS_BODY: &str = "  SHARED(u64, part, TILE + WG);
   u64 before = look_back(tiles, tile, total, sums, shared), end = base + before + run;
   for (u32 i = l * (EACH + 1); i < l * (EACH + 1) + EACH; ++i) part[i] = end += part[i];
   SYNC();
-  for (u32 i = l; i < TILE; i += WG) if (first + i < n) values[from + 1 + first + i] = (i64)part[i + i / EACH];
+  for (u32 i = l; i < TILE; i += WG) if (first + i < n) values[from + 1 + first + i] = (ELEMENT)part[i + i / EACH];
   if (l == 0 && tile == NGRP() - 1) control[at] = before + total;
 ";
 
@@ -320,7 +368,8 @@ mod tests {
                     let length = |i: usize| (i as i64 * 7919 + 3) % 1000 + i64::from(i == n / 2) * (1 << 33);
                     let values: Vec<i64> = vec![-1; from + 1].into_iter().chain((0..n).map(length)).collect();
                     let (buffer, control) = (queue.upload_values(values).unwrap(), queue.alloc_values::<u64>(2).unwrap());
-                    primitives.offsets(Lengths { values: buffer.buffer(), from, n, base }, control.buffer(), 1).unwrap();
+                    let lengths = Lengths { values: buffer.buffer(), element: Element::I64, from, n, base };
+                    primitives.offsets(lengths, control.buffer(), 1).unwrap();
                     let ends = (0..n).scan(base as i64, |end, i| {
                         *end += length(i);
                         Some(*end)
@@ -335,6 +384,16 @@ mod tests {
                     let sum: i64 = (0..n).map(length).sum();
                     assert_eq!(block_on(queue.read_values(&control, 1..2)).unwrap(), [sum as u64], "{n}");
                 }
+                let length = |i: usize| (i as u32 * 7919 + 3) % 1000 + u32::from(i == n / 2) * (3 << 30);
+                let buffer = queue.upload_values([7].into_iter().chain((0..n).map(length)).collect()).unwrap();
+                let control = queue.alloc_values::<u64>(1).unwrap();
+                primitives.offsets(Lengths::of_u32(buffer.buffer(), n), control.buffer(), 0).unwrap();
+                let ends = (0..n).scan(0, |end, i| {
+                    *end += length(i);
+                    Some(*end)
+                });
+                let expected: Vec<u32> = [7].into_iter().chain(ends).collect();
+                assert_eq!(block_on(queue.read_values(&buffer, 0..1 + n)).unwrap(), expected, "{n} {:?}", options.profile);
             }
         }
     }
