@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { WAYS = 64, SECTOR = 32, LINE = 4 };
+enum { WAYS = 64, LINE = 4 };
 
 // `sector` is its number and 1, so that 0 is empty.
 typedef struct { uint64_t sector, used; uint8_t dirty, alone, fetched; } Entry;
@@ -20,11 +20,6 @@ static void open_cache(void) {
     uint64_t bytes = text ? strtoull(text, NULL, 10) : 50000000;
     sets = bytes / SECTOR / WAYS ? bytes / SECTOR / WAYS : 1;
     entries = calloc(sets * WAYS, sizeof *entries);
-}
-
-static uint64_t mix(uint64_t value) {
-    value *= 0x9e3779b97f4a7c15;
-    return value ^ value >> 29;
 }
 
 // Another sector of the line came: what was counted as alone is not.

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARP = 32, SECTOR = 32, MAX_PLACES = 8192 };
+enum { WARP = 32, MAX_PLACES = 8192 };
 
 // One sector, or one address of an atomic operation, of one lane.
 typedef struct { uint64_t what; uint16_t place, head; uint32_t visit; } Entry;
@@ -27,7 +27,8 @@ static char **shared;
 static Entry *entries;
 static size_t entry_count, entry_capacity;
 
-static struct { void *at; uint32_t kind; } places[MAX_PLACES];
+// `rank` is the order in which the launch came to its places.
+static struct { void *at; uint32_t kind, rank; } places[MAX_PLACES];
 static uint32_t visits[WARP][MAX_PLACES], used_places[MAX_PLACES], used_count;
 
 // Where each lane is. `order` numbers its places by their first visits. Of the places that it comes
@@ -48,11 +49,6 @@ int is_counting(void) {
         counting = text && *text && strcmp(text, "0");
     }
     return counting;
-}
-
-static uint64_t mix(uint64_t value) {
-    value *= 0x9e3779b97f4a7c15;
-    return value ^ value >> 29;
 }
 
 static int insert(Set *set, uint64_t value) {
@@ -85,7 +81,10 @@ static void clear(Set *set) {
 static uint32_t place_of(void *at, uint32_t kind) {
     uint32_t slot = (uint32_t)(mix((uint64_t)(uintptr_t)at ^ kind) % MAX_PLACES);
     for (uint32_t tries = 0; tries < MAX_PLACES; ++tries, slot = (slot + 1) % MAX_PLACES) {
-        if (!places[slot].at) places[slot].at = at, places[slot].kind = kind, used_places[used_count++] = slot;
+        if (!places[slot].at) {
+            places[slot].at = at, places[slot].kind = kind, places[slot].rank = used_count;
+            used_places[used_count++] = slot;
+        }
         if (places[slot].at == at && places[slot].kind == kind) return slot;
     }
     return MAX_PLACES;
@@ -166,7 +165,8 @@ void count_access(unsigned lane, const void *pointer, unsigned bytes, Access acc
 
 static int compare(const void *a, const void *b) {
     const Entry *left = a, *right = b;
-    if (left->place != right->place) return left->place < right->place ? -1 : 1;
+    // The cache takes what a load reads before a store after it writes there.
+    if (left->place != right->place) return places[left->place].rank < places[right->place].rank ? -1 : 1;
     if (left->head != right->head) return left->head < right->head ? -1 : 1;
     if (left->visit != right->visit) return left->visit < right->visit ? -1 : 1;
     return left->what < right->what ? -1 : left->what > right->what;

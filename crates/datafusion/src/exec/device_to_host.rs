@@ -18,7 +18,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 use futures::StreamExt;
 use kernels::ops::Options;
 
-use crate::exec::{HostAlternative, begin_anew, device_inputs, inner_methods, is_repeatable, pass_through_methods};
+use crate::exec::{HostAlternative, device_inputs, forget_run, inner_methods, is_repeatable, pass_through_methods};
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
@@ -78,11 +78,11 @@ impl DeviceToHostExec {
 
     /// Drops what the last run left behind.
     pub(crate) fn forget_run(&self) {
-        begin_anew(&self.input);
+        forget_run(&self.input);
     }
 
     /// The same operators for another run, with new metrics. No other run may be under way.
-    pub(crate) fn lent(&self, lease: Arc<dyn Any + Send + Sync>) -> Self {
+    pub(crate) fn lent(&self, lease: Lease) -> Self {
         DeviceToHostExec {
             input: Arc::clone(&self.input),
             destination: self.destination.clone(),

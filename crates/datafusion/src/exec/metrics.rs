@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 /// The metrics of an operator, which its stage shares.
 ///
-/// A kept plan begins them anew for each query. Runs that have not ended write to the set that they
+/// A kept plan clears them after each query. Runs that have not ended write to the set that they
 /// began with.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OperatorMetrics(Arc<Mutex<ExecutionPlanMetricsSet>>);
@@ -29,7 +29,7 @@ impl OperatorMetrics {
     }
 
     /// Forgets the values.
-    pub fn begin_anew(&self) {
+    pub fn clear(&self) {
         *self.0.lock() = ExecutionPlanMetricsSet::new();
     }
 }

@@ -61,7 +61,7 @@ pub(crate) use methods::{
 };
 pub(crate) use metrics::OperatorMetrics;
 pub(crate) use operator::{
-    DeviceOperator, begin_anew, device_inputs, drops_rows, fused_below, is_device, is_repeatable, reads_device, scanned_snapshots,
+    DeviceOperator, device_inputs, drops_rows, forget_run, fused_below, is_device, is_repeatable, reads_device, scanned_snapshots,
 };
 pub use projection::DeviceProjectionExec;
 pub(crate) use properties::{coalesced_equivalences, column_names, leaf_properties, single_partition};

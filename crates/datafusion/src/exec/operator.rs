@@ -154,20 +154,20 @@ pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn Execu
 }
 
 /// Whether another run of a device subtree gives the same rows, but for metrics and cached rows,
-/// which [`begin_anew`] clears.
+/// which [`forget_run`] clears.
 pub(crate) fn is_repeatable(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some_and(DeviceOperator::is_repeatable) && device_inputs(plan).into_iter().all(is_repeatable)
 }
 
 /// Forgets what the last run of a device subtree left behind.
-pub(crate) fn begin_anew(plan: &Arc<dyn ExecutionPlan>) {
+pub(crate) fn forget_run(plan: &Arc<dyn ExecutionPlan>) {
     if let Some(operator) = DeviceOperator::of(plan) {
-        operator.metrics().begin_anew();
+        operator.metrics().clear();
         if let DeviceOperator::Shared(shared) = operator {
             shared.clear();
         }
     }
-    device_inputs(plan).into_iter().for_each(begin_anew);
+    device_inputs(plan).into_iter().for_each(forget_run);
 }
 
 /// The snapshots that a device subtree scans.

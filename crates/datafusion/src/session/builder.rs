@@ -77,6 +77,9 @@ pub trait SessionStateBuilderExt: Sized {
     /// Settings that run native code or use files are the program's: it sets them before, or by
     /// [`DeviceOptions::set_by_program`]. `SET` refuses them from now on.
     ///
+    /// The builder's query planner is wrapped, to keep plans. Another one is set before, not after:
+    /// it would not know the nodes of kept queries.
+    ///
     /// `CREATE FUNCTION` gets `LANGUAGE futhark`. The state's former factory makes functions of
     /// other languages.
     fn with_device(self) -> Self {

@@ -180,7 +180,7 @@ impl DeviceTable {
         self.state.current().map_or(0, |snapshot| snapshot.num_rows())
     }
 
-    /// The current snapshot, which plans read.
+    /// What scans and inserts of the table share.
     pub(crate) fn state(&self) -> &Arc<TableState> {
         &self.state
     }

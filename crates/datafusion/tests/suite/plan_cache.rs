@@ -2,10 +2,14 @@
 //! Kept plans: they give the answers of new ones, and what they must not outlive drops them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::physical_plan::{displayable, execute_stream};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::{ExecutionPlan, displayable, execute_stream};
 use datafusion::prelude::SessionContext;
 use device::testing::FaultPlan;
 use devicefusion::DeviceRuntime;
@@ -298,6 +302,9 @@ fn a_session_keeps_as_many_queries_as_its_setting() {
             assert_eq!(rows(&ctx, &queries[0]).await, ["| 100 |"]);
             assert!(!is_kept(&ctx, &queries[0]).await);
         }
+        // What was kept before is gone.
+        set(&ctx, "device.cached_plans", "2");
+        assert!(!is_kept(&ctx, &queries[1]).await);
     });
 }
 
@@ -326,15 +333,36 @@ fn views_prepared_statements_and_frames_over_kept_queries() {
     });
 }
 
+/// A rule that counts the plans it sees.
+#[derive(Debug, Default)]
+struct Counting(AtomicUsize);
+
+impl PhysicalOptimizerRule for Counting {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(plan)
+    }
+
+    fn name(&self) -> &str {
+        "Counting"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
 #[test]
 fn a_session_made_from_another_plans_for_itself() {
     block_on(async {
         let ctx = session().await;
         rows(&ctx, QUERIES[0]).await;
-        let state = SessionStateBuilder::new_from_existing(ctx.state()).build();
-        let other = SessionContext::new_with_state(state);
-        for _ in 0..2 {
+        let rule = Arc::new(Counting::default());
+        let state = SessionStateBuilder::new_from_existing(ctx.state()).with_physical_optimizer_rule(Arc::clone(&rule) as _);
+        let other = SessionContext::new_with_state(state.build());
+        for runs in 1..4 {
             assert_eq!(rows(&other, QUERIES[0]).await, rows(&ctx, QUERIES[0]).await);
+            assert_eq!(rule.0.load(Ordering::Relaxed), runs);
         }
     });
 }

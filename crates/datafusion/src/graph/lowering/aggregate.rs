@@ -32,7 +32,11 @@ struct LoweredAggregation {
 
 impl Lowering<'_> {
     pub(super) fn aggregate(&self, aggregate: &DeviceAggregateExec, input: &Arc<dyn ExecutionPlan>) -> Result<Stage> {
-        let (spec, from_plan, from) = (&aggregate.spec, input, input.schema());
+        let (spec, from) = (&aggregate.spec, input.schema());
+        let options = match self.options.profile {
+            Profile::Cpu => self.options.clone(),
+            Profile::Gpu => self.options.clone().with_grouped_rows(estimated_rows(input).unwrap_or_default()),
+        };
         let keys = spec.keys.iter().map(|(key, _)| Ok((as_key(key, &from)?, Evaluation::Always)));
         let mut exprs = keys.collect::<Result<Vec<_>>>()?;
         let calls = spec.calls.iter().map(|call| call.over_keys(&from)).collect::<Result<Vec<_>>>()?;
@@ -52,13 +56,6 @@ impl Lowering<'_> {
         let over_joins = match goes_through_joins {
             true => OverJoins::of(&source, &keys, &aggregates)?.map(Arc::new),
             false => None,
-        };
-        let options = match self.options.profile {
-            Profile::Cpu => self.options.clone(),
-            Profile::Gpu => {
-                let rows = estimated_rows(from_plan).unwrap_or_default();
-                self.options.clone().with_grouped_rows(rows)
-            }
         };
         let op = Arc::new(AggregateOp::try_new(input, keys, aggregates, options).map_err(kernel_error)?);
         let mut types = op.output_types().to_vec();

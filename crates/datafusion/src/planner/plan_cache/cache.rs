@@ -34,6 +34,12 @@ impl PlanCache {
         self.is_installed.load(Ordering::Relaxed)
     }
 
+    /// Drops all plans that do not run.
+    pub(super) fn clear(&self) {
+        let dropped = std::mem::take(&mut *self.entries.lock());
+        drop(dropped);
+    }
+
     /// The plans of a query.
     pub(super) fn find(&self, query: &CachedQuery) -> Option<Arc<CachedPlans>> {
         let plans = self.entries.lock().get(&query.hash()).cloned()?;
@@ -108,11 +114,13 @@ pub(super) struct CachedPlans {
 }
 
 impl CachedPlans {
+    /// Whether these are plans of a session.
+    pub fn are_of(&self, session: &str) -> bool {
+        self.session == session
+    }
+
     /// A plan that no query runs, for one run; `None` if there is none.
-    pub fn lend(self: &Arc<Self>, session: &str) -> Option<Arc<dyn ExecutionPlan>> {
-        if session != self.session {
-            return None;
-        }
+    pub fn lend(self: &Arc<Self>) -> Option<Arc<dyn ExecutionPlan>> {
         let plan = self.idle.lock().as_mut()?.pop()?;
         Some(self.lent(plan))
     }

@@ -52,7 +52,7 @@ impl TableVersion {
 impl CachedQuery {
     /// `None` if a plan of the query cannot be kept.
     pub fn of(plan: &LogicalPlan, config: &ConfigOptions) -> Result<Option<Self>> {
-        let Some(tables) = tables_of(plan)?.filter(|tables| !tables.is_empty()) else { return Ok(None) };
+        let Some(tables) = tables_of(plan)? else { return Ok(None) };
         let mut hasher = DefaultHasher::new();
         plan.hash(&mut hasher);
         let (plan, hash) = (plan.clone(), hasher.finish());
@@ -89,26 +89,27 @@ impl CachedQuery {
     }
 }
 
-/// The tables of a query in the order of its scans; `None` if its plan cannot be kept.
+/// The tables of a query in the order of its scans; `None` if its plan cannot be kept, or without
+/// tables.
 fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<TableVersion>>> {
-    let mut tables = Some(Vec::new());
+    let (mut tables, mut can_keep) = (Vec::new(), true);
+    let further = |can_keep| if can_keep { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop };
     plan.apply_with_subqueries(|node| {
-        tables = tables.take().filter(|_| is_kept(node));
+        can_keep &= is_kept(node);
         if let LogicalPlan::TableScan(scan) = node {
-            tables = tables.take().zip(TableVersion::of(scan)).map(|(mut tables, table)| {
-                tables.push(table);
-                tables
-            });
+            let version = TableVersion::of(scan);
+            can_keep &= version.is_some();
+            tables.extend(version);
         }
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
-                tables = tables.take().filter(|_| is_immutable(expr));
-                Ok(if tables.is_some() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+                can_keep &= is_immutable(expr);
+                Ok(further(can_keep))
             })
         })?;
-        Ok(if tables.is_some() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+        Ok(further(can_keep))
     })?;
-    Ok(tables)
+    Ok((can_keep && !tables.is_empty()).then_some(tables))
 }
 
 /// Whether a plan with this operator can be kept: it reads, and its plan depends on nothing else.

@@ -50,16 +50,15 @@ impl QueryPlanner for PlanCacheQueryPlanner {
         let Some(node) = PlanCacheNode::of(plan) else { return self.planned(plan, session).await };
         let options = DeviceOptions::of(session.config_options());
         match &node.progress {
-            Progress::Known(plans) => match plans.lend(session.session_id()) {
-                Some(lent) => {
+            Progress::Known(plans) => {
+                let is_own = plans.are_of(session.session_id());
+                if let Some(lent) = if is_own { plans.lend() } else { None } {
                     self.runtime.note_settings(&options);
-                    Ok(lent)
+                    return Ok(lent);
                 }
-                None => {
-                    let optimized = session.optimize(&node.uncached())?;
-                    Ok(plans.keep(self.planned(&optimized, session).await?))
-                }
-            },
+                let planned = self.planned(&session.optimize(&node.uncached())?, session).await?;
+                Ok(if is_own { plans.keep(planned) } else { planned })
+            }
             Progress::Unknown { query, optimized } => {
                 let planned = self.planned(optimized, session).await?;
                 self.cache.keep(query, session.session_id(), optimized.schema(), planned, options.cached_plans)

@@ -30,7 +30,11 @@ impl AnalyzerRule for PlanCacheRule {
             return Ok(original.as_ref().clone());
         }
         let plan = without_nodes(plan)?;
-        if DeviceOptions::of(config).cached_plans == 0 || !self.cache.is_installed() {
+        if DeviceOptions::of(config).cached_plans == 0 {
+            self.cache.clear();
+            return Ok(plan);
+        }
+        if !self.cache.is_installed() {
             return Ok(plan);
         }
         let Some(query) = CachedQuery::of(&plan, config)? else { return Ok(plan) };

@@ -217,8 +217,7 @@ impl GroupKernels {
             (0..self.accumulators.states.len()).filter(|index| self.accumulators.states[*index].feed == feed).collect();
         let mut pending = vec![own];
         while let Some(part) = pending.pop() {
-            let marks = feed == 0 && self.occupancy.has_bits() && planned.updates.is_empty();
-            if part.is_empty() && !marks {
+            if part.is_empty() && !self.sets_bits(feed, planned.updates.len()) {
                 continue;
             }
             let kernel = self.update_kernel(feed, planned.updates.len(), &planned, &part)?;
@@ -231,6 +230,12 @@ impl GroupKernels {
             kernels.push(kernel);
         }
         Ok(planned)
+    }
+
+    /// Whether an update kernel of a feed sets the bits of groups with rows: the first one of the
+    /// input. Distinct values are of groups that it has.
+    fn sets_bits(&self, feed: usize, number: usize) -> bool {
+        feed == 0 && number == 0 && self.occupancy.has_bits()
     }
 
     /// Appends `body` for rows that pass the filter and the joins of the source.
@@ -466,7 +471,7 @@ impl GroupKernels {
             .filter(|(index, _)| !part.contains(index))
             .for_each(|(_, state)| state.feed = usize::MAX);
         let mut params = Params::new();
-        let sets_bits = feed == 0 && number == 0 && self.occupancy.has_bits();
+        let sets_bits = self.sets_bits(feed, number);
         if sets_bits {
             params.need(Section::Base);
         }

@@ -134,6 +134,8 @@ fn most_dense_groups(aggregates: &[(Aggregate, Field)], options: &Options) -> us
     });
     match options.profile {
         Profile::Gpu if !has_winners => {
+            // Two words for each aggregate. Small data of tests and models has memory to spare, so
+            // the threshold's divisor leaves this limit alone.
             let state_bytes = size_of::<u64>() * 2 * aggregates.len().max(1);
             let most = (options.dense_bytes / state_bytes).min(MAX_ROWS);
             options.dense_groups.max(options.grouped_rows.saturating_mul(VALUES_PER_ROW).min(most))

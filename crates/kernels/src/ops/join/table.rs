@@ -45,8 +45,6 @@ fn max_unique_perfect_hash(rows: u128, options: &Options) -> u128 {
     (rows * 256).min(options.threshold(1 << 23) as u128).max(max_perfect_hash(rows, options))
 }
 
-/// Bytes of `starts` before rows are listed.
-const NO_STARTS: usize = 4;
 /// Greatest share of the packed keys in the range of a table that makes a useful filter.
 const MAX_FILTER_DENSITY: f64 = 0.4;
 /// Rows of a table that is small enough to be a cheap filter.
@@ -114,6 +112,7 @@ pub struct JoinTable {
     batch: DeviceBatch,
     num_rows: usize,
     layout: TableLayout,
+    /// Number of slots, less one. Hashed keys have a power of two.
     mask: u64,
     /// By slot, of hashed keys: the packed key and the first row, or a tag with that row.
     keys: Buffer,
@@ -276,7 +275,7 @@ impl JoinBuild {
             mask: 0,
             keys: queue.filled(8, 0xff)?,
             rows: queue.filled(4, 0xff)?,
-            starts: queue.alloc(NO_STARTS)?,
+            starts: queue.alloc(4)?,
             max_rows_per_key: 1,
             encodings: self.encodings.clone(),
             fields: vec![KeyField::default(); self.encodings.iter().map(|encoding| encoding.fields()).sum()],
@@ -678,8 +677,8 @@ impl JoinTable {
             self.rows = queue.filled(slots * 4, 0xff)?;
         } else {
             (self.rows, self.keys) = (queue.filled(4, 0xff)?, queue.filled(slots * 16, 0xff)?);
-            self.mask = slots as u64 - 1;
         }
+        self.mask = slots as u64 - 1;
         Ok(())
     }
 
@@ -729,11 +728,7 @@ impl JoinTable {
 
     /// Number of slots.
     pub(super) fn slots(&self) -> usize {
-        match self.layout.kind {
-            TableKind::Packed { perfect_hash: true } if self.starts.len() > NO_STARTS => self.starts.len() / 4 - 1,
-            TableKind::Packed { perfect_hash: true } | TableKind::AllRows => self.rows.len() / 4,
-            TableKind::Packed { perfect_hash: false } | TableKind::Hashed => self.mask as usize + 1,
-        }
+        self.mask as usize + 1
     }
 
     /// The most rows whose keys can match, of a table of packed keys.
