@@ -159,16 +159,34 @@ mod tests {
         }
     }
 
-    /// The commands of docs/benchmarks.md on small data.
+    // The commands of docs/benchmarks.md on small data. One part of the long tests has one of them.
+
+    fn selector() -> String {
+        device::testing::selector().unwrap().to_string()
+    }
+
+    /// Files that commands write.
+    struct Files(tempfile::TempDir);
+
+    impl Files {
+        fn new() -> Files {
+            Files(tempfile::tempdir().unwrap())
+        }
+
+        fn path(&self, name: &str) -> String {
+            self.0.path().join(name).to_str().unwrap().to_string()
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread")]
-    async fn documented_commands_work_and_report() {
-        let device = device::testing::config().unwrap().selector.to_string();
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-        let (data, json) = (path("tpch"), path("report.json"));
+    async fn tpch_and_the_demo_work_and_report() {
+        if !device::testing::is_turn(0).unwrap() {
+            return;
+        }
+        let (device, files) = (selector(), Files::new());
+        let (data, json) = (files.path("tpch"), files.path("report.json"));
         let data = ["--scale", "0.001", "--data", &data];
         let compared = ["--devices", &format!("none,{device}"), "--runs", "1", "--json", &json];
-
         works(&[&["tpch"][..], &data, &["--queries", "1,6"], &compared].concat()).await;
         let tpch = report(json.as_ref());
         has(&tpch, "suite scale runs surroundings devices results");
@@ -191,9 +209,28 @@ mod tests {
         has(&alone["results"][0], "query source device plain_seconds plain_runs_seconds rows");
         assert_eq!(alone["results"][0]["device"], "none");
 
+        works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn microbenchmarks_work_and_report() {
+        if !device::testing::is_turn(1).unwrap() {
+            return;
+        }
+        let files = Files::new();
+        let json = files.path("report.json");
+        let compared = ["--devices", &format!("none,{}", selector()), "--runs", "1", "--json", &json];
         works(&[&["micro", "--rows", "20000", "--groups", "100"][..], &compared].concat()).await;
         has(&report(json.as_ref()), "suite rows groups runs surroundings devices results");
+    }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn sinks_work_and_report() {
+        if !device::testing::is_turn(2).unwrap() {
+            return;
+        }
+        let (device, files) = (selector(), Files::new());
+        let json = files.path("report.json");
         works(&["sinks", "--rows", "20000", "--devices", &device, "--runs", "1", "--json", &json]).await;
         let sinks = report(json.as_ref());
         has(&sinks["devices"][0], "copy_bytes_per_second sector_bytes random_sectors_per_second");
@@ -204,7 +241,16 @@ mod tests {
         for result in sinks["sorts"].as_array().unwrap() {
             has(result, "device sort rows bytes seconds percent_of_copies");
         }
+    }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn first_queries_and_chains_work_and_report() {
+        if !device::testing::is_turn(3).unwrap() {
+            return;
+        }
+        let (device, files) = (selector(), Files::new());
+        let json = files.path("report.json");
+        let compared = ["--devices", &format!("none,{device}"), "--runs", "1", "--json", &json];
         works(&[&["cold"][..], &compared].concat()).await;
         let cold = report(json.as_ref());
         for result in cold["results"].as_array().unwrap() {
@@ -213,14 +259,12 @@ mod tests {
         }
 
         // With so few rows the times mean nothing, so the result of `run` is ignored.
-        let trace = path("trace.json");
+        let trace = files.path("trace.json");
         let words = ["chain", "--rows", "20000", "--device", &device, "--runs", "1", "--trace", &trace, "--json", &json];
         run(parse(&words)).await.unwrap();
         has(&report(json.as_ref()), "suite rows runs device first_seconds second_seconds chain_seconds ratio target_met");
         has(&report(json.as_ref()), "first_busy second_busy shared_span");
         assert!(report(trace.as_ref())["traceEvents"].as_array().unwrap().len() > 4);
-
-        works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
     }
 
     /// The tests of the runner run the model where the emulator is.
@@ -242,10 +286,8 @@ mod tests {
     /// The commands of docs/benchmarks.md whose measurements are processes.
     #[tokio::test(flavor = "multi_thread")]
     async fn commands_with_processes_work_and_report() {
-        let device = device::testing::config().unwrap().selector.to_string();
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-        let (data, json) = (path("tpch"), path("report.json"));
+        let (device, files) = (selector(), Files::new());
+        let (data, json) = (files.path("tpch"), files.path("report.json"));
 
         works(&["first-runs", "--queries", "concat60", "--devices", &device, "--runs", "1", "--json", &json]).await;
         let first = &report(json.as_ref())["results"][0];

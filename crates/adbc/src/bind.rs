@@ -93,5 +93,5 @@ fn unreadable(failure: ArrowError) -> Error {
 }
 
 fn refusal(reason: &dyn std::fmt::Display) -> Error {
-    error(Status::InvalidArguments, format!("the bound rows cannot be used: {reason}"))
+    error(Status::InvalidArguments, format!("the Arrow data cannot be used: {reason}"))
 }

@@ -4,7 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use adbc_core::error::{Result, Status};
-use tokio::runtime::{Handle, Runtime};
+use devicefusion::{STACK_BYTES, with_large_stack};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::cancel::CancelSignal;
 use crate::error::error;
@@ -15,12 +16,15 @@ pub(crate) struct DatabaseRuntime(Option<Runtime>);
 
 impl DatabaseRuntime {
     pub fn start() -> Result<DatabaseRuntime> {
-        let runtime = Runtime::new().map_err(|failure| error(Status::IO, format!("no threads: {failure}")))?;
+        let runtime = Builder::new_multi_thread().enable_all().thread_stack_size(STACK_BYTES).build();
+        let runtime = runtime.map_err(|failure| error(Status::IO, format!("no threads: {failure}")))?;
         Ok(DatabaseRuntime(Some(runtime)))
     }
 
-    /// Drives `work` on the calling thread until it ends or is cancelled. A panic becomes an error,
-    /// since C cannot unwind.
+    /// Drives `work` on the calling thread until it ends or is cancelled.
+    ///
+    /// It has a stack of its own, since deep SQL needs more than a program's thread may have. A
+    /// panic becomes an error, since C cannot unwind.
     ///
     /// # Errors
     /// - `Cancelled`;
@@ -32,7 +36,8 @@ impl DatabaseRuntime {
             return Err(error(Status::InvalidState, advice));
         }
         let Some(runtime) = &self.0 else { return Err(error(Status::InvalidState, "the database's threads have ended")) };
-        catch_unwind(AssertUnwindSafe(|| runtime.block_on(signal.race(work)))).unwrap_or_else(|panic| {
+        let driven = || with_large_stack(|| runtime.block_on(signal.race(work)));
+        catch_unwind(AssertUnwindSafe(driven)).unwrap_or_else(|panic| {
             let message = devicefusion::panic_text(panic);
             let message = message.as_deref().unwrap_or("without a message");
             Err(error(Status::Internal, format!("a bug in this library: it panicked, {message}")))

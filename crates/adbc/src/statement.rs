@@ -73,7 +73,11 @@ impl DeviceFusionStatement {
             Query::Text(sql) => sql,
             Query::Prepared(plan) => return Ok(plan.as_ref().clone()),
         };
-        let planned = async { self.session.state().create_logical_plan(sql).await };
+        let planned = async {
+            let state = self.session.state();
+            devicefusion::check_nesting(state.config_options(), sql)?;
+            state.create_logical_plan(sql).await
+        };
         self.runtime.block_on(signal, planned)?.map_err(from_datafusion)
     }
 

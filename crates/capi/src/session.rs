@@ -8,7 +8,9 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
 use device::LogSink;
-use devicefusion::{DeviceOptions, DeviceRuntime, Fallback, SessionStateBuilderExt, register_schema};
+use devicefusion::{
+    DeviceOptions, DeviceRuntime, Fallback, STACK_BYTES, SessionStateBuilderExt, register_schema, with_large_stack,
+};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::config::ContextOptions;
@@ -65,7 +67,8 @@ impl Session {
         Ok(Self { ctx, device, logging, debugging, producer_timeout, runtime })
     }
 
-    /// Drives `work` on the calling thread until it ends.
+    /// Drives `work` on the calling thread until it ends, with a stack of its own: deep SQL needs
+    /// more than a program's thread may have.
     ///
     /// # Errors
     /// Those of `work`. Also on a worker thread of a context, where blocking could deadlock.
@@ -77,7 +80,7 @@ impl Session {
             return Err(Failure::program("a blocking call was made on a worker thread of a context"));
         }
         let Some(runtime) = &self.runtime.0 else { return Err(Failure::other("the context's threads have ended")) };
-        Ok(runtime.block_on(work)?)
+        Ok(with_large_stack(|| runtime.block_on(work))?)
     }
 
     /// Starts a detached task on the worker threads.
@@ -117,6 +120,7 @@ impl WorkerRuntime {
         if workers > 0 {
             builder.worker_threads(workers);
         }
-        Ok(Self(Some(builder.enable_all().thread_name("devicefusion").build()?)))
+        let builder = builder.enable_all().thread_name("devicefusion").thread_stack_size(STACK_BYTES);
+        Ok(Self(Some(builder.build()?)))
     }
 }

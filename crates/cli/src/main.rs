@@ -18,9 +18,10 @@ use std::sync::Arc;
 
 use clap::Parser;
 use datafusion::common::Result;
-use devicefusion::DeviceRuntime;
+use devicefusion::{DeviceRuntime, STACK_BYTES, with_large_stack};
 use mimalloc::MiMalloc;
 use nix::sys::signal::{SigSet, Signal};
+use tokio::runtime::Builder;
 
 use crate::args::{Args, Subcommand};
 use crate::run::Outcome;
@@ -71,7 +72,7 @@ fn deliver_interrupts_to_one_thread() -> std::io::Result<()> {
 }
 
 /// Runs the shell on a tokio runtime. When this returns, no host thread runs a query.
-#[tokio::main]
-async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
-    run::run(args, device).await
+fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
+    let runtime = Builder::new_multi_thread().enable_all().thread_stack_size(STACK_BYTES).build()?;
+    with_large_stack(|| runtime.block_on(run::run(args, device)))
 }

@@ -175,6 +175,7 @@ impl Statements<'_> {
 
     /// Runs statements. A panic, which damaged files cause in some readers, fails them alone.
     async fn run_sql(&self, sql: String) -> Result<()> {
+        devicefusion::check_nesting(self.session.task_ctx().session_config().options(), &sql)?;
         let statements = exec::exec_from_commands(self.session, vec![sql], &self.print);
         AssertUnwindSafe(statements).catch_unwind().await.unwrap_or_else(|panic| {
             let message = devicefusion::panic_text(panic);

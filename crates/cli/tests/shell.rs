@@ -545,6 +545,20 @@ fn a_failing_query_ends_the_shell_orderly() {
     }
 }
 
+/// Plain DataFusion overflows the stack of tokio's threads here.
+#[test]
+fn deep_expressions_of_the_host_run_and_deeper_ones_are_refused() {
+    let terms = |number: usize| (0..number).map(|n| format!("(a = {n} AND b = {n})")).collect::<Vec<_>>().join(" OR ");
+    let table = "CREATE TABLE t AS SELECT value AS a, value % 100 AS b FROM generate_series(1, 5000)";
+    let count = |number| format!("SELECT count(*) AS rows FROM t WHERE {};", terms(number));
+    // A file, since an argument of a process has at most 128 KiB.
+    let sql = file(&format!("{table};\n{}\n{}\n", count(500), count(20_100)));
+    let run = shell(&[&CSV[..], &["--device", "none", "-f", sql.path().to_str().unwrap()]].concat());
+    assert!(!run.success);
+    assert_eq!(run.stdout, "rows\n99\n", "{}", run.stderr);
+    assert!(run.stderr.contains("operators, the limit is 20000"), "{}", run.stderr);
+}
+
 #[test]
 fn unknown_device_is_named() {
     let run = shell(&["--device", "no such device", "-c", "SELECT 1"]);

@@ -10,7 +10,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch};
 use arrow_device::{ImportedArray, schema};
 use columnar::{DeviceBatch, Result, exchange, natural_types, upload};
-use device::{Context, Queue};
+use device::{Context, DeviceConfig, Queue};
 use futures::executor::block_on;
 
 const COLUMNS: usize = 100;
@@ -26,7 +26,7 @@ fn batch(queue: &Queue, rows: usize) -> Result<DeviceBatch> {
 }
 
 fn main() -> Result<()> {
-    let queue = Context::new(device::testing::config()?)?.queue()?;
+    let queue = Context::new(DeviceConfig::default().with_selector(device::testing::selector()?))?.queue()?;
     let columns: Vec<usize> = (0..COLUMNS).collect();
     let batches = [batch(&queue, 1000)?, batch(&queue, 1_000_000)?];
     block_on(queue.finish())?;

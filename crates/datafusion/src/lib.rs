@@ -35,6 +35,7 @@ pub mod exec;
 mod expr;
 mod futhark;
 mod graph;
+mod nesting;
 mod panics;
 mod planner;
 mod reason;
@@ -45,6 +46,7 @@ mod table;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
+pub use nesting::{STACK_BYTES, check_nesting, with_large_stack};
 pub use panics::panic_text;
 pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,

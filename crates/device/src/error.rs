@@ -209,7 +209,7 @@ fn out_of_memory(pool: &str, requested: usize, in_use: usize, limit: usize, sett
     if in_use.saturating_add(requested) > limit && limit > 0 {
         let limit = human(limit);
         format!(
-            "pool \"{pool}\": {asked} requested, {used} of {limit} in use; raise {setting}, lower device.batch_rows or run fewer queries at once"
+            "pool \"{pool}\": {asked} requested, {used} of {limit} in use; raise {setting} or run fewer queries at once; for scans, lower device.batch_rows"
         )
     } else {
         format!(

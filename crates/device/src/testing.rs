@@ -44,20 +44,29 @@ const EMULATED: &str = "cuda-emulated";
 /// `-cl-opt-disable`, are for its devices alone.
 const OPTIONS_VARIABLE: &str = "DEVICEFUSION_TEST_COMPILE_OPTIONS";
 
+/// The device of `DEVICEFUSION_TEST_DEVICE`, else one of OpenCL. Examples that measure time take it
+/// without the compiler options of tests, some of which turn optimization off.
+///
+/// # Errors
+/// `Config` if the variable holds no selector.
+pub fn selector() -> Result<Selector> {
+    match std::env::var(DEVICE_VARIABLE) {
+        Ok(text) if text == EMULATED => Ok(Selector::Driver(DriverKind::Cuda)),
+        Ok(text) if !text.is_empty() => text.parse().map_err(|error| match error {
+            Error::Config { value, reason, .. } => Error::Config { setting: DEVICE_VARIABLE, value, reason },
+            other => other,
+        }),
+        _ => Ok(Selector::Driver(DriverKind::OpenCl)),
+    }
+}
+
 /// The configuration of tests: the device of `DEVICEFUSION_TEST_DEVICE` and the compiler options of
 /// `DEVICEFUSION_TEST_COMPILE_OPTIONS`.
 ///
 /// # Errors
 /// `Config` if the variable holds no selector.
 pub fn config() -> Result<DeviceConfig> {
-    let selector = match std::env::var(DEVICE_VARIABLE) {
-        Ok(text) if text == EMULATED => Selector::Driver(DriverKind::Cuda),
-        Ok(text) if !text.is_empty() => text.parse().map_err(|error| match error {
-            Error::Config { value, reason, .. } => Error::Config { setting: DEVICE_VARIABLE, value, reason },
-            other => other,
-        })?,
-        _ => Selector::Driver(DriverKind::OpenCl),
-    };
+    let selector = selector()?;
     let options = std::env::var(OPTIONS_VARIABLE).unwrap_or_default();
     let is_cuda = selector == Selector::Driver(DriverKind::Cuda);
     let options = options.split_whitespace().filter(|option| !is_cuda || !option.starts_with("-cl-"));

@@ -12,7 +12,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{Carrier, ColumnType, DeviceBatch, Layout, upload};
-use device::{Context, Queue, testing};
+use device::{Context, DeviceConfig, Queue, testing};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::AggregateFunction::{Avg, Count, Sum};
@@ -22,7 +22,8 @@ use kernels::ops::{GroupBy, Input, Options, Reduce, Select};
 fn main() {
     let profile = if std::env::args().any(|arg| arg == "gpu") { Profile::Gpu } else { Profile::Cpu };
     let options = Options::new(profile);
-    let context = Context::new(testing::config().expect("a selector")).expect("a device");
+    let context =
+        Context::new(DeviceConfig::default().with_selector(testing::selector().expect("a selector"))).expect("a device");
     let queue = context.queue().expect("a queue");
     println!("{} ({profile:?})", context.info().name);
     // `ONLY=many` runs one of them.

@@ -17,7 +17,7 @@ use arrow::array::{Array, Datum, RecordBatch, Scalar, StringArray};
 use arrow::compute::kernels::comparison::{ilike, like};
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{ColumnType, DeviceBatch, upload};
-use device::{Context, Queue, testing};
+use device::{Context, DeviceConfig, Queue, testing};
 use futures::executor::block_on;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, Expr, Literal, LiteralValue};
@@ -42,7 +42,8 @@ struct Ratio {
 
 fn main() {
     let profile = if std::env::args().any(|arg| arg == "gpu") { Profile::Gpu } else { Profile::Cpu };
-    let context = Context::new(testing::config().expect("a selector")).expect("a device");
+    let context =
+        Context::new(DeviceConfig::default().with_selector(testing::selector().expect("a selector"))).expect("a device");
     let queue = context.queue().expect("a queue");
     println!("{} ({profile:?})", context.info().name);
     let only = std::env::var("ONLY").unwrap_or_default();

@@ -157,6 +157,9 @@ fn sorts_without_a_key_keep_the_order() {
 /// More rows than the retained ones, so that thresholds apply.
 #[test]
 fn fetch_of_many_rows() {
+    if !device::testing::is_turn(3).unwrap() {
+        return;
+    }
     let n = 200_000;
     let key = |i: usize| (!random(i, 1).is_multiple_of(1000)).then(|| random(i, 2) as i64 >> 8);
     let few = |i: usize| (random(i, 3) % 3) as i64;

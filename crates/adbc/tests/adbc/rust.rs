@@ -75,6 +75,20 @@ fn errors_have_a_status_and_datafusions_message() {
     assert_eq!(statement.execute().err().unwrap().status, Status::InvalidState);
 }
 
+/// The thread's own stack would overflow: it has 2 MiB.
+#[test]
+fn deep_expressions_of_the_host_run_and_deeper_ones_are_refused() -> Result<()> {
+    let mut connection = connection();
+    query(&mut connection, "SET device.enabled = false")?;
+    query(&mut connection, "CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 5000)")?;
+    let sql = |number| format!("SELECT count(*) FROM t WHERE {}", vec!["(a = 1 AND a < 9)"; number].join(" OR "));
+    let sql = |number| sql(number).replacen("a = 1", "a = 2", 1);
+    assert_eq!(numbers(&query(&mut connection, &sql(600))?), [2]);
+    let error = query(&mut connection, &sql(20_100)).unwrap_err();
+    assert!(error.message.contains("operators, the limit is 20000"), "{}", &error.message[..200]);
+    Ok(())
+}
+
 #[test]
 fn prepared_statements_run_once_for_each_row_of_parameters() -> Result<()> {
     let mut connection = connection();

@@ -21,7 +21,7 @@ use devicefusion_capi::context::*;
 use devicefusion_capi::query::*;
 use devicefusion_capi::table::*;
 
-use crate::support::{Context, prices, stream, take_string, thread_error};
+use crate::support::{Context, c, prices, stream, take_string, thread_error};
 
 #[test]
 fn null_freed_and_foreign_handles_are_told_apart_from_good_ones() {
@@ -244,4 +244,18 @@ fn a_callback_cannot_run_queries_but_can_free_contexts() {
     assert_eq!(devicefusion_context_config_free(config), 0);
     // The release dropped the sender.
     assert!(results.recv().is_err());
+}
+
+/// The thread's own stack would overflow: it has 2 MiB.
+#[test]
+fn deep_expressions_run_and_deeper_ones_are_refused() {
+    let context = Context::on_host();
+    context.execute("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 5000)");
+    let sql = |number| format!("SELECT count(*) FROM t WHERE {}", vec!["(a = 1 OR a > 4990)"; number].join(" AND "));
+    assert_eq!(context.query(&sql(600)).rows(), ["11"]);
+    let (sql, mut raw) = (c(&sql(20_100)), ptr::null_mut());
+    // SAFETY: a C string, and a pointer for the query.
+    let code = unsafe { devicefusion_query_new(context.raw, sql.as_ptr(), &raw mut raw) };
+    let error = context.failed(2, code);
+    assert!(error.contains("operators, the limit is 20000"), "{error}");
 }

@@ -33,7 +33,7 @@ fn limit_names_pool_numbers_and_setting() -> Result<()> {
         error.to_string(),
         format!(
             "pool \"{label}\": 655.4 kB requested, 524.3 kB of 1.0 MB in use; \
-             raise device.memory_bytes, lower device.batch_rows or run fewer queries at once"
+             raise device.memory_bytes or run fewer queries at once; for scans, lower device.batch_rows"
         )
     );
     drop(half);

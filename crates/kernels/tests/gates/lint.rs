@@ -101,11 +101,11 @@ fn prelude_sections_are_opencl_1_2_and_3_0() {
 }
 
 /// One program in ten, different ones per profile. Drivers compile all of them in other tests. One
-/// part of the long tests has one program in forty.
+/// part of the long tests has one program in eighty.
 #[test]
 fn kernels_are_opencl_1_2_and_3_0() {
     let (first, step) = match testing::parts().unwrap().as_slice() {
-        [part] => (*part, 40),
+        [part] => (*part, 80),
         _ => (0, 10),
     };
     for (number, profile) in [Profile::Gpu, Profile::Cpu].into_iter().enumerate() {
