@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use adbc_core::error::{Result, Status};
-use devicefusion::{STACK_BYTES, with_large_stack};
+use devicefusion::{STACK_BYTES, with_enough_stack};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::cancel::CancelSignal;
@@ -23,8 +23,8 @@ impl DatabaseRuntime {
 
     /// Drives `work` on the calling thread until it ends or is cancelled.
     ///
-    /// It has a stack of its own, since deep SQL needs more than a program's thread may have. A
-    /// panic becomes an error, since C cannot unwind.
+    /// It has a stack of its own after deep SQL, which needs more than a program's thread may have.
+    /// A panic becomes an error, since C cannot unwind.
     ///
     /// # Errors
     /// - `Cancelled`;
@@ -36,7 +36,7 @@ impl DatabaseRuntime {
             return Err(error(Status::InvalidState, advice));
         }
         let Some(runtime) = &self.0 else { return Err(error(Status::InvalidState, "the database's threads have ended")) };
-        let driven = || with_large_stack(|| runtime.block_on(signal.race(work)));
+        let driven = || with_enough_stack(|| runtime.block_on(signal.race(work)));
         catch_unwind(AssertUnwindSafe(driven)).unwrap_or_else(|panic| {
             let message = devicefusion::panic_text(panic);
             let message = message.as_deref().unwrap_or("without a message");

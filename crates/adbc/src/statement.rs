@@ -73,11 +73,9 @@ impl DeviceFusionStatement {
             Query::Text(sql) => sql,
             Query::Prepared(plan) => return Ok(plan.as_ref().clone()),
         };
-        let planned = async {
-            let state = self.session.state();
-            devicefusion::check_nesting(state.config_options(), sql)?;
-            state.create_logical_plan(sql).await
-        };
+        let state = self.session.state();
+        devicefusion::check_nesting(state.config_options(), sql).map_err(from_datafusion)?;
+        let planned = async { state.create_logical_plan(sql).await };
         self.runtime.block_on(signal, planned)?.map_err(from_datafusion)
     }
 

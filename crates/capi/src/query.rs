@@ -66,11 +66,9 @@ impl Query {
         if session.logging {
             context.log.line(&format!("query: {sql}"));
         }
-        let plan = session.block_on(async {
-            let state = session.ctx.state();
-            devicefusion::check_nesting(state.config_options(), sql)?;
-            state.create_logical_plan(sql).await
-        })?;
+        let state = session.ctx.state();
+        devicefusion::check_nesting(state.config_options(), sql)?;
+        let plan = session.block_on(async { state.create_logical_plan(sql).await })?;
         let mut parameters: Vec<String> =
             plan.get_parameter_names()?.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
         parameters.sort_by_key(|name| (name.len(), name.clone()));

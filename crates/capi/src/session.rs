@@ -9,7 +9,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
 use device::LogSink;
 use devicefusion::{
-    DeviceOptions, DeviceRuntime, Fallback, STACK_BYTES, SessionStateBuilderExt, register_schema, with_large_stack,
+    DeviceOptions, DeviceRuntime, Fallback, STACK_BYTES, SessionStateBuilderExt, register_schema, with_enough_stack,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -67,8 +67,8 @@ impl Session {
         Ok(Self { ctx, device, logging, debugging, producer_timeout, runtime })
     }
 
-    /// Drives `work` on the calling thread until it ends, with a stack of its own: deep SQL needs
-    /// more than a program's thread may have.
+    /// Drives `work` on the calling thread until it ends. It has a stack of its own after deep SQL,
+    /// which needs more than a program's thread may have.
     ///
     /// # Errors
     /// Those of `work`. Also on a worker thread of a context, where blocking could deadlock.
@@ -80,7 +80,7 @@ impl Session {
             return Err(Failure::program("a blocking call was made on a worker thread of a context"));
         }
         let Some(runtime) = &self.runtime.0 else { return Err(Failure::other("the context's threads have ended")) };
-        Ok(with_large_stack(|| runtime.block_on(work))?)
+        Ok(with_enough_stack(|| runtime.block_on(work))?)
     }
 
     /// Starts a detached task on the worker threads.

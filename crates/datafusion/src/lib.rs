@@ -46,7 +46,7 @@ mod table;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
-pub use nesting::{STACK_BYTES, check_nesting, with_large_stack};
+pub use nesting::{STACK_BYTES, check_nesting, with_enough_stack, with_large_stack};
 pub use panics::panic_text;
 pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests on a real driver: OpenCL on the CPU, or the device of `DEVICEFUSION_TEST_DEVICE`.
 
+// Signals, links and `/dev/full`.
+#[cfg(unix)]
+mod cache_attacks;
 mod faults;
 mod foreign;
 mod launches;

@@ -72,7 +72,8 @@ fn the_report_of_the_device_counts_its_memory() -> Result<()> {
     let of_database = database.get_option_string("devicefusion.report".into())?;
     let of_connection = connection.get_option_string("devicefusion.report".into())?;
     for report in [of_database, of_connection] {
-        assert!(number(&report, "in_use") >= 20_000 * 8 && number(&report, "launches") > 0, "{report}");
+        // The values fit 32 bits.
+        assert!(number(&report, "in_use") >= 20_000 * 4 && number(&report, "launches") > 0, "{report}");
     }
     let set = connection.set_option("devicefusion.report".into(), "{}".into()).unwrap_err();
     assert_eq!(set.status, Status::InvalidArguments, "{set}");

@@ -8,17 +8,23 @@ use crate::c::{built, python, root, run};
 
 #[test]
 fn pythons_driver_manager_loads_and_uses_the_driver() {
-    uses_the_driver(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/driver_manager.py"));
+    uses_the_driver(&test_file("driver_manager.py"), &[]);
 }
 
 #[test]
 fn malformed_arrow_data_is_refused() {
-    uses_the_driver(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/malformed.py"));
+    uses_the_driver(&test_file("malformed.py"), &[]);
+}
+
+/// The two loads have processes of their own, since a process has one peak.
+#[test]
+fn a_table_of_a_query_takes_little_more_than_its_rows_and_gives_them_back() {
+    uses_the_driver(&test_file("memory.py"), &["query"]);
 }
 
 #[test]
-fn a_table_of_a_query_takes_little_more_than_its_rows() {
-    uses_the_driver(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/memory.py"));
+fn an_ingested_table_takes_little_more_than_its_rows_and_gives_them_back() {
+    uses_the_driver(&test_file("memory.py"), &["ingest"]);
 }
 
 #[test]
@@ -28,7 +34,7 @@ fn the_example_in_the_documentation_runs() {
     let (example, _) = example.split_once("```").unwrap();
     let script: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("adbc_page.py");
     std::fs::write(&script, example).unwrap();
-    uses_the_driver(&script);
+    uses_the_driver(&script, &[]);
 }
 
 #[test]
@@ -38,12 +44,18 @@ fn the_examples_of_the_page_on_python_run() {
     assert!(blocks.len() > 3);
     let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python_page.py");
     std::fs::write(&script, blocks.concat()).unwrap();
-    uses_the_driver(&script);
+    uses_the_driver(&script, &[]);
 }
 
-/// Runs a script with the library and the test device. Skipped without a suitable Python.
-fn uses_the_driver(script: &Path) {
+/// A file in this folder.
+fn test_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi").join(name)
+}
+
+/// Runs a script with the library, the test device and more words. Skipped without a suitable
+/// Python.
+fn uses_the_driver(script: &Path, words: &[&str]) {
     let Some(python) = python() else { return };
     let selector = device::testing::config().unwrap().selector.to_string();
-    run(Command::new(python).arg("-B").arg(script).arg(built().join("libdevicefusion_capi.so")).arg(selector));
+    run(Command::new(python).arg("-B").arg(script).arg(built().join("libdevicefusion_capi.so")).arg(selector).args(words));
 }

@@ -2,13 +2,19 @@
 //! Contexts: creation, reports, freeing, and independence of each other.
 
 use std::ffi::c_int;
+use std::process::Command;
 use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 use devicefusion_capi::config::*;
 use devicefusion_capi::context::*;
 use devicefusion_capi::table::*;
 
+use crate::c::run;
 use crate::support::{Context, c, config, prices, take_string, thread_error};
+
+#[path = "../stress/memory.rs"]
+mod memory;
 
 #[test]
 fn a_context_that_cannot_be_made_says_why_and_can_only_be_freed() {
@@ -199,4 +205,36 @@ fn each_thread_has_its_own_message() {
         }
     });
     assert_eq!(context.error(), None);
+}
+
+/// Set in the process that runs a test alone.
+const ALONE: &str = "DEVICEFUSION_CAPI_TEST_ALONE";
+
+/// What the first half leaves behind, such as caches, is there for good. In the second half 1000
+/// contexts that each kept 8 KiB would be too much.
+#[test]
+fn freed_contexts_leave_no_memory_behind() {
+    const TEST: &str = "context::freed_contexts_leave_no_memory_behind";
+    const FEWEST: usize = 500;
+    if std::env::var_os(ALONE).is_none() {
+        // Other tests of this process would allocate meanwhile.
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let printed = run(command.args(["--exact", TEST, "--nocapture"]).env(ALONE, "1"));
+        assert!(printed.contains("1 passed"), "{printed}");
+        return;
+    }
+    let half = || {
+        let (begun, mut made) = (Instant::now(), 0);
+        // A release build makes some thousand in this time.
+        while made < FEWEST || begun.elapsed() < Duration::from_secs(5) {
+            assert_eq!(Context::on_host().rows("SELECT sum(value) FROM generate_series(1, 100)"), ["5050"]);
+            made += 1;
+        }
+        (made, memory::resident_bytes())
+    };
+    let ((first, before), (second, after)) = (half(), half());
+    println!("{first} and {second} contexts, resident bytes {before:?} and {after:?}");
+    if let (Some(before), Some(after)) = (before, after) {
+        assert!(after < before + (8 << 20), "resident bytes grow from {before} to {after} in {second} contexts");
+    }
 }

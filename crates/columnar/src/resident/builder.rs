@@ -34,7 +34,7 @@ fn row_bytes(batch: &RecordBatch) -> usize {
 
 /// Uploads rows as they arrive and finds their narrowest types.
 ///
-/// - Decimals of 128 and 256 bits use the narrowest of 32, 64 and 128 bits that holds all values.
+/// - Integers, dates, times and decimals use the fewest bytes that hold all values.
 /// - Columns without NULLs have no validity bitmap, even if their field is nullable.
 /// - Strings of at most 1024 distinct values become codes of 8 or 16 bits with one dictionary for
 ///   the whole table.

@@ -59,11 +59,8 @@ impl ColumnState {
             return ty;
         }
         ty.bounds = self.min_max.integers().map(round_outwards);
-        if let (DataType::Decimal128(_, _) | DataType::Decimal256(_, _), Some((least, greatest))) = (&ty.data_type, ty.bounds) {
-            let holds = |carrier: &Carrier| limits(*carrier).0 <= least && greatest <= limits(*carrier).1;
-            if let Some(carrier) = [Carrier::I32, Carrier::I64, Carrier::I128].into_iter().find(holds) {
-                ty.layout = Layout::Fixed(carrier);
-            }
+        if let (Layout::Fixed(natural), Some(bounds)) = (&ty.layout, ty.bounds) {
+            ty.layout = Layout::Fixed(narrowest(*natural, bounds));
         }
         ty
     }
@@ -176,6 +173,21 @@ impl ColumnState {
 /// Whether a column of an earlier batch keeps its buffers in the table's final type.
 pub(crate) fn shares_buffers(old: &ColumnType, ty: &ColumnType) -> bool {
     old.layout == ty.layout && (ty.nullable || !old.nullable)
+}
+
+/// The narrowest integer type with the sign of `natural` that holds all values within bounds.
+fn narrowest(natural: Carrier, (least, greatest): (i128, i128)) -> Carrier {
+    use Carrier::*;
+    let narrower: &[Carrier] = match natural {
+        U8 | U16 | U32 | U64 => &[U8, U16, U32],
+        I8 | I16 | I32 | I64 | I128 | I256 => &[I8, I16, I32, I64, I128],
+        F32 | F64 => &[],
+    };
+    let holds = |carrier: &&Carrier| {
+        let (lowest, highest) = limits(**carrier);
+        carrier.width() < natural.width() && lowest <= least && greatest <= highest
+    };
+    narrower.iter().find(holds).copied().unwrap_or(natural)
 }
 
 /// The least bounds of the form 0 or -2^k, and 0 or 2^k - 1, around the given ones.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, Date32Array, Decimal128Array, Decimal256Array, DictionaryArray, Float64Array, Int32Array, Int64Array,
-    RecordBatch, StringArray, StringViewArray, new_null_array,
+    RecordBatch, StringArray, StringViewArray, UInt64Array, new_null_array,
 };
-use arrow::compute::concat;
-use arrow::datatypes::{DataType, Field, Schema, i256};
+use arrow::compute::{cast, concat};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit, i256};
 use rand::Rng;
 
 use super::data::{Nulls, array, dictionary_types, few_strings, generator, plain_types, random_chunks};
@@ -117,6 +117,46 @@ fn decimals_of_256_bits_take_the_narrowest_carrier_too() {
             assert!(fixed(carrier, &table.types[0]), "{value:?}: {:?}", table.types);
             let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
             assert_same(&all(&queue, &table), &concat(&arrays).unwrap(), format!("{value:?}"));
+        }
+    }
+}
+
+#[test]
+fn integers_dates_and_times_take_the_fewest_bytes_of_the_whole_table() {
+    use DataType::*;
+    let types = [Int16, Int32, Int64, Date32, Time64(TimeUnit::Nanosecond), Timestamp(TimeUnit::Microsecond, None)];
+    let steps = [(100, Carrier::I8), (-129, Carrier::I16), (40_000, Carrier::I32), (-1 << 40, Carrier::I64)];
+    for queue in [default_queue(), discrete_queue()] {
+        for data_type in &types {
+            let natural = ColumnType::of(data_type, false).unwrap();
+            let Layout::Fixed(widest) = natural.layout else { panic!("{natural:?}") };
+            let mut arrays: Vec<ArrayRef> = vec![];
+            for (value, carrier) in steps.into_iter().filter(|(_, carrier)| carrier.width() <= widest.width()) {
+                // A NULL of any value follows.
+                let values = Int64Array::from(vec![Some(value), None, Some(1)]);
+                let integers = if widest == Carrier::I64 { Int64 } else { Int32 };
+                let integers = if *data_type == Int16 { Int16 } else { integers };
+                arrays.push(cast(&cast(&values, &integers).unwrap(), data_type).unwrap());
+                let table = build(&queue, 2, &arrays).unwrap();
+                assert!(fixed(carrier, &table.types[0]), "{value} of {data_type}: {:?}", table.types);
+                let all_arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+                assert_same(&all(&queue, &table), &concat(&all_arrays).unwrap(), format!("{value} of {data_type}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn unsigned_integers_take_the_fewest_bytes_too() {
+    for queue in [default_queue(), discrete_queue()] {
+        let mut arrays: Vec<ArrayRef> = vec![];
+        let steps = [(255, Carrier::U8), (65_535, Carrier::U16), (1 << 16, Carrier::U32), (1 << 32, Carrier::U64)];
+        for (value, carrier) in steps {
+            arrays.push(Arc::new(UInt64Array::from(vec![Some(value), None, Some(0)])));
+            let table = build(&queue, 4, &arrays).unwrap();
+            assert!(fixed(carrier, &table.types[0]), "{value}: {:?}", table.types);
+            let all_arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+            assert_same(&all(&queue, &table), &concat(&all_arrays).unwrap(), format!("{value}"));
         }
     }
 }
@@ -239,7 +279,7 @@ fn integers_have_bounds() {
     let queue = default_queue();
     let array: ArrayRef = Arc::new(Int64Array::from(vec![3, 1000]));
     let table = build(&queue, 1, &[array]).unwrap();
-    assert_eq!((table.types[0].bounds, &table.types[0].layout), (Some((0, 1023)), &Layout::Fixed(Carrier::I64)));
+    assert_eq!((table.types[0].bounds, &table.types[0].layout), (Some((0, 1023)), &Layout::Fixed(Carrier::I16)));
 }
 
 #[test]
@@ -250,7 +290,7 @@ fn an_empty_table_keeps_its_natural_types() {
     assert_eq!(table.types, natural_types(&table.schema).unwrap());
     assert!(table.batches.is_empty());
     let more = push(ResidentBuilder::extending(&queue, &table), &[decimals([Some(1)])]).unwrap();
-    assert!(fixed(Carrier::I32, &more.types[0]));
+    assert!(fixed(Carrier::I8, &more.types[0]));
 }
 
 #[test]

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inserts of rows whose types differ from those of the table's columns. DataFusion's in-memory
-//! tables take them without a cast.
+//! Inserts of rows whose types differ from those of the table's columns, which DataFusion's
+//! in-memory tables take without a cast. Inserts up to the limit of device memory.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch};
+use arrow::array::{
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+};
+use datafusion::common::stats::Precision;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;
+use device::UnifiedMemory;
+use devicefusion::DeviceRuntime;
 
-use crate::harness::{answer, block_on, set, strict};
+use crate::harness::{answer, assert_returned, block_on, context, device_config, set, strict, strict_on, text};
 
 const TABLES: [&str; 2] = ["t", "device.t"];
 
@@ -143,6 +148,73 @@ fn batches_have_the_rows_of_the_setting_on_every_way() {
             let plan = displayable(plan.as_ref()).indent(false).to_string();
             assert!(plan.contains("rows=1000, batches=10"), "{columns}: {plan}");
             run(&ctx, "DROP TABLE device.t").await.unwrap();
+        }
+    });
+}
+
+/// Bytes of a small limit of device memory.
+const LIMIT: usize = 1 << 20;
+
+/// Rows of an insert. The limit has room for several.
+const ROWS: i64 = 4000;
+
+/// Columns as those of `lineitem`, in memory that no other batch shares.
+fn lines(insert: i64) -> RecordBatch {
+    let rows = || insert * ROWS..(insert + 1) * ROWS;
+    let decimal = |value: fn(i64) -> i64| {
+        let values = Decimal128Array::from_iter_values(rows().map(|row| i128::from(value(row))));
+        values.with_precision_and_scale(15, 2).unwrap()
+    };
+    let columns: [(&str, ArrayRef); 6] = [
+        ("l_orderkey", Arc::new(Int64Array::from_iter_values(rows()))),
+        ("l_quantity", Arc::new(decimal(|row| row % 50 * 100))),
+        ("l_extendedprice", Arc::new(decimal(|row| row * 7919 % 10_000_000))),
+        ("l_shipdate", Arc::new(Date32Array::from_iter_values(rows().map(|row| 8000 + (row % 2500) as i32)))),
+        ("l_linenumber", Arc::new(Int32Array::from_iter_values(rows().map(|row| (row % 7) as i32)))),
+        ("l_returnflag", Arc::new(StringArray::from_iter_values(rows().map(|row| ["A", "N", "R"][(row % 3) as usize])))),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+/// A device with the host's memory uses columns in place, and they count too.
+#[test]
+fn inserts_fail_at_the_memory_limit_and_a_dropped_table_returns_its_memory() {
+    block_on(async {
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let context = context(device_config().with_memory_bytes(LIMIT).with_unified_memory(unified));
+            let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+            let pool = context.pool();
+            let offer = |insert| {
+                ctx.deregister_table("lines").unwrap();
+                ctx.register_batch("lines", lines(insert)).unwrap();
+            };
+            let (before, mut inserted) = (pool.in_use(), 1);
+            offer(0);
+            run(&ctx, "CREATE TABLE device.t AS SELECT * FROM lines").await.unwrap();
+            let error = loop {
+                let kept = pool.in_use();
+                assert!((1..=LIMIT).contains(&kept), "{unified:?}: {kept} bytes in use after {inserted} inserts");
+                offer(inserted);
+                if let Err(error) = run(&ctx, "INSERT INTO device.t SELECT * FROM lines").await {
+                    // What it had uploaded is freed.
+                    assert_returned(&context, kept);
+                    break text(&error);
+                }
+                inserted += 1;
+                assert!(inserted < 100, "{unified:?}: {inserted} inserts, and {} bytes in use", pool.in_use());
+            };
+            let names = ["DeviceTable", "of 1.0 MB in use", "raise device.memory_bytes"];
+            assert!(names.iter().all(|name| error.contains(name)), "{unified:?}: {error}");
+            assert!(pool.peak() <= LIMIT, "{unified:?}: {} bytes were in use", pool.peak());
+            assert!(inserted > 2, "{unified:?}: {inserted} inserts only");
+            let table = ctx.table_provider("device.t").await.unwrap();
+            let rows = table.statistics().unwrap().num_rows;
+            assert_eq!(rows, Precision::Exact((inserted * ROWS) as usize), "{unified:?}");
+            drop(table);
+            run(&ctx, "DROP TABLE device.t").await.unwrap();
+            assert_returned(&context, before);
+            // The memory is there for another table.
+            run(&ctx, "CREATE TABLE device.t AS SELECT * FROM lines").await.unwrap();
         }
     });
 }

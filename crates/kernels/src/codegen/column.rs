@@ -40,10 +40,18 @@ impl RowWriter<'_> {
                 Value { data_type, ctype, code, valid, bounds }
             }
         };
-        // Only decimals compute in a narrow carrier.
-        if value.ctype != native && !matches!(value.data_type, DataType::Decimal128(_, _) | DataType::Decimal256(_, _)) {
-            value.code = value.to_ctype(native);
-            value.ctype = native;
+        let computed = match (&value.data_type, &ty.layout) {
+            // Only decimals compute in a narrow carrier, of 32 bits or more.
+            (DataType::Decimal128(_, _) | DataType::Decimal256(_, _), Layout::Fixed(carrier)) => match carrier.width() {
+                ..4 => CType::I32,
+                _ => value.ctype,
+            },
+            (DataType::Decimal128(_, _) | DataType::Decimal256(_, _), _) => value.ctype,
+            _ => native,
+        };
+        if value.ctype != computed {
+            value.code = value.to_ctype(computed);
+            value.ctype = computed;
             let bounds = value.bounds;
             value = self.store(value);
             value.bounds = bounds;

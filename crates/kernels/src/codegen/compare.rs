@@ -17,6 +17,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 
 use super::concatenation::is_concatenation;
+use super::params::NEXT_ROW;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
@@ -25,6 +26,10 @@ use crate::prelude::Section;
 
 /// Longest `IN` list that is compared without a loop.
 const UNROLLED_LIST: usize = 4;
+
+/// Operands of AND and OR whose columns are loaded before any is computed. More take registers
+/// that a kernel with an argument table lacks.
+const OPERANDS_AT_ONCE: usize = 16;
 
 impl RowWriter<'_> {
     pub(super) fn compare(&mut self, op: CompareOp, left: &Expr, right: &Expr) -> Result<Value> {
@@ -268,6 +273,9 @@ impl RowWriter<'_> {
                 true => {
                     self.splice(scope);
                     cheap.push(value);
+                    if cheap.len().is_multiple_of(OPERANDS_AT_ONCE) {
+                        self.push(NEXT_ROW.trim());
+                    }
                 }
                 false => costly.push((scope, value)),
             }

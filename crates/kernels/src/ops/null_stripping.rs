@@ -30,15 +30,46 @@ const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 #[derive(Debug, Clone)]
 pub struct NullStripping {
     /// Arguments of all rows.
-    whole: Select,
+    whole: DenseArguments,
     /// Arguments of the rows without a NULL, if arguments may be NULL.
-    kept: Option<Select>,
+    kept: Option<DenseArguments>,
     /// The columns whose NULLs are those of the arguments; `None` if an argument computes NULLs.
     nullable: Option<Vec<usize>>,
-    /// Converts each argument to the natural layout of its type.
-    unify: UnifyLayouts,
     scatter: Program,
     primitives: Primitives,
+}
+
+/// The arguments of some rows. A column that is not filtered has another layout than one that is.
+#[derive(Debug, Clone)]
+struct DenseArguments {
+    select: Select,
+    /// Converts each argument to the natural layout of its type.
+    unify: UnifyLayouts,
+}
+
+impl DenseArguments {
+    fn try_new(input: Input, arguments: Vec<(Expr, Field)>, options: &Options) -> Result<DenseArguments> {
+        let select = Select::try_new(input, arguments, options.clone())?;
+        let from = select.output_types().to_vec();
+        let dense = from.iter().map(|ty| {
+            let layout = ColumnType::of(&ty.data_type, ty.nullable).map(|natural| natural.layout);
+            match layout {
+                Some(layout @ Layout::Fixed(_)) => Ok(ColumnType { layout, ..ty.clone() }),
+                _ => Err(Error::Unsupported(format!("an argument of type {} has no fixed width", ty.data_type))),
+            }
+        });
+        let (dense, schema) = (dense.collect::<Result<Vec<_>>>()?, Arc::clone(select.schema()));
+        let unify = UnifyLayouts::try_new(Arc::clone(&schema), from, dense, schema, options.clone())?;
+        Ok(DenseArguments { select, unify })
+    }
+
+    fn kernel_source(&self) -> impl Iterator<Item = (String, String)> {
+        self.select.kernel_source().into_iter().chain(self.unify.kernel_source())
+    }
+
+    fn programs(&self) -> impl Iterator<Item = String> {
+        self.select.programs().into_iter().chain(self.unify.programs())
+    }
 }
 
 /// The arguments of a function call.
@@ -65,25 +96,15 @@ impl NullStripping {
         options: Options,
     ) -> Result<NullStripping> {
         let input = |filter| Input { schema: Arc::clone(&schema), types: types.clone(), filter };
-        let whole = Select::try_new(input(None), arguments.clone(), options.clone())?;
+        let whole = DenseArguments::try_new(input(None), arguments.clone(), &options)?;
         let nullable: Vec<&Expr> =
-            arguments.iter().zip(whole.output_types()).filter(|(_, ty)| ty.nullable).map(|((expr, _), _)| expr).collect();
+            arguments.iter().zip(whole.select.output_types()).filter(|(_, ty)| ty.nullable).map(|((expr, _), _)| expr).collect();
         let mut valid: Vec<Expr> =
             nullable.iter().map(|expr| Expr::Not(Arc::new(Expr::IsNull(Arc::new((*expr).clone()))))).collect();
         let filter = if valid.len() > 1 { Some(Expr::And(valid)) } else { valid.pop() };
         let column = |expr: &&Expr| if let Expr::Column(index) = expr { Some(*index) } else { None };
         let nullable = nullable.iter().map(column).collect();
-        let kept = filter.map(|filter| Select::try_new(input(Some(filter)), arguments, options.clone())).transpose()?;
-        let dense = whole.output_types().iter().map(|ty| {
-            let layout = ColumnType::of(&ty.data_type, ty.nullable).map(|natural| natural.layout);
-            match layout {
-                Some(layout @ Layout::Fixed(_)) => Ok(ColumnType { layout, ..ty.clone() }),
-                _ => Err(Error::Unsupported(format!("an argument of type {} has no fixed width", ty.data_type))),
-            }
-        });
-        let (from, dense) = (whole.output_types().to_vec(), dense.collect::<Result<Vec<_>>>()?);
-        let schema = Arc::clone(whole.schema());
-        let unify = UnifyLayouts::try_new(Arc::clone(&schema), from, dense, schema, options.clone())?;
+        let kept = filter.map(|filter| DenseArguments::try_new(input(Some(filter)), arguments, &options)).transpose()?;
         let scatter = WIDTHS.map(|width| {
             let mut params = Params::new();
             params.need(Section::Base);
@@ -94,7 +115,7 @@ impl NullStripping {
             Kernel::new(format!("scatter_u{bits}"), params, body)
         });
         let scatter = Program::new("NullStripping", &options, scatter.into());
-        Ok(NullStripping { whole, kept, nullable, unify, scatter, primitives: Primitives::new(&options) })
+        Ok(NullStripping { whole, kept, nullable, scatter, primitives: Primitives::new(&options) })
     }
 
     /// Whether results may be NULL.
@@ -105,15 +126,13 @@ impl NullStripping {
     /// Names and sources of the kernels; none if all arguments are plain columns without NULLs.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
         let scatter = self.kept.iter().flat_map(|_| self.scatter.kernel_source());
-        let kept = self.kept.as_ref().unwrap_or(&self.whole);
-        kept.kernel_source().into_iter().chain(self.unify.kernel_source()).chain(scatter).collect()
+        self.kept.as_ref().unwrap_or(&self.whole).kernel_source().chain(scatter).collect()
     }
 
     /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
-        let selects = [Some(&self.whole), self.kept.as_ref()];
-        let selects = selects.into_iter().flatten().flat_map(Select::programs);
-        selects.chain(self.unify.programs()).chain([self.scatter.source().into()]).collect()
+        let arguments = [Some(&self.whole), self.kept.as_ref()];
+        arguments.into_iter().flatten().flat_map(DenseArguments::programs).chain([self.scatter.source().into()]).collect()
     }
 
     /// The arguments for the rows of a batch.
@@ -123,11 +142,12 @@ impl NullStripping {
     pub async fn arguments(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Arguments> {
         let has_no_nulls = |index: &usize| batch.columns().get(*index).is_some_and(|column| column.null_count() == Some(0));
         let kept = self.kept.as_ref().filter(|_| !self.nullable.as_ref().is_some_and(|columns| columns.iter().all(has_no_nulls)));
-        let (selected, survivors) = kept.unwrap_or(&self.whole).run_with_survivors(queue, batch).await?;
+        let DenseArguments { select, unify } = kept.unwrap_or(&self.whole);
+        let (selected, survivors) = select.run_with_survivors(queue, batch).await?;
         let count = selected.num_rows();
         let mut buffers = Vec::with_capacity(selected.columns().len());
         if count > 0 {
-            for column in self.unify.run(queue, &selected).await?.columns() {
+            for column in unify.run(queue, &selected).await?.columns() {
                 buffers.push(from_beginning(queue, column)?);
             }
         }
