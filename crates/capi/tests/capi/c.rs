@@ -44,6 +44,19 @@ pub fn run(command: &mut Command) -> String {
     printed
 }
 
+/// Whether the process runs this test alone, so that no other one allocates meanwhile. If not, runs
+/// it in such a process.
+pub fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "DEVICEFUSION_CAPI_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let printed = run(command.args(["--exact", test, "--nocapture"]).env(ALONE, "1"));
+    assert!(printed.contains("1 passed"), "{printed}");
+    false
+}
+
 /// A temporary folder with the library installed below `/usr`, where programs are built.
 struct Installed(TempDir);
 

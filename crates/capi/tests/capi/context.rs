@@ -2,7 +2,6 @@
 //! Contexts: creation, reports, freeing, and independence of each other.
 
 use std::ffi::c_int;
-use std::process::Command;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use devicefusion_capi::config::*;
 use devicefusion_capi::context::*;
 use devicefusion_capi::table::*;
 
-use crate::c::run;
+use crate::c::is_alone;
 use crate::support::{Context, c, config, prices, take_string, thread_error};
 
 #[path = "../stress/memory.rs"]
@@ -207,20 +206,13 @@ fn each_thread_has_its_own_message() {
     assert_eq!(context.error(), None);
 }
 
-/// Set in the process that runs a test alone.
-const ALONE: &str = "DEVICEFUSION_CAPI_TEST_ALONE";
-
 /// What the first half leaves behind, such as caches, is there for good. In the second half 1000
 /// contexts that each kept 8 KiB would be too much.
 #[test]
 fn freed_contexts_leave_no_memory_behind() {
     const TEST: &str = "context::freed_contexts_leave_no_memory_behind";
     const FEWEST: usize = 500;
-    if std::env::var_os(ALONE).is_none() {
-        // Other tests of this process would allocate meanwhile.
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let printed = run(command.args(["--exact", TEST, "--nocapture"]).env(ALONE, "1"));
-        assert!(printed.contains("1 passed"), "{printed}");
+    if !is_alone(TEST) {
         return;
     }
     let half = || {

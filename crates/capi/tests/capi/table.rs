@@ -15,6 +15,7 @@ use devicefusion_capi::config::*;
 use devicefusion_capi::query::*;
 use devicefusion_capi::table::*;
 
+use crate::c::is_alone;
 use crate::support::{Context, c, prices};
 
 const SUMS: &str = "SELECT city, sum(items) AS items, sum(price) AS price FROM t GROUP BY city ORDER BY city NULLS LAST";
@@ -333,4 +334,35 @@ fn names_are_those_of_sql() {
     }
     let error = context.failed(2, context.register("prices", vec![prices()], DEVICEFUSION_TABLE_HOST));
     assert_eq!(error, "the table prices exists already");
+}
+
+/// Bytes of this process under a name of Linux.
+fn status(name: &str) -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix(" kB"))?;
+    Some(value.parse::<usize>().ok()? << 10)
+}
+
+/// A statement that collected its rows would hold them as a host table beside the resident one. It
+/// took 327 bytes a row where values need some 130.
+#[test]
+fn a_table_of_a_query_takes_little_more_than_its_rows() {
+    const ROWS: usize = 6_000_000;
+    const ROW_BYTES: usize = 32;
+    if !is_alone("table::a_table_of_a_query_takes_little_more_than_its_rows") {
+        return;
+    }
+    let context = Context::new();
+    let create = |table: &str, rows: usize| {
+        let columns = "value AS a, value * 3 AS b, value % 1000 AS c, value + 7 AS d";
+        context.execute(&format!("CREATE TABLE device.{table} AS SELECT {columns} FROM generate_series(1, {rows})"));
+    };
+    // Compiles the kernels.
+    create("small", 300_000);
+    let Some(before) = status("VmRSS") else { return };
+    create("t", ROWS);
+    let peak = status("VmHWM").unwrap().saturating_sub(before);
+    println!("{} bytes a row at the peak", peak / ROWS);
+    assert!(peak < ROWS * ROW_BYTES * 19 / 10, "{peak} bytes at the peak for {ROWS} rows of {ROW_BYTES}");
+    assert_eq!(context.rows("SELECT count(*), max(d) FROM device.t"), [format!("{ROWS} {}", ROWS + 7)]);
 }

@@ -155,7 +155,7 @@ fn patterns_that_nearly_match_everywhere_take_linear_time() {
             // Compiled by now. Comparing each position with the pattern took 7 to 13 s, optimized.
             let begin = Instant::now();
             answer(&device, &sql).await.unwrap();
-            assert!(begin.elapsed() < Duration::from_secs(6), "{sql}: {:?}", begin.elapsed());
+            assert!(begin.elapsed() < Duration::from_secs(2), "{sql}: {:?}", begin.elapsed());
         }
     });
 }
