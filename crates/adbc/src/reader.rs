@@ -2,6 +2,7 @@
 //! Results of plans as a blocking reader of batches.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use adbc_core::error::{Error, Result, Status};
@@ -152,6 +153,14 @@ impl PlanReader {
             }
         }
         Ok(None)
+    }
+}
+
+impl Drop for PlanReader {
+    fn drop(&mut self) {
+        // Plans may be deep.
+        let plans = (self.running.take(), mem::take(&mut self.plans));
+        devicefusion::with_enough_stack(move || drop(plans));
     }
 }
 

@@ -2,6 +2,7 @@
 //! Statements: SQL with parameters, or a bulk ingest.
 
 use std::ffi::CStr;
+use std::mem;
 use std::sync::Arc;
 
 use adbc_core::error::{Result, Status};
@@ -12,6 +13,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
+use devicefusion::{check_nesting, with_enough_stack};
 
 use crate::bind::Bound;
 use crate::cancel::{CancelSignal, Canceller};
@@ -66,6 +68,12 @@ impl DeviceFusionStatement {
         CancelSignal::of(&[&self.canceller, &self.connection_canceller])
     }
 
+    /// Drops the query before, whose plan may be deep.
+    fn set_query(&mut self, query: Query) {
+        let last = mem::replace(&mut self.query, query);
+        with_enough_stack(move || drop(last));
+    }
+
     /// The prepared plan, or a new one.
     fn plan(&self, signal: &mut CancelSignal) -> Result<LogicalPlan> {
         let sql = match &self.query {
@@ -74,7 +82,7 @@ impl DeviceFusionStatement {
             Query::Prepared(plan) => return Ok(plan.as_ref().clone()),
         };
         let state = self.session.state();
-        devicefusion::check_nesting(state.config_options(), sql).map_err(from_datafusion)?;
+        check_nesting(state.config_options(), sql).map_err(from_datafusion)?;
         let planned = async { state.create_logical_plan(sql).await };
         self.runtime.block_on(signal, planned)?.map_err(from_datafusion)
     }
@@ -82,6 +90,10 @@ impl DeviceFusionStatement {
     /// Runs the statement once for each bound row, or once if no rows are bound. The bound rows are
     /// used up, also where they do not fit the statement.
     fn run(&mut self) -> Result<PlanReader> {
+        with_enough_stack(|| self.run_query())
+    }
+
+    fn run_query(&mut self) -> Result<PlanReader> {
         let bound = self.bound.take();
         let mut signal = self.signal();
         let plan = self.plan(&mut signal)?;
@@ -107,6 +119,12 @@ impl DeviceFusionStatement {
             return Err(error(Status::InvalidState, "no rows are bound for the ingest"));
         };
         self.runtime.block_on(&mut signal, self.ingest.run(&self.session, bound))?
+    }
+}
+
+impl Drop for DeviceFusionStatement {
+    fn drop(&mut self) {
+        self.set_query(Query::None);
     }
 }
 
@@ -184,8 +202,7 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn execute_schema(&mut self) -> Result<Schema> {
-        let plan = self.plan(&mut self.signal())?;
-        Ok(plan.schema().as_arrow().clone())
+        with_enough_stack(|| Ok(self.plan(&mut self.signal())?.schema().as_arrow().clone()))
     }
 
     fn execute_partitions(&mut self) -> Result<PartitionedResult> {
@@ -193,8 +210,8 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn get_parameter_schema(&self) -> Result<Schema> {
-        let plan = self.plan(&mut self.signal())?;
-        let mut types: Vec<_> = plan.get_parameter_types().map_err(from_datafusion)?.into_iter().collect();
+        let types = with_enough_stack(|| self.plan(&mut self.signal())?.get_parameter_types().map_err(from_datafusion))?;
+        let mut types: Vec<_> = types.into_iter().collect();
         // $2 comes before $10.
         types.sort_by_key(|(name, _)| (name.trim_start_matches('$').parse().unwrap_or(usize::MAX), name.clone()));
         let field = |(name, data_type): (String, Option<DataType>)| Field::new(name, data_type.unwrap_or(DataType::Null), true);
@@ -202,12 +219,15 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn prepare(&mut self) -> Result<()> {
-        self.query = Query::Prepared(Box::new(self.plan(&mut self.signal())?));
+        let plan = with_enough_stack(|| self.plan(&mut self.signal()))?;
+        self.set_query(Query::Prepared(Box::new(plan)));
         Ok(())
     }
 
     fn set_sql_query(&mut self, query: impl AsRef<str>) -> Result<()> {
-        self.query = Query::Text(query.as_ref().to_owned());
+        // Here already: what follows needs the stack that the check asks for.
+        check_nesting(self.session.state().config_options(), query.as_ref()).map_err(from_datafusion)?;
+        self.set_query(Query::Text(query.as_ref().to_owned()));
         self.ingest = Ingest::default();
         Ok(())
     }

@@ -7,9 +7,10 @@ use std::ptr;
 
 use crate::error::{DEVICEFUSION_SUCCESS, Failure, Result, keep_on_thread};
 
-/// Runs the body of a C function. A panic becomes a failure.
+/// Runs the body of a C function, which may copy or free the plan of deep SQL. A panic becomes a
+/// failure.
 pub(crate) fn catch_panics<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+    catch_unwind(AssertUnwindSafe(|| devicefusion::with_enough_stack(body))).unwrap_or_else(|panic| {
         let message = devicefusion::panic_text(panic);
         let message = message.as_deref().unwrap_or("without a message");
         Err(Failure::other(format!("a bug in this library: it panicked, {message}")))

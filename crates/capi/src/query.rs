@@ -68,7 +68,14 @@ impl Query {
         }
         let state = session.ctx.state();
         devicefusion::check_nesting(state.config_options(), sql)?;
-        let plan = session.block_on(async { state.create_logical_plan(sql).await })?;
+        // The check tells whether the stack of this call is enough.
+        devicefusion::with_enough_stack(|| {
+            let plan = session.block_on(async { state.create_logical_plan(sql).await })?;
+            Self::of_plan(context, plan)
+        })
+    }
+
+    fn of_plan(context: &Arc<Context>, plan: LogicalPlan) -> Result<Self> {
         let mut parameters: Vec<String> =
             plan.get_parameter_names()?.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
         parameters.sort_by_key(|name| (name.len(), name.clone()));

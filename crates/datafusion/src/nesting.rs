@@ -5,7 +5,7 @@
 //! plain recursion, which ends the process where the stack ends. Programs whose SQL comes from
 //! others therefore run it with [`STACK_BYTES`] of stack, and refuse SQL that needs more.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, plan_err};
@@ -23,9 +23,10 @@ const MAX_OPERATORS: usize = 20_000;
 /// Operators that may nest on a stack of 2 MiB, also without optimization.
 const SHALLOW_OPERATORS: usize = 128;
 
-/// Whether [`check_nesting`] has met SQL that nests deeper than that. A view keeps it, so later
-/// statements may be as deep.
-static IS_DEEP: AtomicBool = AtomicBool::new(false);
+/// Operators of the deepest statement so far, and those of all views and prepared statements, which
+/// later statements may nest.
+static DEEPEST: AtomicUsize = AtomicUsize::new(0);
+static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs `work` with [`STACK_BYTES`] of stack, on the calling thread. A panic passes through.
 ///
@@ -45,7 +46,8 @@ pub fn with_large_stack<T>(work: impl FnOnce() -> T) -> T {
 /// assert_eq!(devicefusion::with_enough_stack(|| 6 * 7), 42);
 /// ```
 pub fn with_enough_stack<T>(work: impl FnOnce() -> T) -> T {
-    if IS_DEEP.load(Ordering::Relaxed) { with_large_stack(work) } else { work() }
+    let operators = DEEPEST.load(Ordering::Relaxed).saturating_add(KEPT.load(Ordering::Relaxed));
+    if operators > SHALLOW_OPERATORS { with_large_stack(work) } else { work() }
 }
 
 /// Refuses SQL of which an expression nests more than 20,000 operators, such as `a OR b OR c OR …`.
@@ -64,15 +66,14 @@ pub fn with_enough_stack<T>(work: impl FnOnce() -> T) -> T {
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub fn check_nesting(options: &ConfigOptions, sql: &str) -> Result<()> {
-    // An operator takes at least a character.
-    if sql.len() <= SHALLOW_OPERATORS {
-        return Ok(());
-    }
     let dialect = dialect_from_str(options.sql_parser.dialect).unwrap_or_else(|| Box::new(GenericDialect));
     let Ok(tokens) = Tokenizer::new(dialect.as_ref(), sql).tokenize() else { return Ok(()) };
-    let operators = most_operators(&tokens);
-    if operators > SHALLOW_OPERATORS {
-        IS_DEEP.store(true, Ordering::Relaxed);
+    let statements = tokens.split(|token| *token == Token::SemiColon);
+    let operators = statements.map(most_operators).max().unwrap_or(0);
+    DEEPEST.fetch_max(operators, Ordering::Relaxed);
+    let is_kept = |token: &Token| matches!(token, Token::Word(word) if KEEPING.contains(&word.keyword));
+    if tokens.iter().any(is_kept) {
+        KEPT.fetch_add(operators, Ordering::Relaxed);
     }
     match operators {
         operators if operators > MAX_OPERATORS => plan_err!(
@@ -83,9 +84,16 @@ pub fn check_nesting(options: &ConfigOptions, sql: &str) -> Result<()> {
     }
 }
 
+/// Keywords of statements that later ones may nest.
+const KEEPING: [Keyword; 2] = [Keyword::VIEW, Keyword::PREPARE];
+
 /// Operators within one bracket, of which commas separate expressions that do not nest.
 #[derive(Default)]
 struct Bracket {
+    /// Whether END closes it.
+    is_case: bool,
+    /// Whether commas separate tables, whose joins nest.
+    is_from: bool,
     /// Those since the last comma.
     operators: usize,
     /// The most operators of a bracket within, since the last comma.
@@ -95,50 +103,105 @@ struct Bracket {
 }
 
 impl Bracket {
+    fn case() -> Bracket {
+        Bracket { is_case: true, ..Bracket::default() }
+    }
+
     fn end_expression(&mut self) {
         self.most = self.most.max(self.operators + self.within);
         (self.operators, self.within) = (0, 0);
     }
 }
 
-/// A bound of the depth to which operators nest. Each SELECT counts for the whole text, since a
-/// common table expression nests the ones before it.
-fn most_operators(tokens: &[Token]) -> usize {
-    let mut selects = 0;
-    let mut open = vec![Bracket::default()];
-    let close = |open: &mut Vec<Bracket>| {
-        if let [.., outer, inner] = open.as_mut_slice() {
+/// Brackets that are open, and the number of all operators.
+struct Nesting {
+    open: Vec<Bracket>,
+    operators: usize,
+}
+
+impl Nesting {
+    fn count(&mut self) {
+        self.operators += 1;
+        if let Some(bracket) = self.open.last_mut() {
+            bracket.operators += 1;
+        }
+    }
+
+    fn close(&mut self) {
+        if let [.., outer, inner] = self.open.as_mut_slice() {
             inner.end_expression();
             outer.within = outer.within.max(inner.most + 1);
-            open.pop();
+            self.open.pop();
         }
-    };
+    }
+
+    fn is_in_case(&self) -> bool {
+        self.open.len() > 1 && self.open.last().is_some_and(|bracket| bracket.is_case)
+    }
+
+    /// Closes a bracket, and each CASE in it that lacks its END.
+    fn close_bracket(&mut self) {
+        while self.is_in_case() {
+            self.close();
+        }
+        self.close();
+    }
+
+    fn comma(&mut self) {
+        match self.open.last_mut() {
+            Some(bracket) if bracket.is_from => self.count(),
+            Some(bracket) => bracket.end_expression(),
+            None => {}
+        }
+    }
+
+    fn keyword(&mut self, keyword: Keyword) {
+        match keyword {
+            Keyword::NoKeyword | Keyword::WHEN | Keyword::THEN | Keyword::ELSE => {}
+            Keyword::CASE => self.open.push(Bracket::case()),
+            Keyword::END if self.is_in_case() => self.close(),
+            _ => self.count(),
+        }
+        let is_from = match keyword {
+            Keyword::FROM => true,
+            Keyword::SELECT | Keyword::WHERE | Keyword::GROUP | Keyword::HAVING | Keyword::ORDER | Keyword::WINDOW => false,
+            _ => return,
+        };
+        if let Some(bracket) = self.open.last_mut() {
+            bracket.is_from = is_from;
+        }
+    }
+}
+
+/// A bound of the depth to which the operators of a statement nest. Where it has several SELECTs it
+/// is the number of all operators, since the optimizer may put one SELECT into another.
+fn most_operators(tokens: &[Token]) -> usize {
+    let mut selects = 0;
+    let mut nesting = Nesting { open: vec![Bracket::default()], operators: 0 };
     for token in tokens {
-        let Some(bracket) = open.last_mut() else { break };
         match token {
-            Token::LParen | Token::LBrace => open.push(Bracket::default()),
+            Token::LParen | Token::LBrace => nesting.open.push(Bracket::default()),
             Token::LBracket => {
                 // Subscripts follow one another: a[1][2].
-                bracket.operators += 1;
-                open.push(Bracket::default());
+                nesting.count();
+                nesting.open.push(Bracket::default());
             }
-            Token::RParen | Token::RBrace | Token::RBracket => close(&mut open),
-            Token::Comma | Token::SemiColon => bracket.end_expression(),
-            Token::Word(word) => match word.keyword {
-                Keyword::NoKeyword | Keyword::CASE | Keyword::WHEN | Keyword::THEN | Keyword::ELSE | Keyword::END => {}
-                Keyword::SELECT => selects += 1,
-                _ => bracket.operators += 1,
-            },
+            Token::RParen | Token::RBrace | Token::RBracket => nesting.close_bracket(),
+            Token::Comma => nesting.comma(),
+            Token::Word(word) => {
+                selects += usize::from(word.keyword == Keyword::SELECT);
+                nesting.keyword(word.keyword);
+            }
             Token::Whitespace(_) | Token::Number(..) | Token::SingleQuotedString(_) => {}
-            _ => bracket.operators += 1,
+            _ => nesting.count(),
         }
     }
-    while open.len() > 1 {
-        close(&mut open);
+    while nesting.open.len() > 1 {
+        nesting.close();
     }
-    let mut statement = open.pop().unwrap_or_default();
+    let mut statement = nesting.open.pop().unwrap_or_default();
     statement.end_expression();
-    statement.most + selects
+    if selects > 1 { nesting.operators.max(statement.most) } else { statement.most }
 }
 
 #[cfg(test)]
@@ -150,21 +213,36 @@ mod tests {
     }
 
     #[test]
-    fn chains_brackets_subscripts_and_common_table_expressions_nest() {
+    fn chains_brackets_subscripts_and_joins_nest() {
         assert_eq!(operators("a + b + c * 2"), 3);
         assert_eq!(operators("(a + b) * (a - (b + c))"), 5);
         assert_eq!(operators("a[1][2][3]"), 4);
         assert_eq!(operators("((((a))))"), 4);
         assert_eq!(operators("a IS NULL IS NULL"), 4);
         assert_eq!(operators("1 UNION ALL 2 UNION ALL 3"), 4);
-        assert_eq!(operators("WITH a AS (SELECT 1), b AS (SELECT * FROM a) SELECT * FROM b"), 3 + 6);
+        assert_eq!(operators("FROM a, b, c, d WHERE x, y"), 5);
     }
 
     #[test]
-    fn lists_branches_literals_and_comments_do_not_nest() {
+    fn several_selects_count_all_operators() {
+        // WITH, three SELECT, two AS, two FROM, two `*`.
+        assert_eq!(operators("WITH a AS (SELECT 1), b AS (SELECT * FROM a) SELECT * FROM b"), 10);
+        assert!(operators("SELECT x + 1, x + 2, x + 3 FROM (SELECT a + b, a + c FROM t)") >= 5);
+    }
+
+    #[test]
+    fn cases_nest_and_their_branches_add_up() {
+        assert_eq!(operators("CASE WHEN a THEN b WHEN c THEN d ELSE e END"), 1);
+        assert_eq!(operators("CASE WHEN a = 1 THEN b WHEN c = 2 THEN d END"), 3);
+        assert_eq!(operators(&format!("{}1{}", "CASE WHEN a THEN 1 ELSE ".repeat(50), " END".repeat(50))), 50);
+        // Columns of these names.
+        assert!(operators("case OR then OR then OR end OR then") >= 4);
+    }
+
+    #[test]
+    fn lists_literals_and_comments_do_not_nest() {
         assert_eq!(operators("f(a, b + 1, c + 1)"), 2);
         assert_eq!(operators("(1, 2), (3, 4), (-5, 6)"), 2);
-        assert_eq!(operators("CASE WHEN a THEN b WHEN c THEN d ELSE e END"), 0);
         assert_eq!(operators("'a OR b OR c' -- OR\n /* OR OR */"), 0);
     }
 

@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::support::{Context, Query};
 
-const ROWS: i64 = 1_000_000;
+const ROWS: i64 = 2_000_000;
 const RUNS: usize = 61;
 /// The largest ratio of C's time to Rust's.
 const LIMIT: f64 = 1.05;
