@@ -84,6 +84,14 @@ fn deep_expressions_of_the_host_run_and_deeper_ones_are_refused() -> Result<()> 
     let sql = |number| format!("SELECT count(*) FROM t WHERE {}", vec!["(a = 1 AND a < 9)"; number].join(" OR "));
     let sql = |number| sql(number).replacen("a = 1", "a = 2", 1);
     assert_eq!(numbers(&query(&mut connection, &sql(600))?), [2]);
+    // Copies of the plan and its drop are as deep.
+    let mut statement = connection.new_statement()?;
+    statement.set_sql_query(format!("SELECT {} AS x FROM t WHERE a = 1", vec!["a"; 600].join(" + ")))?;
+    statement.prepare()?;
+    assert_eq!((statement.execute_schema()?.fields().len(), statement.get_parameter_schema()?.fields().len()), (1, 0));
+    let batches = statement.execute()?.collect::<std::result::Result<Vec<_>, _>>()?;
+    assert_eq!(numbers(&batches), [600]);
+    drop(statement);
     let error = query(&mut connection, &sql(20_100)).unwrap_err();
     assert!(error.message.contains("operators, the limit is 20000"), "{}", &error.message[..200]);
     Ok(())

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from adbc_driver_manager import dbapi
 
 ROWS = 6000000
-# Four columns of BIGINT.
+# Four columns of BIGINT on the host. The device keeps them in 14 bytes.
 ROW_BYTES = 32
 QUERY = "SELECT value AS a, value * 3 AS b, value % 1000 AS c, value + 7 AS d FROM generate_series(1, {})"
 SCHEMA = pa.schema([(name, pa.int64()) for name in "abcd"])
@@ -83,13 +83,13 @@ def main(library, device, way):
         create(cursor, way, "t", ROWS)
         growth = (status("VmHWM") - before) / ROWS
         print(f"{growth:.1f} bytes a row at the peak")
-        assert growth < 1.9 * ROW_BYTES, f"{growth:.1f} bytes a row at the peak, of rows with {ROW_BYTES}"
+        assert growth < 1.1 * ROW_BYTES, f"{growth:.1f} bytes a row at the peak, of rows with {ROW_BYTES}"
         # A GPU's memory stays free for the next query, and the emulator's is the process's own.
         report = json.loads(connection.adbc_connection.get_option("devicefusion.report"))
         settled = report["device"]["driver"] != "cuda"
         # It was 2.6 times the rows where the heap kept what a load had freed.
         if settled:
-            settles(before, 1.3 * ROW_BYTES, "after the load")
+            settles(before, 1.0 * ROW_BYTES, "after the load")
         count(cursor, "t", ROWS)
         cursor.execute("DROP TABLE device.t")
         if settled:

@@ -343,8 +343,8 @@ fn status(name: &str) -> Option<usize> {
     Some(value.parse::<usize>().ok()? << 10)
 }
 
-/// A statement that collected its rows would hold them as a host table beside the resident one. It
-/// took 327 bytes a row where values need some 130.
+/// A statement that collected its rows would hold 32 bytes a row on the host and 14 on the device,
+/// where they are narrow. It took 327 bytes a row where values need some 130.
 #[test]
 fn a_table_of_a_query_takes_little_more_than_its_rows() {
     const ROWS: usize = 6_000_000;
@@ -363,6 +363,6 @@ fn a_table_of_a_query_takes_little_more_than_its_rows() {
     create("t", ROWS);
     let peak = status("VmHWM").unwrap().saturating_sub(before);
     println!("{} bytes a row at the peak", peak / ROWS);
-    assert!(peak < ROWS * ROW_BYTES * 19 / 10, "{peak} bytes at the peak for {ROWS} rows of {ROW_BYTES}");
+    assert!(peak < ROWS * ROW_BYTES * 11 / 10, "{peak} bytes at the peak for {ROWS} rows of {ROW_BYTES}");
     assert_eq!(context.rows("SELECT count(*), max(d) FROM device.t"), [format!("{ROWS} {}", ROWS + 7)]);
 }
