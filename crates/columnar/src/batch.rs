@@ -99,6 +99,12 @@ impl DeviceBatch {
     pub fn memory_bytes(&self) -> usize {
         memory_bytes(&self.columns)
     }
+
+    /// Device bytes that a copy of the rows takes, about: of heaps the rows' share, and no
+    /// dictionaries.
+    pub fn row_bytes(&self) -> usize {
+        self.columns.iter().map(DeviceColumn::row_bytes).sum()
+    }
 }
 
 impl AsRef<[DeviceColumn]> for DeviceBatch {

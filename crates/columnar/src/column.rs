@@ -209,6 +209,14 @@ impl DeviceColumn {
         Ok(column)
     }
 
+    /// The same buffers as a column of another type in the same layout, where codes are plain
+    /// integers without their dictionary.
+    pub(crate) fn relabelled(&self, ty: Arc<ColumnType>, dictionary: Option<Arc<DeviceColumn>>) -> Result<Self> {
+        let column = Self { ty, values: dictionary, ..self.clone() };
+        column.check()?;
+        Ok(column)
+    }
+
     /// The same codes with a grown dictionary, which starts with the old values.
     pub(crate) fn with_dictionary(&self, dictionary: Arc<DeviceColumn>) -> Self {
         Self { values: Some(dictionary), ..self.clone() }
@@ -220,6 +228,27 @@ impl DeviceColumn {
         if let Some(values) = &self.values {
             values.for_each_buffer(f);
         }
+    }
+
+    /// Device bytes of the column's rows: their share of buffers that slices share, and of heaps.
+    /// Dictionaries do not count.
+    pub(crate) fn row_bytes(&self) -> usize {
+        let width = match &self.ty.layout {
+            Layout::Null => return 0,
+            Layout::Bits => return self.len.div_ceil(8) * (1 + usize::from(self.validity.is_some())),
+            Layout::Fixed(carrier) | Layout::Dictionary { codes: carrier, .. } => carrier.width(),
+            Layout::Bytes(width) => *width as usize,
+            Layout::Offsets32 => size_of::<i32>(),
+            Layout::Offsets64 => size_of::<i64>(),
+            Layout::Views => 16,
+            Layout::List(_) => LIST_PAIR_BYTES,
+        };
+        let validity = if self.validity.is_some() { self.len.div_ceil(8) } else { 0 };
+        let elements = self.buffers.first().map_or(0, |first| first.len() / width.max(1)).max(1);
+        let heap: usize = self.buffers.iter().skip(1).map(Buffer::len).sum();
+        let nested = self.elements().map_or(0, |elements| elements.row_bytes());
+        let shared = (heap + nested) as u128 * self.len.min(elements) as u128 / elements as u128;
+        self.len * width + validity + shared as usize
     }
 
     fn check(&self) -> Result<()> {

@@ -6,6 +6,7 @@
 //! - [`upload`] and [`download`] convert between host and device batches.
 //! - [`BatchCoalescer`] uploads small host batches as one device batch.
 //! - [`ResidentBuilder`] finds the narrowest types for a table that stays in device memory.
+//! - [`StorageFormat`] keeps batches on the host or in files, in the layouts that they have.
 //! - [`exchange`] imports and exports batches through the Arrow C Device data interface.
 //!
 //! The crate `kernels` computes on these columns; the crate `device` moves the bytes.
@@ -40,6 +41,7 @@ mod layout;
 mod narrow;
 mod resident;
 mod statistics;
+mod storage;
 mod upload;
 
 pub use batch::DeviceBatch;
@@ -50,6 +52,7 @@ pub use error::{Error, Result};
 pub use layout::{Carrier, ColumnType, Layout, file_types, natural_types};
 pub use resident::{Resident, ResidentBuilder};
 pub use statistics::ColumnStatistics;
+pub use storage::{StorageFormat, StoredColumns};
 pub use upload::upload;
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod layouts;
 mod parts;
 mod resident;
 mod round_trip;
+mod storage;
 
 use std::sync::Arc;
 

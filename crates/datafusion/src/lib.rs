@@ -54,8 +54,8 @@ pub use planner::{
 };
 pub use run::DeviceBatchStream;
 pub use session::{
-    Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc, has_device, session,
-    session_with, with_parameters, with_rows_of_parameters,
+    Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc, SpillSetting, has_device,
+    session, session_with, with_parameters, with_rows_of_parameters,
 };
 pub use statement::execute_logical_plan;
 pub use table::{DeviceTable, register_schema};

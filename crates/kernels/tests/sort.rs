@@ -12,6 +12,7 @@ use arrow::compute::{SortOptions, concat_batches, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int8Type, Schema};
 use arrow::row::{RowConverter, SortField};
 use columnar::{ColumnType, DeviceBatch, ResidentBuilder, natural_types};
+use device::Meter;
 use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr};
@@ -239,6 +240,93 @@ fn strings_that_differ_late_or_in_zeros() {
         for column in [1, 2] {
             check(&whole, &[1000, 2000], &[(column, false, false)], None, &options);
             check(&whole, &[1000, 2000], &[(column, true, false)], Some(77), &options);
+        }
+    }
+}
+
+/// Few strings are ranked by counting: up to 128 of them on CPUs, 512 on GPUs.
+#[test]
+fn few_strings_sort_as_many_do() {
+    for n in [0, 1, 2, 128, 129, 512, 513] {
+        let word = |i: usize| format!("{}{}", "\0".repeat(i % 3), random(i, 3) % (n as u64 / 2 + 1));
+        let values: Vec<Option<String>> = (0..n).map(|i| (i % 7 != 3).then(|| word(i))).collect();
+        let whole = batch(vec![
+            ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
+            ("text", Arc::new(values.iter().map(Option::as_deref).collect::<StringArray>()), true),
+            ("view", Arc::new(values.iter().map(Option::as_deref).collect::<StringViewArray>()), true),
+            ("word", Arc::new(StringArray::from_iter_values((0..n).map(word))), false),
+        ]);
+        for options in profiles() {
+            for column in 1..4 {
+                check(&whole, &[n], &[(column, false, true)], None, &options);
+                check(&whole, &[n], &[(column, true, false)], None, &options);
+            }
+        }
+    }
+}
+
+#[test]
+fn few_strings_sort_without_a_wait() {
+    let whole =
+        batch(vec![("word", Arc::new(StringArray::from_iter_values((0..100).map(|i| format!("{}", i % 9)))) as _, false)]);
+    let types = natural_types(&whole.schema()).unwrap();
+    for options in profiles() {
+        let queue = queue();
+        let given = up(&queue, &whole, &types);
+        let meter = Arc::new(Meter::default());
+        let metered = queue.metered(&meter);
+        let input = Input { schema: whole.schema(), types: types.clone(), filter: None };
+        let sort = Sort::try_new(input, vec![key((0, false, false))], everything(&whole), None, options).unwrap();
+        block_on(async {
+            let mut state = sort.start();
+            sort.push(&metered, &mut state, &given).await.unwrap();
+            sort.finish(&metered, state).await.unwrap();
+        });
+        assert!(meter.launches() > 0);
+        // The heap of the gathered strings.
+        assert_eq!(meter.waits(), 1);
+    }
+}
+
+/// Runs of all columns, each cut into two blocks, are merged in steps: up to the end of each block.
+#[test]
+fn runs_merge_in_steps() {
+    let whole = table(0, 1000);
+    let types = natural_types(&whole.schema()).unwrap();
+    let queue = queue();
+    for options in profiles() {
+        for (column, descending, nulls_first) in (0..whole.num_columns()).map(|column| (column, column % 2 == 0, column % 3 == 0))
+        {
+            let by = [(column, descending, nulls_first), (0, false, false)];
+            let input = Input { schema: whole.schema(), types: types.clone(), filter: None };
+            let keys = by.iter().copied().map(key).collect();
+            let sort = Sort::try_new(input, keys, vec![everything(&whole)[0].clone()], None, options.clone()).unwrap();
+            let Some(merge) = sort.merge().unwrap() else { panic!("no merge by column {column}") };
+            let mut blocks = vec![];
+            for batch in slices(&queue, &whole, &[300, 1, 699], &types) {
+                let mut state = sort.start();
+                block_on(sort.push(&queue, &mut state, &batch)).unwrap();
+                assert_eq!(state.num_rows(), batch.num_rows());
+                let run = block_on(sort.finish_run(&queue, state)).unwrap().unwrap();
+                blocks.extend(run.chunks(run.num_rows().div_ceil(2)));
+            }
+            // The order of the blocks' last rows.
+            let last_rows: Vec<DeviceBatch> = blocks.iter().map(|block| block.slice(block.num_rows() - 1, 1)).collect();
+            let order = block_on(merge.order(&queue, last_rows)).unwrap();
+            let mut parts = vec![];
+            for (step, last) in order.iter().enumerate() {
+                let until = (step + 1 < order.len()).then_some(*last as usize);
+                let merged = block_on(merge.merge(&queue, &blocks, until)).unwrap();
+                assert_eq!(merged.taken.iter().sum::<usize>(), merged.rows.num_rows());
+                for (block, taken) in blocks.iter_mut().zip(&merged.taken) {
+                    *block = block.slice(*taken, block.num_rows());
+                }
+                assert_eq!(blocks[*last as usize].num_rows(), 0);
+                let outputs = sort.outputs(&merged.rows).unwrap();
+                parts.push(block_on(columnar::download(&queue, &outputs)).unwrap());
+            }
+            let actual = rows(&concat_batches(sort.schema(), &parts).unwrap());
+            assert_eq!(actual, rows(&expected(&whole, &by, None).project(&[0]).unwrap()), "{column}");
         }
     }
 }

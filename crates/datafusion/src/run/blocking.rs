@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operators that read all of their input before their first row: aggregations, sorts and windows.
+//! Operators that read all of their input before their first row: aggregations, windows, and the
+//! first rows of an order.
 
 use std::sync::Arc;
 
@@ -60,7 +61,7 @@ blocking_op!(Window, WindowState);
 /// The operator of a stage that reads all of its input first.
 pub(super) enum Blocking {
     Aggregate(Arc<AggregateOp>, Vec<ListOutput>),
-    Sort(Arc<Sort>),
+    TopK(Arc<Sort>),
     Window(Arc<Window>),
 }
 
@@ -68,7 +69,7 @@ impl Blocking {
     fn lists(&self) -> &[ListOutput] {
         match self {
             Blocking::Aggregate(_, lists) => lists,
-            Blocking::Sort(_) | Blocking::Window(_) => &[],
+            Blocking::TopK(_) | Blocking::Window(_) => &[],
         }
     }
 }
@@ -79,7 +80,7 @@ pub(super) fn run(input: DeviceBatchStream, op: Blocking, checks: Checks, stage:
         let mut elements = Elements::new(op.lists());
         let batches = match &op {
             Blocking::Aggregate(op, _) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
-            Blocking::Sort(op) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
+            Blocking::TopK(op) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
             Blocking::Window(op) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
         };
         let batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Attribution of device memory in errors.
+//! Free device memory, and its attribution in errors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use datafusion::common::DataFusionError;
+use device::Queue;
 use futures::{StreamExt, TryStreamExt};
 
 use super::DeviceBatchStream;
+
+/// Device memory that is free below the limit.
+pub(super) fn free_bytes(queue: &Queue) -> usize {
+    let pool = queue.context().pool();
+    pool.limit().saturating_sub(pool.in_use())
+}
 
 /// Counts the rows that an operator holds, for the message where memory ends.
 ///

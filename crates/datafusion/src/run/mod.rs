@@ -21,6 +21,8 @@ mod metrics;
 mod open;
 mod select;
 mod shared;
+mod sorts;
+mod spill;
 mod state;
 mod subqueries;
 mod unnest;

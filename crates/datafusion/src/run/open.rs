@@ -19,7 +19,7 @@ use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
 use super::upload::upload;
-use super::{DeviceBatchStream, futhark, joins, shared};
+use super::{DeviceBatchStream, futhark, joins, shared, sorts};
 use crate::error::{LOST, columnar_error, op_error};
 use crate::graph::{Origin, Stage, StageKind};
 use crate::panics;
@@ -97,11 +97,11 @@ impl Run {
             StageKind::Coalesce { input, concat } => coalesce(self.merge(input)?, concat, stage, queue),
             // Rows with equal keys keep their order, which is that of the partitions.
             StageKind::Sort { input, op, checks } => {
-                let (rows, keeps_all) = (self.merge_in_order(input)?, op.keeps_all());
-                let (op, checks, stage) = (Blocking::Sort(Arc::clone(op)), Arc::clone(checks), Arc::clone(stage));
-                match keeps_all {
-                    true => blocking::run_over_whole_input(rows, op, checks, stage, queue),
-                    false => blocking::run(rows, op, checks, stage, queue),
+                let rows = self.merge_in_order(input)?;
+                let (op, checks, stage) = (Arc::clone(op), Arc::clone(checks), Arc::clone(stage));
+                match op.keeps_all() {
+                    true => sorts::sort(rows, op, checks, stage, Arc::clone(self), queue),
+                    false => blocking::run(rows, Blocking::TopK(op), checks, stage, queue),
                 }
             }
             StageKind::Window { input, op, checks } => {

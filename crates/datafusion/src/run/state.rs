@@ -16,7 +16,7 @@ use super::metrics::StageMeter;
 use crate::error::device_error;
 use crate::exec::{ScalarSubquery, SharedRows};
 use crate::graph::Stage;
-use crate::session::{DeviceOptions, task_context};
+use crate::session::{DeviceOptions, SpillSetting, task_context};
 
 /// Operator that errors of downloads and waits name.
 pub(super) const OFFLOADED_SUBPLAN: &str = "DeviceToHostExec";
@@ -41,6 +41,7 @@ pub(super) struct Run {
     pub uploads: Queue,
     pub task: Arc<TaskContext>,
     pub batch_rows: usize,
+    spill: SpillSetting,
     meters: parking_lot::Mutex<Vec<StageMeter>>,
     /// Tables of joins by dynamic filter number. A table lives as long as its join probes.
     pub tables: parking_lot::Mutex<HashMap<usize, Weak<JoinTable>>>,
@@ -64,7 +65,13 @@ impl Run {
         let task = Arc::clone(task);
         let (meters, tables, scalars, at_end) = Default::default();
         let shared = parking_lot::Mutex::new(Some(HashMap::new()));
-        Ok(Arc::new(Run { queue, uploads, task, batch_rows, meters, tables, shared, scalars, at_end }))
+        let spill = options.spill;
+        Ok(Arc::new(Run { queue, uploads, task, batch_rows, spill, meters, tables, shared, scalars, at_end }))
+    }
+
+    /// Whether operators may write rows to the session's temporary files.
+    pub fn may_spill(&self) -> bool {
+        self.spill == SpillSetting::Auto && self.task.runtime_env().disk_manager.tmp_files_enabled()
     }
 
     /// A handle of a queue whose work is charged to an operator's metrics.

@@ -647,6 +647,7 @@ fn memory_errors_name_the_operator_that_holds_all_rows() {
             let ctx = strict_on(1, DeviceRuntime::new());
             set(&ctx, "device.memory_bytes", &bytes.to_string());
             set(&ctx, "device.batch_rows", "10000");
+            set(&ctx, "device.spill", "off");
             for (query, holder) in [
                 (format!("SELECT value FROM {big} ORDER BY -value"), "DeviceSortExec holds all rows of its input, "),
                 (format!("SELECT sum(value) OVER () FROM {big}"), "DeviceWindowExec holds all rows of its input, "),

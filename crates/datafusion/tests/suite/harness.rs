@@ -146,7 +146,7 @@ pub fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let mut total = 0;
     plan.apply(|node| {
         if let Some(metrics) = node.metrics() {
-            total += metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
+            total += metrics.sum(|metric| metric.value().name() == name).map_or(0, |value| value.as_usize());
         }
         Ok(TreeNodeRecursion::Continue)
     })

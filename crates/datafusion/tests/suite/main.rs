@@ -23,6 +23,7 @@ mod panics;
 mod plan_cache;
 mod reductions;
 mod reuse;
+mod spill;
 // Linux tells the number of threads.
 #[cfg(target_os = "linux")]
 mod storm;

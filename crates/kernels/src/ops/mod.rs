@@ -54,7 +54,7 @@ pub use launch::sizes::Sizes;
 pub use null_stripping::{Arguments, NullStripping};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
-pub use sort::{Sort, SortKey, SortState};
+pub use sort::{Merged, Sort, SortKey, SortMerge, SortState};
 pub use unify_layouts::UnifyLayouts;
 pub use unnest::{KeepEmpty, Unnest, UnnestOutput};
 pub use window::{

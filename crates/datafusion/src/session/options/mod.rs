@@ -46,6 +46,15 @@ pub enum ProfileSetting {
     Gpu,
 }
 
+/// What happens to rows that are more than device memory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpillSetting {
+    /// Operators that can, write them to temporary files.
+    Auto,
+    /// The query fails.
+    Off,
+}
+
 /// Documentation of one setting.
 #[derive(Debug, Clone, Copy)]
 pub struct SettingDoc {

@@ -13,7 +13,7 @@ use device::{DeviceConfig, Selector, UnifiedMemory};
 use kernels::ops::Sizes;
 
 use super::value::{AnyString, Choice, CompilerFlags, DeviceSelector, Flag, Limit, Number, Size, Value};
-use super::{Cost, Fallback, ProfileSetting};
+use super::{Cost, Fallback, ProfileSetting, SpillSetting};
 
 /// One row of the table.
 pub(super) struct Setting {
@@ -232,6 +232,13 @@ settings! {
         frozen: true,
         program_only: false,
         description: "The device: 'auto', 'none', 'opencl', 'cuda', '#k' (as `devicefusion devices` numbers them) or a part of its name",
+    }
+    spill: SpillSetting {
+        default: SpillSetting::Auto,
+        value: Choice(&[("auto", SpillSetting::Auto), ("off", SpillSetting::Off)]),
+        frozen: false,
+        program_only: false,
+        description: "'auto' writes rows of sorts that do not fit device memory to DataFusion's temporary files. 'off' fails the query",
     }
     threshold_divisor: usize {
         default: 1,

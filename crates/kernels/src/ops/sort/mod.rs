@@ -7,10 +7,14 @@
 //! 3. The words are sorted from the least significant to the most (see [`radix`]).
 //! 4. The outputs are gathered once.
 //!
+//! Rows that do not fit device memory together are sorted in runs, which are merged (see
+//! [`SortMerge`]).
+//!
 //! For a small `fetch` only rows that can be in the result are kept (see [`topk`]). Whenever a
 //! multiple of `fetch` rows has come together, they are cut to the first ones.
 
 mod key;
+mod merge;
 mod radix;
 mod rank;
 mod topk;
@@ -31,6 +35,7 @@ use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
 use key::PackedSortKey;
+pub use merge::{Merged, SortMerge};
 pub(super) use radix::shared_bytes as radix_shared_bytes;
 use radix::{Radix, WordRowPairs};
 use rank::Ranker;
@@ -42,6 +47,12 @@ const MAX_FETCH: usize = 1 << 16;
 /// multiple of `fetch`.
 const KEPT_ROWS: usize = 1 << 16;
 const KEPT_MULTIPLE: usize = 4;
+
+/// Device bytes of a row's word and number, before a pass of the radix sort and after it.
+const WORD_BYTES: usize = 2 * (size_of::<u64>() + size_of::<u32>());
+/// Device bytes of a string that is ranked: its word, segment, position, depth and row, for two
+/// rounds.
+const RANK_BYTES: usize = 2 * (2 * size_of::<u64>() + 4 * size_of::<u32>());
 
 /// A key of a sort.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +102,18 @@ pub struct SortState {
     batches: Vec<DeviceBatch>,
     rows: usize,
     threshold: Option<Buffer>,
+}
+
+impl SortState {
+    /// Number of rows that were pushed and are kept.
+    pub fn num_rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Device bytes of the kept rows, about.
+    pub fn row_bytes(&self) -> usize {
+        self.batches.iter().map(DeviceBatch::row_bytes).sum()
+    }
 }
 
 impl Sort {
@@ -196,6 +219,11 @@ impl Sort {
         self.topk.is_none()
     }
 
+    /// The number of first rows that the result has at most.
+    pub fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
     /// Names and types of the result.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
@@ -226,12 +254,21 @@ impl Sort {
             programs.extend(self.cut.programs());
         }
         programs.extend(self.gather.programs());
-        programs.extend(self.rankers.iter().flatten().map(|ranker| ranker.source().to_owned()));
+        programs.extend(self.rankers.iter().flatten().flat_map(Ranker::sources).map(str::to_owned));
         programs.extend([self.layout_kernels.source(), self.radix.source()].map(str::to_owned));
         if self.word_count > 0 {
             programs.push(self.words.source().into());
         }
         programs
+    }
+
+    /// About the device bytes that [`finish`](Self::finish) takes for so many rows.
+    ///
+    /// They are a copy of the rows as one batch, one in order, and the words of the keys.
+    /// `row_bytes`: of all rows, before the sort.
+    pub fn finish_bytes(&self, rows: usize, row_bytes: usize) -> usize {
+        let ranked = if self.rankers.iter().any(Option::is_some) { RANK_BYTES } else { 0 };
+        2 * row_bytes + rows * (WORD_BYTES + ranked)
     }
 
     /// The state before the first batch.

@@ -8,6 +8,8 @@
 //! A word has [`CHUNK`] bytes and, below them, the number of these bytes that the string has, so
 //! that no byte value is reserved. Bytes that the strings of a segment have in common are skipped,
 //! so that each round resolves some ties, however long the strings are.
+//!
+//! A few short strings are ranked by one kernel without a wait: each counts the lesser ones.
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn};
 use device::{Arg, Buffer};
 
 use super::radix::{LoadedRadix, WordRowPairs};
-use crate::codegen::{Params, RowWriter};
+use crate::codegen::{Params, Profile, RowWriter};
 use crate::expr::Expr;
 use crate::ops::Options;
 use crate::ops::launch::compact::{Survivors, mask_body, write_body};
@@ -34,6 +36,17 @@ const CARRY: usize = 3;
 const RANKS: usize = 4;
 const COMMON: usize = 5;
 
+/// Most bytes of a column whose strings are ranked by counting: each string may read all of them.
+const MAX_COUNTED_BYTES: usize = 1 << 16;
+
+/// Most strings that are ranked by counting.
+fn max_counted_strings(profile: Profile) -> usize {
+    match profile {
+        Profile::Cpu => 128,
+        Profile::Gpu => 512,
+    }
+}
+
 /// Bytes of a string in a word. The last byte of the word is their number, plus one if the string
 /// has more.
 const CHUNK: usize = 7;
@@ -45,6 +58,8 @@ const MAX_COMMON: u32 = 1 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Ranker {
     program: Program,
+    /// For a few strings.
+    few: Program,
 }
 
 /// Strings whose position in the order is not known yet.
@@ -92,21 +107,22 @@ impl Ranker {
             ),
             common_kernel(ty, options)?,
         ];
-        Ok(Ranker { program: Program::new("Sort", options, kernels) })
+        let few = Program::new("Sort", options, vec![few_kernel(ty, options)?]);
+        Ok(Ranker { program: Program::new("Sort", options, kernels), few })
     }
 
-    /// The kernel source as it is compiled.
-    pub fn source(&self) -> &str {
-        self.program.source()
+    /// The kernel sources as they are compiled.
+    pub fn sources(&self) -> [&str; 2] {
+        [self.program.source(), self.few.source()]
     }
 
     /// Names and sources of the kernels.
     pub fn kernel_source(&self) -> Vec<(String, String)> {
-        self.program.kernel_source()
+        [&self.few, &self.program].into_iter().flat_map(Program::kernel_source).collect()
     }
 
-    /// The ranks of a column's strings, u32 each. NULL ranks as the empty string. Waits in every
-    /// round.
+    /// The ranks of a column's strings, u32 each. NULL ranks as the empty string. Many strings wait
+    /// in every round.
     pub async fn run(
         &self,
         launch: &Launch<'_>,
@@ -116,6 +132,14 @@ impl Ranker {
     ) -> Result<Buffer> {
         let n = column.len();
         let queue = launch.queue;
+        let bytes: usize = column.buffers().iter().map(Buffer::len).sum();
+        if n > 0 && n <= max_counted_strings(launch.options.profile) && bytes <= MAX_COUNTED_BYTES {
+            let launch = launch.with_program(&self.few).await?;
+            let ranks = queue.alloc(n * size_of::<u32>())?;
+            let named = vec![("ranks", Arg::Buffer(&ranks)), ("n", Arg::U64(n as u64))];
+            launch.run_on(0, launch.grid(n), std::slice::from_ref(column), None, named)?;
+            return Ok(ranks);
+        }
         let launch = launch.with_program(&self.program).await?;
         let schema = Schema::new(vec![Field::new("strings", column.ty().data_type.clone(), true)]);
         let strings = DeviceBatch::try_new(Arc::new(schema), vec![column.clone()], n)?;
@@ -303,6 +327,34 @@ fn common_kernel(ty: &ColumnType, options: &Options) -> Result<Kernel> {
     let mut kernel = Kernel::new("sort_common", params, row_loop(options.profile, "row", &n, &statements));
     kernel.params.function(STR_COMMON.replace("MAX_LENGTH", &MAX_COMMON.to_string()));
     Ok(kernel)
+}
+
+/// The kernel that ranks a few strings: by how many are lesser.
+fn few_kernel(ty: &ColumnType, options: &Options) -> Result<Kernel> {
+    let mut params = Params::new();
+    params.need(Section::Str);
+    let ranks = params.named("ranks", "G u32 *RESTRICT");
+    let n = params.named("n", "u64");
+    let types = [ty.clone()];
+    let mut string = |row: &str, prefix: &str| {
+        let mut writer = RowWriter::new(&types, options.profile, &mut params).with_names(row, prefix);
+        let value = writer.eval(&Expr::Column(0))?;
+        let code = match &value.valid {
+            Some(valid) => format!("str_make({0}.p, {valid} ? {0}.len : 0)", value.code),
+            None => value.code.clone(),
+        };
+        Ok::<_, Error>((writer.statements(), code))
+    };
+    let ((own_statements, own), (other_statements, other)) = (string("row", "x")?, string("other", "y")?);
+    let statements = format!(
+        "{own_statements}    u32 lesser = 0;
+    for (u64 other = 0; other < {n}; ++other) {{
+{other_statements}      lesser += str_cmp({other}, {own}) < 0;
+    }}
+    {ranks}[row] = lesser;
+"
+    );
+    Ok(Kernel::new("sort_rank_few", params, row_loop(options.profile, "row", &n, &statements)))
 }
 
 /// The C function that makes words of strings.

@@ -121,8 +121,8 @@ impl JoinTable {
         self.layout.unique
     }
 
-    /// Whether the table can serve [dynamic filters](super::Join::dynamic_filter) with so many keys,
-    /// and is likely to remove rows: it lacks most keys of its range.
+    /// Whether the table can serve [dynamic filters](super::Join::dynamic_filter) with so many
+    /// keys, and is likely to remove rows: it lacks most keys of its range.
     pub fn filters(&self, keys: usize) -> bool {
         self.can_filter(keys) && (self.layout.kind != TableKind::Hashed || self.bloom.is_some())
     }

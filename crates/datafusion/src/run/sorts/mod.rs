@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sorts of all rows. Rows that are more than device memory holds are sorted in runs on disk.
+
+mod external;
+mod merging;
+
+use std::sync::Arc;
+
+use columnar::DeviceBatch;
+use device::Queue;
+use futures::{StreamExt, TryStreamExt, stream};
+use kernels::ops::{Sort, SortState};
+
+use self::external::ExternalSort;
+use super::DeviceBatchStream;
+use super::errors::explain;
+use super::memory::{MemoryAttribution, free_bytes};
+use super::state::Run;
+use crate::error::op_error;
+use crate::graph::{Checks, Stage};
+
+/// Rows of a piece of input under any limit.
+const FEWEST_ROWS: usize = 1 << 8;
+
+/// Sorts all rows of the input.
+pub(super) fn sort(
+    input: DeviceBatchStream,
+    op: Arc<Sort>,
+    checks: Checks,
+    stage: Arc<Stage>,
+    run: Arc<Run>,
+    queue: Queue,
+) -> DeviceBatchStream {
+    let memory = MemoryAttribution::new(&stage.operator, "its input");
+    let mut input = memory.counted(input);
+    stream::once(async move {
+        let (mut state, mut external, mut may_spill) = (op.start(), None, run.may_spill());
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            let pieces = if may_spill { pieces(&op, &state, batch, &queue) } else { vec![batch] };
+            for piece in pieces {
+                if may_spill && state.num_rows() > 0 && !fits(&op, &state, &piece, &queue) {
+                    if external.is_none() {
+                        external = ExternalSort::of(&op, &stage, &run, &queue)?;
+                    }
+                    match &mut external {
+                        Some(external) => external.add(std::mem::replace(&mut state, op.start())).await?,
+                        None => may_spill = false,
+                    }
+                }
+                if let Err(error) = op.push(&queue, &mut state, &piece).await {
+                    return Err(explain(error, &stage.operator, &queue, &piece, &checks).await);
+                }
+            }
+        }
+        drop(input);
+        match external {
+            Some(mut external) => {
+                external.add(state).await?;
+                Ok(external.finish())
+            }
+            None => {
+                let sorted = op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?;
+                Ok(stream::iter(sorted.into_iter().map(Ok)).boxed())
+            }
+        }
+    })
+    .try_flatten()
+    .map_err(move |error| memory.attributed(error))
+    .boxed()
+}
+
+/// Whether the kept rows can be sorted together with a piece.
+fn fits(op: &Sort, state: &SortState, piece: &DeviceBatch, queue: &Queue) -> bool {
+    let (rows, bytes) = (state.num_rows() + piece.num_rows(), state.row_bytes() + piece.row_bytes());
+    op.finish_bytes(rows, bytes) <= free_bytes(queue)
+}
+
+/// A batch as it is where it can be sorted at once, else in pieces that several fit memory.
+fn pieces(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
+    let rows = batch.num_rows();
+    if rows <= FEWEST_ROWS || fits(op, state, &batch, queue) {
+        return vec![batch];
+    }
+    let quarter = free_bytes(queue) / 4;
+    let rows_each = rows as u128 * quarter as u128 / op.finish_bytes(rows, batch.row_bytes()).max(1) as u128;
+    batch.chunks((rows_each as usize).max(FEWEST_ROWS)).collect()
+}

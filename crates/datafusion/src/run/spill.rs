@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows in temporary files of the session's disk manager, in the layouts that they have on the
+//! device.
+//!
+//! DataFusion's spill manager writes the files, so its settings hold: folders, quota and
+//! compression. A file is gone once its rows are dropped, whatever the end of the query.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use columnar::{DeviceBatch, StorageFormat, StoredColumns};
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
+use datafusion::execution::TaskContext;
+use datafusion::execution::spill_file::SpillFile;
+use datafusion::physical_plan::metrics::SpillMetrics;
+use datafusion::physical_plan::spill::SpillManager;
+use device::Queue;
+use futures::{StreamExt, stream};
+use tokio::sync::mpsc;
+
+use super::DeviceBatchStream;
+use crate::error::columnar_error;
+use crate::graph::Stage;
+
+/// Batches that wait for the thread that writes them.
+const BATCHES_AHEAD: usize = 2;
+
+/// Writes and reads the rows of one operator.
+#[derive(Clone)]
+pub(super) struct Spill {
+    manager: SpillManager,
+    format: StorageFormat,
+    operator: String,
+}
+
+/// Batches in a file.
+pub(super) struct SpilledBatches {
+    file: Arc<dyn SpillFile>,
+    /// The columns of each batch beside its rows.
+    columns: Vec<StoredColumns>,
+}
+
+/// A few rows in host memory.
+pub(super) struct StoredRows {
+    rows: RecordBatch,
+    columns: StoredColumns,
+}
+
+impl Spill {
+    /// For the operator of a stage, whose metrics get the spilled files, bytes and rows.
+    pub fn new(format: StorageFormat, stage: &Stage, task: &TaskContext) -> Spill {
+        let (metrics, schema) = (SpillMetrics::new(&stage.metrics.set(), 0), Arc::clone(format.stored_schema()));
+        let compression = task.session_config().options().execution.spill_compression;
+        let manager = SpillManager::new(task.runtime_env(), metrics, schema).with_compression_type(compression);
+        Spill { manager, format, operator: stage.operator.clone() }
+    }
+
+    /// Starts a file. A thread of DataFusion's for blocking work writes it.
+    pub fn writer(&self, queue: &Queue) -> SpillWriter {
+        let (sender, mut receiver) = mpsc::channel::<RecordBatch>(BATCHES_AHEAD);
+        let (manager, name) = (self.manager.clone(), self.operator.clone());
+        let thread = SpawnedTask::spawn_blocking(move || {
+            let mut file = manager.create_in_progress_file(&name)?;
+            while let Some(batch) = receiver.blocking_recv() {
+                file.append_batch(&batch)?;
+            }
+            file.finish()
+        });
+        SpillWriter { spill: self.clone(), queue: queue.clone(), sender, thread, columns: vec![] }
+    }
+
+    /// The batches of a file, one after another.
+    pub fn read(&self, queue: &Queue, spilled: SpilledBatches) -> Result<DeviceBatchStream> {
+        let stored = self.manager.read_spill_as_stream_unbuffered(spilled.file, None)?;
+        let (spill, queue) = (self.clone(), queue.clone());
+        let batches = stored.zip(stream::iter(spilled.columns)).map(move |(rows, columns)| {
+            let rows = rows.map_err(|error| error.context(format!("{} reads spilled rows", spill.operator)))?;
+            spill.format.restore(&queue, &rows, &columns).map_err(|error| spill.failed(error))
+        });
+        Ok(batches.boxed())
+    }
+
+    /// Keeps a few rows in host memory.
+    pub async fn store(&self, queue: &Queue, batch: &DeviceBatch) -> Result<StoredRows> {
+        let rows = self.format.store(queue, batch).await.map_err(|error| self.failed(error))?;
+        // Views keep a whole heap in memory, which may be one of the device.
+        let columns = rows.columns().iter().map(|column| match column.as_binary_view_opt() {
+            Some(views) => Arc::new(views.gc()) as _,
+            None => Arc::clone(column),
+        });
+        let rows = RecordBatch::try_new(rows.schema(), columns.collect())?;
+        Ok(StoredRows { rows, columns: self.format.columns(batch) })
+    }
+
+    /// Uploads rows that [`store`](Self::store) gave.
+    pub fn restore(&self, queue: &Queue, stored: &StoredRows) -> Result<DeviceBatch> {
+        self.format.restore(queue, &stored.rows, &stored.columns).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: columnar::Error) -> DataFusionError {
+        columnar_error(&self.operator, error)
+    }
+}
+
+/// A file that is written.
+pub(super) struct SpillWriter {
+    spill: Spill,
+    queue: Queue,
+    sender: mpsc::Sender<RecordBatch>,
+    thread: SpawnedTask<Result<Option<Arc<dyn SpillFile>>>>,
+    columns: Vec<StoredColumns>,
+}
+
+impl SpillWriter {
+    /// Adds a batch. An error of the file comes with [`finish`](Self::finish).
+    pub async fn write(&mut self, batch: &DeviceBatch) -> Result<()> {
+        let stored = self.spill.format.store(&self.queue, batch).await.map_err(|error| self.spill.failed(error))?;
+        self.columns.push(self.spill.format.columns(batch));
+        _ = self.sender.send(stored).await;
+        Ok(())
+    }
+
+    /// The file with all batches; `None` without any.
+    pub async fn finish(self) -> Result<Option<SpilledBatches>> {
+        drop(self.sender);
+        let operator = &self.spill.operator;
+        let written = self.thread.join().await.map_err(|error| exec_datafusion_err!("{operator}: a spill failed: {error}"))?;
+        let written = written.map_err(|error| error.context(format!("{operator} spills rows to disk")))?;
+        Ok(written.map(|file| SpilledBatches { file, columns: self.columns }))
+    }
+}
+
+impl StoredRows {
+    pub fn num_rows(&self) -> usize {
+        self.rows.num_rows()
+    }
+}

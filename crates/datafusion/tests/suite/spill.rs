@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Queries whose rows are more than device memory, beside plain DataFusion.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float64Array, Int64Array, RecordBatch, StringArray,
+    StringViewArray,
+};
+use arrow::datatypes::Int32Type;
+use datafusion::datasource::MemTable;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use device::{Context, UnifiedMemory};
+use devicefusion::{DeviceOptions, DeviceRuntime, SessionStateBuilderExt, register_schema};
+use futures::StreamExt;
+
+use crate::harness::{assert_returned, block_on, context, device_config, metric, ordered_lines, plain, set, text};
+
+/// More than a block of rows of any kernel.
+const ROWS: usize = (1 << 17) + 1;
+
+/// A number that looks random.
+fn random(row: usize, salt: u64) -> u64 {
+    let mut x = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
+    x = (x ^ (x >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ (x >> 29)
+}
+
+/// Columns of several layouts, one of them the row's number.
+fn table() -> RecordBatch {
+    let nth = |salt| move |row: usize| (!random(row, salt + 100).is_multiple_of(11)).then(|| random(row, salt));
+    let rows = || 0..ROWS;
+    let word = |row: usize| nth(3)(row).map(|x| format!("word {} {}", x % 5000, "ü".repeat((x % 5) as usize)));
+    let words: Vec<Option<String>> = rows().map(word).collect();
+    let code = |row: usize| nth(4)(row).map(|x| format!("code {}", x % 90));
+    let codes: Vec<Option<String>> = rows().map(code).collect();
+    RecordBatch::try_from_iter([
+        ("row", Arc::new(Int64Array::from_iter_values(rows().map(|row| row as i64))) as ArrayRef),
+        ("few", Arc::new(Int64Array::from_iter(rows().map(|row| nth(1)(row).map(|x| (x % 7) as i64))))),
+        ("many", Arc::new(Int64Array::from_iter(rows().map(|row| nth(2)(row).map(|x| x as i64))))),
+        ("word", Arc::new(StringArray::from_iter(words.iter().map(Option::as_deref)))),
+        ("text", Arc::new(StringViewArray::from_iter(words.iter().map(Option::as_deref)))),
+        ("code", Arc::new(codes.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>())),
+        ("float", Arc::new(Float64Array::from_iter(rows().map(|row| nth(5)(row).map(f64::from_bits))))),
+        ("day", Arc::new(Date32Array::from_iter(rows().map(|row| nth(6)(row).map(|x| (x % 9000) as i32))))),
+        (
+            "price",
+            Arc::new(
+                Decimal128Array::from_iter(rows().map(|row| nth(7)(row).map(|x| i128::from(x % 1_000_000) - 500_000)))
+                    .with_precision_and_scale(15, 2)
+                    .unwrap(),
+            ),
+        ),
+        ("flag", Arc::new(BooleanArray::from_iter(rows().map(|row| nth(8)(row).map(|x| x % 2 == 0))))),
+    ])
+    .unwrap()
+}
+
+/// A session with so much device memory, and temporary files in a folder.
+fn session(bytes: usize, unified: UnifiedMemory, folder: &Path, quota: Option<u64>) -> (SessionContext, Context) {
+    let context = context(device_config().with_memory_bytes(bytes).with_unified_memory(unified));
+    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![folder.to_owned()]));
+    let disk = disk.with_max_temp_directory_size(quota.unwrap_or(1 << 40));
+    let state = SessionStateBuilder::new()
+        .with_config(SessionConfig::new().with_target_partitions(1).with_option_extension(DeviceOptions::default()))
+        .with_runtime_env(Arc::new(RuntimeEnvBuilder::new().with_disk_manager_builder(disk).build().unwrap()))
+        .with_default_features()
+        .with_device_runtime(DeviceRuntime::with_context(context.clone()))
+        .build();
+    let ctx = SessionContext::new_with_state(state);
+    register_schema(&ctx).unwrap();
+    set(&ctx, "device.fallback", "error");
+    set(&ctx, "device.cost", "always");
+    (ctx, context)
+}
+
+fn register(ctx: &SessionContext, name: &str, rows: &RecordBatch) {
+    let table = MemTable::try_new(rows.schema(), vec![vec![rows.clone()]]).unwrap();
+    ctx.register_table(name, Arc::new(table)).unwrap();
+}
+
+/// Files in a folder and those below it.
+fn files(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+}
+
+async fn planned(ctx: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> {
+    ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap()
+}
+
+async fn lines(ctx: &SessionContext, sql: &str) -> Vec<String> {
+    ordered_lines(&ctx.sql(sql).await.unwrap().collect().await.unwrap())
+}
+
+/// Runs a query that spills, and returns its rows and how many files it wrote.
+async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql: &str) -> (Vec<String>, usize) {
+    let before = context.pool().in_use();
+    let plan = planned(ctx, sql).await;
+    let batches = collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+    let lines = ordered_lines(&batches);
+    drop(batches);
+    assert!(metric(&plan, "launches") > 0, "{sql}");
+    assert!(metric(&plan, "spilled_bytes") > 0 && metric(&plan, "spilled_rows") > 0, "{sql}: nothing was spilled");
+    assert_eq!(files(folder), 0, "{sql}");
+    assert_returned(context, before);
+    (lines, metric(&plan, "spill_count"))
+}
+
+/// Queries over all columns. The row's number makes the order total.
+const SORTS: [&str; 6] = [
+    "SELECT * FROM t ORDER BY many, row",
+    "SELECT * FROM t ORDER BY few DESC NULLS LAST, word NULLS FIRST, row DESC",
+    "SELECT row, word, text FROM t ORDER BY text DESC, code, row",
+    "SELECT row FROM t WHERE row % 3 <> 1 ORDER BY float, day DESC, row",
+    "SELECT price + 1, flag, code, row FROM t ORDER BY flag, price, row",
+    "SELECT row FROM t ORDER BY word, row LIMIT 100000 OFFSET 7",
+];
+
+#[test]
+fn sorts_of_every_layout_spill() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let host = plain(1);
+        register(&host, "t", &rows);
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (ctx, context) = session(6 << 20, unified, folder.path(), None);
+            register(&ctx, "t", &rows);
+            for sql in SORTS {
+                let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+                assert!(actual == lines(&host, sql).await, "unified memory {unified:?}: {sql}");
+            }
+        }
+    });
+}
+
+#[test]
+fn sorts_of_a_resident_table_spill() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let (host, (ctx, context)) = (plain(1), session(20 << 20, UnifiedMemory::Auto, folder.path(), None));
+        register(&host, "t", &rows);
+        register(&ctx, "source", &rows);
+        ctx.sql("CREATE TABLE device.t AS SELECT * FROM source").await.unwrap().collect().await.unwrap();
+        set(&ctx, "datafusion.catalog.default_schema", "device");
+        for sql in [SORTS[0], SORTS[1]] {
+            let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+            assert!(actual == lines(&host, sql).await, "{sql}");
+        }
+    });
+}
+
+/// More runs than are merged at once.
+#[test]
+fn many_runs_are_merged_to_fewer() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (ctx, context) = session(1 << 20, UnifiedMemory::Auto, folder.path(), None);
+        set(&ctx, "device.batch_rows", "2000");
+        let sql = "SELECT value, value * 7919 % 1000003 AS x FROM generate_series(1, 600000) ORDER BY x, value";
+        let (actual, files) = spilled(&ctx, &context, folder.path(), sql).await;
+        assert!(files > 33, "{files} files");
+        assert!(actual == lines(&plain(1), sql).await);
+    });
+}
+
+/// Equal keys keep their order through runs, also where most rows of a run are equal.
+#[test]
+fn equal_rows_keep_their_order() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (ctx, context) = session(2 << 20, UnifiedMemory::Auto, folder.path(), None);
+        set(&ctx, "device.batch_rows", "4000");
+        for key in ["value / 1000000", "value / 100000", "-(value / 1000)", "value % 3", "-value"] {
+            let sql = format!("SELECT {key} AS key, value FROM generate_series(1, {}) ORDER BY key", 2 * ROWS);
+            let (actual, _) = spilled(&ctx, &context, folder.path(), &sql).await;
+            let by_both = lines(&plain(1), &format!("{sql}, value")).await;
+            assert!(actual == by_both, "{key}");
+        }
+    });
+}
+
+#[test]
+fn without_room_on_disk_the_query_fails_and_says_why() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let sql = "SELECT value FROM generate_series(1, 1000000) ORDER BY -value";
+        let error = async |ctx: &SessionContext| text(&ctx.sql(sql).await.unwrap().collect().await.unwrap_err());
+        let (ctx, context) = session(2 << 20, UnifiedMemory::Auto, folder.path(), Some(100_000));
+        set(&ctx, "device.batch_rows", "10000");
+        let full = error(&ctx).await;
+        assert!(full.contains("DeviceSortExec spills rows to disk") && full.contains("max_temp_directory_size"), "{full}");
+        set(&ctx, "device.spill", "off");
+        let off = error(&ctx).await;
+        assert!(off.contains("raise device.memory_bytes") && off.contains("DeviceSortExec holds all rows"), "{off}");
+        assert_eq!(files(folder.path()), 0);
+        assert_returned(&context, 0);
+    });
+}
+
+#[test]
+fn a_dropped_query_leaves_no_files() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (ctx, context) = session(2 << 20, UnifiedMemory::Auto, folder.path(), None);
+        set(&ctx, "device.batch_rows", "10000");
+        let plan = planned(&ctx, "SELECT value FROM generate_series(1, 1000000) ORDER BY -value").await;
+        // While runs are written, and while they are merged.
+        let writes = execute_stream(Arc::clone(&plan), ctx.task_ctx()).unwrap();
+        let started = tokio::spawn(async move {
+            let mut writes = writes;
+            _ = writes.next().await;
+        });
+        while files(folder.path()) == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        started.abort();
+        _ = started.await;
+        let mut merges = execute_stream(plan, ctx.task_ctx()).unwrap();
+        merges.next().await.unwrap().unwrap();
+        assert!(files(folder.path()) > 0);
+        drop(merges);
+        assert_returned(&context, 0);
+        let start = std::time::Instant::now();
+        while files(folder.path()) > 0 {
+            assert!(start.elapsed().as_secs() < 30, "files stay");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+}
