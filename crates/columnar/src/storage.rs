@@ -7,44 +7,37 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use device::Queue;
 
-use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout, Result, download, upload};
+use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, download, upload};
 
 /// How batches of one source are stored.
 #[derive(Debug, Clone)]
 pub struct StorageFormat {
     schema: SchemaRef,
+    types: Vec<Arc<ColumnType>>,
     stored: SchemaRef,
-    stored_types: Vec<Arc<ColumnType>>,
+    stored_types: Vec<ColumnType>,
 }
 
-/// The types and dictionaries of stored batches, which come back with them.
+/// The dictionaries of stored batches, which come back with them.
 #[derive(Debug, Clone)]
 pub struct StoredColumns {
-    columns: Vec<(Arc<ColumnType>, Option<Arc<DeviceColumn>>)>,
+    dictionaries: Vec<Option<Arc<DeviceColumn>>>,
 }
 
 impl StorageFormat {
     /// For batches of `schema` in the layouts of `types`; `None` if one is a list.
     pub fn of(schema: &SchemaRef, types: &[ColumnType]) -> Option<Self> {
-        let stored = schema.fields().iter().zip(types).map(|(field, ty)| {
-            let data_type = stored_type(&ty.layout)?;
-            let nullable = ty.nullable || data_type.is_null();
-            Some((Field::new(field.name(), data_type, nullable), ty))
-        });
-        let (fields, types): (Vec<Field>, Vec<&ColumnType>) = stored.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-        let stored_types = fields.iter().zip(types).map(|(field, ty)| {
-            let layout = match &ty.layout {
-                Layout::Dictionary { codes, .. } => Layout::Fixed(*codes),
-                layout => layout.clone(),
-            };
-            Arc::new(ColumnType { data_type: field.data_type().clone(), nullable: field.is_nullable(), layout, bounds: None })
-        });
-        let stored_types = stored_types.collect();
-        Some(Self { schema: Arc::clone(schema), stored: Arc::new(Schema::new(fields)), stored_types })
+        let stored_types = types.iter().map(stored_type).collect::<Option<Vec<_>>>()?;
+        let fields = schema.fields().iter().zip(&stored_types);
+        let fields = fields.map(|(field, ty)| Field::new(field.name(), ty.data_type.clone(), ty.nullable));
+        let stored = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let types = types.iter().cloned().map(Arc::new).collect();
+        Some(Self { schema: Arc::clone(schema), types, stored, stored_types })
     }
 
     /// The schema of stored batches.
@@ -54,18 +47,28 @@ impl StorageFormat {
 
     /// What [`restore`](Self::restore) needs beside the stored rows of `batch` and its slices.
     pub fn columns(&self, batch: &DeviceBatch) -> StoredColumns {
-        let columns = batch.columns().iter().map(|column| (Arc::clone(column.ty()), column.dictionary().cloned()));
-        StoredColumns { columns: columns.collect() }
+        StoredColumns { dictionaries: batch.columns().iter().map(|column| column.dictionary().cloned()).collect() }
     }
 
-    /// Downloads a batch as it is stored.
+    /// Downloads a batch as it is stored. Strings may have wider offsets than those of the format.
     ///
     /// # Errors
-    /// `Malformed` for a batch of other columns; errors of the device.
+    /// `Malformed` for a batch of other columns; `Arrow` for too many bytes of strings; errors of
+    /// the device.
     pub async fn store(&self, queue: &Queue, batch: &DeviceBatch) -> Result<RecordBatch> {
-        let columns = batch.columns().iter().zip(&self.stored_types).map(|(column, ty)| column.relabelled(Arc::clone(ty), None));
-        let stored = DeviceBatch::try_new(Arc::clone(&self.stored), columns.collect::<Result<_>>()?, batch.num_rows())?;
-        download(queue, &stored).await
+        let columns = batch.columns().iter().map(|column| {
+            let ty = stored_type(column.ty()).ok_or_else(|| Error::Malformed("a list, which is not stored".into()))?;
+            column.relabelled(Arc::new(ty), None)
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let fields = self.stored.fields().iter().zip(&columns);
+        let fields = fields.map(|(field, column)| field.as_ref().clone().with_data_type(column.ty().data_type.clone()));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let rows = download(queue, &DeviceBatch::try_new(schema, columns, batch.num_rows())?).await?;
+        let columns = rows.columns().iter().zip(self.stored.fields());
+        let columns = columns.map(|(column, field)| cast(column, field.data_type())).collect::<std::result::Result<_, _>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.stored), columns, &options)?)
     }
 
     /// Enqueues the upload of stored rows, in the layouts that they had.
@@ -73,17 +76,16 @@ impl StorageFormat {
     /// # Errors
     /// As [`upload`].
     pub fn restore(&self, queue: &Queue, rows: &RecordBatch, columns: &StoredColumns) -> Result<DeviceBatch> {
-        let types: Vec<ColumnType> = self.stored_types.iter().map(|ty| ty.as_ref().clone()).collect();
-        let stored = upload(queue, &self.stored, &types, std::slice::from_ref(rows))?;
-        let restored = stored.columns().iter().zip(&columns.columns);
-        let restored = restored.map(|(column, (ty, dictionary))| column.relabelled(Arc::clone(ty), dictionary.clone()));
+        let stored = upload(queue, &self.stored, &self.stored_types, std::slice::from_ref(rows))?;
+        let restored = stored.columns().iter().zip(&self.types).zip(&columns.dictionaries);
+        let restored = restored.map(|((column, ty), dictionary)| column.relabelled(Arc::clone(ty), dictionary.clone()));
         DeviceBatch::try_new(Arc::clone(&self.schema), restored.collect::<Result<_>>()?, rows.num_rows())
     }
 }
 
-/// The type whose natural layout is the given one, and whose arrays are not checked for values.
-fn stored_type(layout: &Layout) -> Option<DataType> {
-    Some(match layout {
+/// The type of a column's values as plain numbers and bytes, whose natural layout is the column's.
+fn stored_type(ty: &ColumnType) -> Option<ColumnType> {
+    let data_type = match &ty.layout {
         Layout::Null => DataType::Null,
         Layout::Bits => DataType::Boolean,
         Layout::Fixed(carrier) | Layout::Dictionary { codes: carrier, .. } => match carrier {
@@ -105,5 +107,6 @@ fn stored_type(layout: &Layout) -> Option<DataType> {
         Layout::Offsets64 => DataType::LargeBinary,
         Layout::Views => DataType::BinaryView,
         Layout::List(_) => return None,
-    })
+    };
+    ColumnType::of(&data_type, ty.nullable)
 }

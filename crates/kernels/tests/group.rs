@@ -16,6 +16,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use columnar::natural_types;
+use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::AggregateFunction::*;
 use kernels::expr::{ArithmeticOp, CompareOp, Expr};
@@ -540,5 +541,57 @@ fn codes_of_several_dictionaries_group_by_value() {
         let actual: BTreeMap<String, i64> =
             key_text(&result, &[0]).into_iter().enumerate().map(|(row, key)| (key, counts.value(row))).collect();
         assert_eq!(actual, expected);
+    }
+}
+
+/// A frozen state, and another one for the rows that it sets aside, give the groups of one state.
+#[test]
+fn a_frozen_state_sets_rows_of_other_groups_aside() {
+    let batches = [data(300, 40, 1), data(5000, 3000, 1), data(1, 3000, 3), data(700, 3000, 2)];
+    let schema = batches[0].schema();
+    let types = natural_types(&schema).unwrap();
+    let queue = queue();
+    for options in profiles() {
+        for keys in [&[0][..], &[1], &[3], &[4, 5], &[2, 6, 8], &[7, 8]] {
+            let input = Input { schema: schema.clone(), types: types.clone(), filter: None };
+            let fields: Vec<(Expr, Field)> = keys.iter().map(|key| (col(*key), schema.field(*key).clone())).collect();
+            let aggregates = vec![
+                aggregate(Count, None, DataType::Int64),
+                aggregate(Sum, Some(col(9)), DataType::Int64),
+                aggregate(Max, Some(col(3)), DataType::Utf8),
+            ];
+            let group = GroupBy::try_new(input, fields, aggregates, options.clone()).unwrap();
+            assert!(group.may_freeze(), "{keys:?}");
+            let lines = |results: Vec<columnar::DeviceBatch>| -> Vec<String> {
+                let downloaded = results.iter().map(|result| block_on(columnar::download(&queue, result)).unwrap());
+                downloaded.flat_map(|batch| rows(&batch)).collect()
+            };
+            let device: Vec<_> = batches.iter().map(|batch| up(&queue, batch, &types)).collect();
+            let mut whole = group.start();
+            device.iter().for_each(|batch| block_on(group.push(&queue, &mut whole, batch)).unwrap());
+            let mut expected = lines(block_on(group.finish(&queue, whole)).unwrap());
+
+            let (mut frozen, mut rest) = (group.start(), group.start());
+            block_on(group.push(&queue, &mut frozen, &device[0])).unwrap();
+            let known = frozen.groups();
+            group.freeze(&mut frozen).unwrap();
+            let (stored, stored_types) = group.set_aside_types().unwrap();
+            let format = columnar::StorageFormat::of(&stored, &stored_types).unwrap();
+            let mut set_aside = 0;
+            for batch in &device[1..] {
+                let Some(rows) = block_on(group.push_known(&queue, &mut frozen, batch)).unwrap() else { continue };
+                set_aside += rows.num_rows();
+                let host = block_on(format.store(&queue, &rows)).unwrap();
+                let rows = format.restore(&queue, &host, &format.columns(&rows)).unwrap();
+                assert!(block_on(group.push_set_aside(&queue, &mut rest, &rows)).unwrap().is_none());
+            }
+            assert!(known > 0 && frozen.groups() == known && set_aside > 0, "{keys:?}");
+            let mut actual = lines(block_on(group.finish(&queue, frozen)).unwrap());
+            assert_eq!(actual.len(), known);
+            actual.extend(lines(block_on(group.finish(&queue, rest)).unwrap()));
+            actual.sort();
+            expected.sort();
+            assert_eq!(actual, expected, "{:?}, {keys:?}", options.profile);
+        }
     }
 }

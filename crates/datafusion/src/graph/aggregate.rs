@@ -43,6 +43,19 @@ impl AggregateOp {
         }
     }
 
+    /// The aggregation by keys.
+    pub fn group_by(&self) -> Option<&GroupBy> {
+        match self {
+            AggregateOp::Reduce(_) => None,
+            AggregateOp::GroupBy(op) => Some(op),
+        }
+    }
+
+    /// Whether groups that do not fit memory can wait on disk.
+    pub fn may_freeze(&self) -> bool {
+        self.group_by().is_some_and(GroupBy::may_freeze)
+    }
+
     /// The state without rows.
     pub fn start(&self) -> AggregateState {
         match self {

@@ -5,6 +5,7 @@
 //! own. [`execute_host`] and [`execute_device`] start a run; `open.rs` opens its stages from the
 //! top.
 
+mod aggregate;
 mod blocking;
 mod coalesce;
 mod errors;

@@ -19,7 +19,7 @@ use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
 use super::upload::upload;
-use super::{DeviceBatchStream, futhark, joins, shared, sorts};
+use super::{DeviceBatchStream, aggregate, futhark, joins, shared, sorts};
 use crate::error::{LOST, columnar_error, op_error};
 use crate::graph::{Origin, Stage, StageKind};
 use crate::panics;
@@ -81,16 +81,23 @@ impl Run {
             }
             StageKind::Limit { input, skip, fetch } => limit(self.open(input, partition)?, *skip, *fetch),
             StageKind::Aggregate { input, op, checks, lists, over_joins } => {
-                let op = Blocking::Aggregate(Arc::clone(op), lists.clone());
+                let may_spill = self.may_spill() && op.may_freeze() && lists.is_empty();
                 let (checks, stage) = (Arc::clone(checks), Arc::clone(stage));
+                let blocking = Blocking::Aggregate(Arc::clone(op), lists.clone());
                 match (over_joins, input.origin()) {
                     (Some(over), _) => {
                         let (over, below, run) = (Arc::clone(over), Arc::clone(input), Arc::clone(self));
-                        joins::aggregate(over, op, checks, stage, below, run, queue)
+                        joins::aggregate(over, blocking, checks, stage, below, run, queue)
                     }
-                    (None, Origin::Coalesced) => blocking::run_over_whole_input(self.merge(input)?, op, checks, stage, queue),
+                    (None, Origin::Coalesced) => {
+                        blocking::run_over_whole_input(self.merge(input)?, blocking, checks, stage, queue)
+                    }
+                    (None, Origin::External | Origin::Resident | Origin::Operator) if may_spill => {
+                        let (op, run) = (Arc::clone(op), Arc::clone(self));
+                        aggregate::aggregate(self.merge(input)?, op, checks, stage, run, queue)
+                    }
                     (None, Origin::External | Origin::Resident | Origin::Operator) => {
-                        blocking::run(self.merge(input)?, op, checks, stage, queue)
+                        blocking::run(self.merge(input)?, blocking, checks, stage, queue)
                     }
                 }
             }

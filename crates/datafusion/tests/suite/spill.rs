@@ -185,6 +185,56 @@ fn equal_rows_keep_their_order() {
     });
 }
 
+/// Aggregations of many groups, by keys of several kinds.
+const AGGREGATIONS: [&str; 6] = [
+    "SELECT many, count(*), sum(row), min(day), max(price) FROM t GROUP BY many",
+    "SELECT word, count(*), count(price), max(text), min(word) FROM t GROUP BY word, row % 40000",
+    "SELECT text, code, sum(price), bool_and(flag) FROM t WHERE row % 5 > 0 GROUP BY text, code",
+    "SELECT DISTINCT row / 2, few FROM t",
+    "SELECT code, row + 1, min(float), max(many) FROM t GROUP BY 1, 2",
+    "SELECT day, few, many % 100, flag, sum(row) / count(*), max(text) FROM t GROUP BY 1, 2, 3, 4",
+];
+
+#[test]
+fn aggregations_of_many_groups_spill() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let host = plain(1);
+        register(&host, "t", &rows);
+        let sorted = |mut lines: Vec<String>| {
+            lines.sort();
+            lines
+        };
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (ctx, context) = session(6 << 20, unified, folder.path(), None);
+            register(&ctx, "t", &rows);
+            for sql in AGGREGATIONS {
+                let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+                assert!(sorted(actual) == sorted(lines(&host, sql).await), "unified memory {unified:?}: {sql}");
+            }
+        }
+    });
+}
+
+#[test]
+fn aggregations_of_a_resident_table_spill() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let (host, (ctx, context)) = (plain(1), session(24 << 20, UnifiedMemory::Auto, folder.path(), None));
+        register(&host, "t", &rows);
+        register(&ctx, "source", &rows);
+        ctx.sql("CREATE TABLE device.t AS SELECT * FROM source").await.unwrap().collect().await.unwrap();
+        set(&ctx, "datafusion.catalog.default_schema", "device");
+        for sql in [AGGREGATIONS[0], AGGREGATIONS[2]] {
+            let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+            let mut expected = lines(&host, sql).await;
+            actual.sort();
+            expected.sort();
+            assert!(actual == expected, "{sql}");
+        }
+    });
+}
+
 #[test]
 fn without_room_on_disk_the_query_fails_and_says_why() {
     block_on(async {

@@ -70,10 +70,11 @@ pub(super) fn sort(
     .boxed()
 }
 
-/// Whether the kept rows can be sorted together with a piece.
+/// Whether the kept rows can be sorted together with a piece, beside two more on their way.
 fn fits(op: &Sort, state: &SortState, piece: &DeviceBatch, queue: &Queue) -> bool {
-    let (rows, bytes) = (state.num_rows() + piece.num_rows(), state.row_bytes() + piece.row_bytes());
-    op.finish_bytes(rows, bytes) <= free_bytes(queue)
+    let of_piece = piece.row_bytes();
+    let (rows, bytes) = (state.num_rows() + piece.num_rows(), state.row_bytes() + of_piece);
+    op.finish_bytes(rows, bytes) + 2 * of_piece <= free_bytes(queue)
 }
 
 /// A batch as it is where it can be sorted at once, else in pieces that several fit memory.

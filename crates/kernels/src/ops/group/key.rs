@@ -100,6 +100,11 @@ impl GroupKey {
         Ok((GroupKey { ctype: value.ctype, nullable, bounds, store, output, folds }, expr.clone()))
     }
 
+    /// Bytes of a stored key, without those of a string.
+    pub fn store_bytes(&self) -> usize {
+        self.ctype.width().max(size_of::<u64>()) + usize::from(self.nullable)
+    }
+
     /// Type and layout of the finished column.
     pub fn ty(&self) -> &ColumnType {
         match &self.output {

@@ -13,12 +13,16 @@
 //! so that float sums repeat. On GPUs there is one array of atomics; few dense groups have
 //! replicas in the shared memory of each work-group.
 //!
+//! Where the groups do not fit device memory, rows of further groups are set aside (see
+//! [`set_aside`]).
+//!
 //! DISTINCT is an inner aggregation by the keys and the argument. Its groups are fed to the outer
 //! one at the end, as an input of its own.
 
 mod kernels;
 mod key;
 mod plan;
+mod set_aside;
 mod table;
 mod var_width_min_max;
 
@@ -42,6 +46,7 @@ use super::select::Select;
 use crate::codegen::{CType, Profile};
 use crate::{Error, Result};
 use key::{GroupKey, KeyOutput};
+use set_aside::SetAside;
 use table::{HashTable, control};
 use var_width_min_max::{VarWidthMinMax, VarWidthStore};
 
@@ -153,6 +158,8 @@ pub struct GroupByState {
     distincts: Vec<GroupByState>,
     /// Counters of the source's joins.
     tallies: Option<Buffer>,
+    /// Whether the state is frozen.
+    set_aside: Option<SetAside>,
 }
 
 /// The groups of the modes inline and wide.
@@ -252,14 +259,41 @@ impl GroupBy {
     /// # Errors
     /// `Row` with the lowest failing row. The state must not be used afterwards.
     pub async fn push(&self, queue: &Queue, state: &mut GroupByState, batch: &DeviceBatch) -> Result<()> {
-        if batch.num_rows() == 0 {
-            return Ok(());
+        match self.push_known(queue, state, batch).await? {
+            None => Ok(()),
+            Some(_) => Err(Error::Internal("rows that a frozen state does not aggregate".into())),
         }
-        let computed = match &self.materialized {
-            None => None,
-            Some(select) => Some(select.run(queue, batch).await?),
-        };
-        let batch = computed.as_ref().unwrap_or(batch);
+    }
+
+    /// As [`push`](Self::push). A state that is [frozen](Self::freeze) aggregates the rows of its
+    /// groups; the others are the result, for [`push_set_aside`](Self::push_set_aside).
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub async fn push_known(&self, queue: &Queue, state: &mut GroupByState, batch: &DeviceBatch) -> Result<Option<DeviceBatch>> {
+        match &self.materialized {
+            Some(select) if batch.num_rows() > 0 => {
+                let computed = select.run(queue, batch).await?;
+                self.push_set_aside(queue, state, &computed).await
+            }
+            Some(_) | None => self.push_set_aside(queue, state, batch).await,
+        }
+    }
+
+    /// As [`push_known`](Self::push_known), for rows that another state of the aggregation has set
+    /// aside.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub async fn push_set_aside(
+        &self,
+        queue: &Queue,
+        state: &mut GroupByState,
+        batch: &DeviceBatch,
+    ) -> Result<Option<DeviceBatch>> {
+        if batch.num_rows() == 0 {
+            return Ok(None);
+        }
         for (inner, state) in self.distincts.iter().zip(&mut state.distincts) {
             Box::pin(inner.push(queue, state, batch)).await?;
         }
@@ -356,10 +390,17 @@ impl GroupBy {
         Launch::load(queue, &self.options, &self.program, &self.primitives).await
     }
 
-    async fn push_feed(&self, queue: &Queue, state: &mut GroupByState, feed: usize, batch: &DeviceBatch) -> Result<()> {
+    /// Aggregates a batch of one of the inputs. Returns the rows that a frozen state sets aside.
+    async fn push_feed(
+        &self,
+        queue: &Queue,
+        state: &mut GroupByState,
+        feed: usize,
+        batch: &DeviceBatch,
+    ) -> Result<Option<DeviceBatch>> {
         let n = batch.num_rows();
         if n == 0 {
-            return Ok(());
+            return Ok(None);
         }
         if n >= 1 << 31 {
             return Err(Error::Unsupported("grouping batches of 2^31 rows or more is not supported on the device".into()));
@@ -383,7 +424,10 @@ impl GroupBy {
         if feed == 0 {
             self.store_winners(&launch, state, &bound).await?;
         }
-        Ok(())
+        match (&state.set_aside, &ids) {
+            (Some(set_aside), Some(ids)) => set_aside.rows(&launch, batch, ids).await,
+            (Some(_), None) | (None, _) => Ok(None),
+        }
     }
 
     /// Looks up the rows of a batch: a group id for each. Numbers new groups and stores their keys.
@@ -449,7 +493,7 @@ impl GroupBy {
         queue.write(&control, 0, &control_bytes)?;
         let mut named: NamedArgs<'_> =
             vec![("n", Arg::U64(n as u64)), ("ids", Arg::Buffer(ids)), ("control", Arg::Buffer(&control))];
-        named.extend(hashed.table.args());
+        named.extend(hashed.table.args(if state.set_aside.is_some() { 0 } else { hashed.table.capacity() }));
         named.extend(self.key_args(&hashed.keys));
         launch.run_on(find, launch.grid(n), bound, Some(&control), named)?;
         let answer = queue.read(&control, 0..control_bytes.len()).await?;
@@ -467,7 +511,7 @@ impl GroupBy {
         let table = HashTable::new(launch.queue, capacity)?;
         if state.groups > 0 {
             let mut named: NamedArgs<'_> = vec![("n", Arg::U64(state.groups as u64)), ("null_group", Arg::U64(state.null_group))];
-            named.extend(table.args());
+            named.extend(table.args(table.capacity()));
             named.extend(self.key_args(keys));
             launch.run(self.kernels.insert, launch.grid(state.groups), named)?;
         }
@@ -523,7 +567,7 @@ impl GroupBy {
             }
         }
         let mut named: NamedArgs<'_> = range.to_vec();
-        named.extend(table.args());
+        named.extend(table.args(table.capacity()));
         named.extend([("new_slots", Arg::Buffer(&store.new_slots)), ("hashes", Arg::Buffer(&store.words))]);
         launch.run(self.kernels.commit, grid, named)
     }
@@ -568,7 +612,7 @@ impl GroupBy {
             let mut named: NamedArgs<'_> = vec![("n", Arg::U64(n as u64))];
             named.extend(ids.map(|ids| ("ids", Arg::Buffer(ids))));
             if let Some(hashed) = &state.hashed {
-                named.extend(hashed.table.args());
+                named.extend(hashed.table.args(hashed.table.capacity()));
             }
             named.extend(self.state_args(states));
             named.extend(feed.source.args(state.tallies.as_ref()));

@@ -29,6 +29,10 @@ pub(super) const UNRESOLVED: &str = "0x80000000u";
 /// The id of rows without a group.
 pub(super) const NO_GROUP: &str = "0xffffffffu";
 
+/// The id of rows whose group is not among those of a frozen state (see
+/// [`set_aside`](super::set_aside)). Its table has the limit 0, and is never full.
+pub(super) const SET_ASIDE: &str = "0xfffffffeu";
+
 /// Positions in the control buffer, an array of u64. Each value has a cache line of its own.
 pub(super) mod control {
     /// Lowest failing row.
@@ -98,8 +102,9 @@ pub(super) fn claimed(profile: Profile, number: &str) -> String {
 pub(super) fn probe_inline(claimed: &str) -> String {
     format!(
         "u64 stored = h > mask ? 0 : key;
-for (u32 step = 0; step < {MAX_PROBES}u; ++step) {{
+for (u32 step = 0; step < {MAX_PROBES}u || !limit; ++step) {{
   if (seen == NO_ROW) {{
+    if (!limit) {{ id = {SET_ASIDE}; break; }}
     if (control[{full}]) break;
     seen = A_CAS64(&slots[2 * h], NO_ROW, stored);
     if (seen == NO_ROW) {{ {claimed} break; }}
@@ -133,8 +138,9 @@ fn is_full() -> String {
 pub(super) fn probe_wide(other_row: &str, other_group: &str, claimed: &str) -> String {
     format!(
         "u32 tag = (u32)(key >> 32);
-for (u32 step = 0; step < {MAX_PROBES}u; ++step) {{
+for (u32 step = 0; step < {MAX_PROBES}u || !limit; ++step) {{
   if (seen == NO_ROW) {{
+    if (!limit) {{ id = {SET_ASIDE}; break; }}
     if (control[{full}]) break;
     seen = A_CAS64(&slots[2 * h], NO_ROW, (u64)tag << 32 | row);
     if (seen == NO_ROW) {{ {claimed} break; }}
@@ -253,7 +259,8 @@ impl HashTable {
         (self.mask as usize).div_ceil(2)
     }
 
-    pub fn args<'a>(&'a self) -> [(&'a str, Arg<'a>); 3] {
-        [("slots", Arg::Buffer(&self.slots)), ("mask", Arg::U64(self.mask)), ("limit", Arg::U64(self.capacity() as u64))]
+    /// With a `limit` of 0 the table takes no new groups.
+    pub fn args<'a>(&'a self, limit: usize) -> [(&'a str, Arg<'a>); 3] {
+        [("slots", Arg::Buffer(&self.slots)), ("mask", Arg::U64(self.mask)), ("limit", Arg::U64(limit as u64))]
     }
 }

@@ -59,6 +59,12 @@ impl Source {
         Ok(Source { lookup: Some(lookup), ..source })
     }
 
+    /// Names and types of the columns without the aliases.
+    pub fn input(&self) -> (SchemaRef, Vec<ColumnType>) {
+        let fields = self.schema.fields().iter().take(self.columns).cloned().collect::<Vec<_>>();
+        (Arc::new(Schema::new(fields)), self.types.iter().take(self.columns).cloned().collect())
+    }
+
     /// A writer of C for one row of the source.
     pub fn writer<'a>(&'a self, profile: Profile, params: &'a mut Params) -> RowWriter<'a> {
         RowWriter::new(&self.types, profile, params).with_row_refs(&self.row_refs)

@@ -5,7 +5,7 @@ use super::GroupKernels;
 use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::ops::Options;
 use crate::ops::accumulate::{Accumulators, StateKind};
-use crate::ops::group::table::{NO_GROUP, PREFETCHED_GROUPS, UNRESOLVED};
+use crate::ops::group::table::{PREFETCHED_GROUPS, SET_ASIDE, UNRESOLVED};
 use crate::ops::group::var_width_min_max::VarWidthMinMax;
 use crate::ops::group::{Feed, GroupMode};
 use crate::ops::join::Lookup;
@@ -110,7 +110,8 @@ impl UpdateKernel<'_> {
             ));
         }
         writer.push(&format!("u32 g = {ids}[row];"));
-        writer.guarded(&format!("g != {NO_GROUP}"), |writer| {
+        // Neither without a group nor set aside.
+        writer.guarded(&format!("g < {SET_ASIDE}"), |writer| {
             writer.push(&format!("if (g & {UNRESOLVED}) g = (u32){slots}[2 * (u64)(g & ~{UNRESOLVED}) + 1];"));
             self.write_group(writer)
         })
