@@ -69,7 +69,7 @@ impl SpillingAggregation {
         };
         let (mut state, mut files, mut may_spill) = (op.start(), None, true);
         while let Some(batch) = rows.try_next().await? {
-            for piece in self.pieces(op, batch) {
+            for piece in self.pieces(op, batch, files.is_some()) {
                 if may_spill && files.is_none() && state.groups() > 0 && !self.fits(op, &state, &piece) {
                     files = self.freeze(op, &mut state)?;
                     may_spill = files.is_some();
@@ -102,7 +102,7 @@ impl SpillingAggregation {
         let Some(format) = StorageFormat::of(&schema, &types) else { return Ok(None) };
         op.freeze(state).map_err(|error| op_error(&self.stage.operator, error))?;
         let spill = Spill::new(format, &self.stage, &self.run.task);
-        let writer = spill.writer(&self.queue);
+        let writer = spill.writer(&self.queue)?;
         Ok(Some((spill, writer)))
     }
 
@@ -113,10 +113,12 @@ impl SpillingAggregation {
         op.growth_bytes(state, batch.num_rows(), bytes) + 4 * bytes <= free_bytes(&self.queue)
     }
 
-    /// A batch as it is where its groups fit a new state, else in pieces that several fit memory.
-    fn pieces(&self, op: &GroupBy, batch: DeviceBatch) -> Vec<DeviceBatch> {
+    /// A batch as it is where its groups fit a new state, else in pieces that several fit memory. A
+    /// frozen state takes none.
+    fn pieces(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
         let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
-        let needed = op.growth_bytes(&op.start(), rows, bytes) + 4 * bytes;
+        let growth = if is_frozen { 0 } else { op.growth_bytes(&op.start(), rows, bytes) };
+        let needed = growth + 4 * bytes;
         let quarter = free_bytes(&self.queue) / 4;
         if rows <= FEWEST_ROWS || needed <= quarter {
             return vec![batch];

@@ -2,7 +2,7 @@
 //! Free device memory, and its attribution in errors.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use datafusion::common::DataFusionError;
 use device::Queue;
@@ -26,11 +26,13 @@ pub(super) struct MemoryAttribution {
     /// The rows, such as "its input".
     held: &'static str,
     rows: Arc<AtomicUsize>,
+    /// Whether rows are on disk, so that not all are held.
+    spilled: Arc<AtomicBool>,
 }
 
 impl MemoryAttribution {
     pub fn new(operator: &str, held: &'static str) -> MemoryAttribution {
-        MemoryAttribution { operator: operator.to_string(), held, rows: Arc::default() }
+        MemoryAttribution { operator: operator.to_string(), held, rows: Arc::default(), spilled: Arc::default() }
     }
 
     /// Counts the rows of the operator's input as they come.
@@ -39,12 +41,17 @@ impl MemoryAttribution {
         rows.inspect_ok(move |batch| _ = count.fetch_add(batch.num_rows(), Relaxed)).boxed()
     }
 
+    /// Ends the attribution: the operator no longer holds all rows.
+    pub fn spilled(&self) {
+        self.spilled.store(true, Relaxed);
+    }
+
     /// Adds the operator and its rows to an out-of-memory error, which names the operator that
     /// asked for the last bytes.
     pub fn attributed(&self, error: DataFusionError) -> DataFusionError {
         let (operator, held, rows) = (&self.operator, self.held, self.rows.load(Relaxed));
         match error {
-            DataFusionError::ResourcesExhausted(message) if rows > 0 => {
+            DataFusionError::ResourcesExhausted(message) if rows > 0 && !self.spilled.load(Relaxed) => {
                 DataFusionError::ResourcesExhausted(format!("{message}; {operator} holds all rows of {held}, {rows} so far"))
             }
             error => error,

@@ -10,21 +10,17 @@ use std::sync::Arc;
 use arrow::array::{AsArray, RecordBatch};
 use columnar::{DeviceBatch, StorageFormat, StoredColumns};
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::metrics::SpillMetrics;
 use datafusion::physical_plan::spill::SpillManager;
 use device::Queue;
 use futures::{StreamExt, stream};
-use tokio::sync::mpsc;
 
 use super::DeviceBatchStream;
 use crate::error::columnar_error;
 use crate::graph::Stage;
-
-/// Batches that wait for the thread that writes them.
-const BATCHES_AHEAD: usize = 2;
 
 /// Writes and reads the rows of one operator.
 #[derive(Clone)]
@@ -56,18 +52,14 @@ impl Spill {
         Spill { manager, format, operator: stage.operator.clone() }
     }
 
-    /// Starts a file. A thread of DataFusion's for blocking work writes it.
-    pub fn writer(&self, queue: &Queue) -> SpillWriter {
-        let (sender, mut receiver) = mpsc::channel::<RecordBatch>(BATCHES_AHEAD);
-        let (manager, name) = (self.manager.clone(), self.operator.clone());
-        let thread = SpawnedTask::spawn_blocking(move || {
-            let mut file = manager.create_in_progress_file(&name)?;
-            while let Some(batch) = receiver.blocking_recv() {
-                file.append_batch(&batch)?;
-            }
-            file.finish()
+    /// Starts a file.
+    pub fn writer(&self, queue: &Queue) -> Result<SpillWriter> {
+        let mut file = self.manager.create_in_progress_file(&self.operator).map_err(|error| self.not_written(error))?;
+        let append: Append = Box::new(move |rows| match rows {
+            Some(rows) => file.append_batch(rows).map(|_| None),
+            None => file.finish(),
         });
-        SpillWriter { spill: self.clone(), queue: queue.clone(), sender, thread, columns: vec![] }
+        Ok(SpillWriter { spill: self.clone(), queue: queue.clone(), file: FileState::Idle(append), columns: vec![] })
     }
 
     /// The batches of a file, one after another.
@@ -101,33 +93,66 @@ impl Spill {
     fn failed(&self, error: columnar::Error) -> DataFusionError {
         columnar_error(&self.operator, error)
     }
+
+    fn not_written(&self, error: DataFusionError) -> DataFusionError {
+        error.context(format!("{} spills rows to disk", self.operator))
+    }
+
+    /// The error of a thread that has ended without a result.
+    fn ended(&self, error: impl std::fmt::Display) -> DataFusionError {
+        exec_datafusion_err!("{}: a spill failed: {error}", self.operator)
+    }
 }
 
-/// A file that is written.
+/// Appends rows to a file, or ends it without rows.
+type Append = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
+
+/// A file that is written, one batch while the next one is computed. Threads of DataFusion's for
+/// blocking work write, a batch each, so that no thread waits for the device.
 pub(super) struct SpillWriter {
     spill: Spill,
     queue: Queue,
-    sender: mpsc::Sender<RecordBatch>,
-    thread: SpawnedTask<Result<Option<Arc<dyn SpillFile>>>>,
+    file: FileState,
     columns: Vec<StoredColumns>,
 }
 
+enum FileState {
+    Idle(Append),
+    Writing(SpawnedTask<(Append, Result<()>)>),
+    Failed,
+}
+
 impl SpillWriter {
-    /// Adds a batch. An error of the file comes with [`finish`](Self::finish).
+    /// Adds a batch. May give the error of the batch before.
     pub async fn write(&mut self, batch: &DeviceBatch) -> Result<()> {
         let stored = self.spill.format.store(&self.queue, batch).await.map_err(|error| self.spill.failed(error))?;
         self.columns.push(self.spill.format.columns(batch));
-        _ = self.sender.send(stored).await;
+        let mut append = self.written().await?;
+        self.file = FileState::Writing(SpawnedTask::spawn_blocking(move || {
+            let result = append(Some(&stored)).map(drop);
+            (append, result)
+        }));
         Ok(())
     }
 
     /// The file with all batches; `None` without any.
-    pub async fn finish(self) -> Result<Option<SpilledBatches>> {
-        drop(self.sender);
-        let operator = &self.spill.operator;
-        let written = self.thread.join().await.map_err(|error| exec_datafusion_err!("{operator}: a spill failed: {error}"))?;
-        let written = written.map_err(|error| error.context(format!("{operator} spills rows to disk")))?;
-        Ok(written.map(|file| SpilledBatches { file, columns: self.columns }))
+    pub async fn finish(mut self) -> Result<Option<SpilledBatches>> {
+        let mut append = self.written().await?;
+        let ended = SpawnedTask::spawn_blocking(move || append(None)).join().await;
+        let file = ended.map_err(|error| self.spill.ended(error))?.map_err(|error| self.spill.not_written(error))?;
+        Ok(file.map(|file| SpilledBatches { file, columns: self.columns }))
+    }
+
+    /// The file once the batch before is written.
+    async fn written(&mut self) -> Result<Append> {
+        match std::mem::replace(&mut self.file, FileState::Failed) {
+            FileState::Idle(append) => Ok(append),
+            FileState::Writing(task) => {
+                let (append, result) = task.join().await.map_err(|error| self.spill.ended(error))?;
+                result.map(|()| append).map_err(|error| self.spill.not_written(error))
+            }
+            FileState::Failed => internal_err!("{}: a file that could not be written", self.spill.operator),
+        }
     }
 }
 

@@ -512,6 +512,7 @@ fn a_memory_limit_that_is_too_small_is_named() {
     block_on(async {
         let ctx = strict_on(1, DeviceRuntime::new());
         set(&ctx, "device.memory_bytes", "1048576");
+        set(&ctx, "device.spill", "off");
         for (name, rows) in [("big", 100_000), ("small", 100)] {
             let sql = format!("CREATE TABLE {name} AS SELECT value AS i FROM generate_series(1, {rows})");
             ctx.sql(&sql).await.unwrap().collect().await.unwrap();

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 
 use super::concatenation::is_concatenation;
-use super::params::NEXT_ROW;
 use super::row::{RowWriter, unsupported};
 use super::value::{CType, Value};
 use crate::Result;
@@ -27,8 +26,8 @@ use crate::prelude::Section;
 /// Longest `IN` list that is compared without a loop.
 const UNROLLED_LIST: usize = 4;
 
-/// Operands of AND and OR whose columns are loaded before any is computed. More take registers
-/// that a kernel with an argument table lacks.
+/// Operands of AND and OR that are computed without a branch between them. NVIDIA's assembler loads
+/// the columns of all of them before any is computed, and so runs out of registers.
 const OPERANDS_AT_ONCE: usize = 16;
 
 impl RowWriter<'_> {
@@ -263,20 +262,19 @@ impl RowWriter<'_> {
 
     /// `AND` (`all`) or `OR` of operands.
     ///
-    /// Cheap operands are computed for every row, without branches. Costly ones are computed for
-    /// rows that the others leave undecided, so that their errors count only there.
+    /// The first cheap operands are computed for every row, without branches. Further ones, and
+    /// each costly one, are computed for rows that the others leave undecided. So errors of costly
+    /// ones count only there.
     pub(super) fn connect(&mut self, operands: &[Expr], all: bool) -> Result<Value> {
-        let (mut cheap, mut costly) = (Vec::new(), Vec::new());
+        let (mut cheap, mut further, mut costly) = (Vec::new(), Vec::new(), Vec::new());
         for operand in operands {
             let (scope, value) = self.detached(|writer| writer.boolean(operand))?;
             match scope.is_cheap() {
-                true => {
+                true if cheap.len() < OPERANDS_AT_ONCE => {
                     self.splice(scope);
                     cheap.push(value);
-                    if cheap.len().is_multiple_of(OPERANDS_AT_ONCE) {
-                        self.push(NEXT_ROW.trim());
-                    }
                 }
+                true => further.push((scope, value)),
                 false => costly.push((scope, value)),
             }
         }
@@ -286,7 +284,8 @@ impl RowWriter<'_> {
             self.splice(scope);
             cheap.push(value);
         }
-        let nullable = cheap.iter().chain(costly.iter().map(|(_, value)| value)).any(|value| value.valid.is_some());
+        let guarded = || further.chunks(OPERANDS_AT_ONCE).chain(costly.chunks(1));
+        let nullable = cheap.iter().chain(guarded().flatten().map(|(_, value)| value)).any(|value| value.valid.is_some());
         // For AND, `every`: all are true, `one`: one is false. For OR, with true and false swapped.
         let settled = |value: &Value| if all { value.is_false() } else { value.is_true() };
         let neutral = |value: &Value| if all { value.is_true() } else { value.is_false() };
@@ -296,10 +295,11 @@ impl RowWriter<'_> {
             true => Some(self.flag(&join(cheap.iter().map(settled).collect(), " | "))),
             false => None,
         };
-        for (scope, value) in &costly {
-            let mut update = format!("{every} &= {};", neutral(value));
+        for operands in guarded() {
+            let of = |part: &dyn Fn(&Value) -> String| operands.iter().map(|(_, value)| part(value)).collect();
+            let mut update = format!("{every} &= {};", join(of(&neutral), " & "));
             if let Some(one) = &one {
-                update.push_str(&format!("\n{one} |= {};", settled(value)));
+                update.push_str(&format!("\n{one} |= {};", join(of(&settled), " | ")));
             }
             let open = match &one {
                 Some(one) => format!("!{one}"),
@@ -307,7 +307,7 @@ impl RowWriter<'_> {
             };
             self.costly();
             self.push(&format!("if ({open}) {{"));
-            self.append(scope);
+            operands.iter().for_each(|(scope, _)| self.append(scope));
             self.push_inner(&update);
             self.push("}");
         }

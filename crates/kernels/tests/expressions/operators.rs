@@ -227,6 +227,32 @@ fn logic_has_three_values() {
     check(&batch(vec![a, b]), &exprs);
 }
 
+/// More operands than are computed without a branch. Few of them are false or NULL, so that most
+/// rows are undecided for long.
+#[test]
+fn many_operands_have_three_values() {
+    const COLUMNS: usize = 30;
+    let value = |row: usize, column: usize| match ((row * COLUMNS + column + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 64 {
+        0 => Some(false),
+        1 => None,
+        _ => Some(true),
+    };
+    let columns = (0..COLUMNS).map(|column| {
+        Arc::new((0..400).map(|row| value(row, column)).collect::<arrow::array::BooleanArray>()) as arrow::array::ArrayRef
+    });
+    let batch = batch(columns.collect());
+    for count in [15, 16, 17, COLUMNS] {
+        let operands = || (0..count).map(Expr::Column);
+        let known = |column: &Expr| Expr::Or(vec![column.clone(), Expr::IsNull(Arc::new(column.clone()))]);
+        let exprs = [
+            Expr::And(operands().collect()),
+            Expr::Or(operands().map(|operand| Expr::Not(Arc::new(operand))).collect()),
+            Expr::And(operands().map(|operand| known(&operand)).collect()),
+        ];
+        check(&batch, &exprs);
+    }
+}
+
 #[test]
 fn guarded_operands_do_not_fail() {
     let (l, r) = pairs(&DataType::Int32, &DataType::Int32);

@@ -19,6 +19,8 @@ use crate::run::state::Run;
 
 /// Most runs that are merged at once. More are merged to one run first.
 const MAX_RUNS: usize = 32;
+/// Most rows of a step: their numbers go to the host.
+const MAX_STEP_ROWS: usize = 1 << 26;
 /// Rows of a block under any limit.
 const FEWEST_ROWS: usize = 1 << 5;
 
@@ -89,7 +91,7 @@ impl ExternalSort {
 
     /// Writes sorted batches as one run.
     async fn write(&self, mut sorted: DeviceBatchStream) -> Result<Option<SortedRun>> {
-        let (mut writer, mut ends) = (self.spill.writer(&self.queue), vec![]);
+        let (mut writer, mut ends) = (self.spill.writer(&self.queue)?, vec![]);
         while let Some(batch) = sorted.try_next().await? {
             let rows = block_rows(&self.op, &batch, &self.queue);
             let of_batch = self.merge.ends(&self.queue, &batch, rows).await.map_err(|error| self.failed(error))?;
@@ -112,7 +114,8 @@ fn block_rows(op: &Sort, batch: &DeviceBatch, queue: &Queue) -> usize {
     let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
     let of_block = (free_bytes(queue) + bytes) / (2 * BLOCKS);
     // A step has its blocks, and sorts them.
-    let needed = bytes + op.finish_bytes(rows, bytes);
+    let needed = bytes + op.finish_bytes(BLOCKS, rows, bytes);
     let block = rows as u128 * of_block as u128 / needed.max(1) as u128;
-    (block as usize).clamp(FEWEST_ROWS, rows.max(FEWEST_ROWS))
+    let most = MAX_STEP_ROWS / BLOCKS;
+    (block as usize).min(most).clamp(FEWEST_ROWS, rows.max(FEWEST_ROWS))
 }

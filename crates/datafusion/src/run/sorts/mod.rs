@@ -32,7 +32,7 @@ pub(super) fn sort(
     queue: Queue,
 ) -> DeviceBatchStream {
     let memory = MemoryAttribution::new(&stage.operator, "its input");
-    let mut input = memory.counted(input);
+    let (mut input, held) = (memory.counted(input), memory.clone());
     stream::once(async move {
         let (mut state, mut external, mut may_spill) = (op.start(), None, run.may_spill());
         while let Some(batch) = input.next().await {
@@ -44,7 +44,10 @@ pub(super) fn sort(
                         external = ExternalSort::of(&op, &stage, &run, &queue)?;
                     }
                     match &mut external {
-                        Some(external) => external.add(std::mem::replace(&mut state, op.start())).await?,
+                        Some(external) => {
+                            held.spilled();
+                            external.add(std::mem::replace(&mut state, op.start())).await?;
+                        }
                         None => may_spill = false,
                     }
                 }
@@ -72,9 +75,18 @@ pub(super) fn sort(
 
 /// Whether the kept rows can be sorted together with a piece, beside two more on their way.
 fn fits(op: &Sort, state: &SortState, piece: &DeviceBatch, queue: &Queue) -> bool {
-    let of_piece = piece.row_bytes();
+    let of_piece = kept_bytes(op, piece);
     let (rows, bytes) = (state.num_rows() + piece.num_rows(), state.row_bytes() + of_piece);
-    op.finish_bytes(rows, bytes) + 2 * of_piece <= free_bytes(queue)
+    let needed = match state.num_rows() {
+        0 => op.finish_bytes(1, rows, bytes),
+        _ => op.finish_bytes(2, rows, bytes) + 2 * of_piece,
+    };
+    Sort::accepts_rows(rows) && needed <= free_bytes(queue)
+}
+
+/// Device bytes of a batch's outputs and keys: as the rows have, or as their types need.
+fn kept_bytes(op: &Sort, batch: &DeviceBatch) -> usize {
+    batch.row_bytes().max(op.output_bytes(batch.num_rows()))
 }
 
 /// A batch as it is where it can be sorted at once, else in pieces that several fit memory.
@@ -84,6 +96,6 @@ fn pieces(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Ve
         return vec![batch];
     }
     let quarter = free_bytes(queue) / 4;
-    let rows_each = rows as u128 * quarter as u128 / op.finish_bytes(rows, batch.row_bytes()).max(1) as u128;
+    let rows_each = rows as u128 * quarter as u128 / op.finish_bytes(2, rows, kept_bytes(op, &batch)).max(1) as u128;
     batch.chunks((rows_each as usize).max(FEWEST_ROWS)).collect()
 }

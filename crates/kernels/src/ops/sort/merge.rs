@@ -88,14 +88,15 @@ impl Sort {
         Ok(same.then_some(SortMerge { sort, types }))
     }
 
-    /// The sorted rows with their keys: a run. `None` without rows.
+    /// The sorted rows with their keys, no more than the result has: a run. `None` without rows.
     ///
     /// # Errors
     /// As [`finish`](Sort::finish).
     pub async fn finish_run(&self, queue: &Queue, state: SortState) -> Result<Option<DeviceBatch>> {
         let Some(all) = self.concat.run(queue, state.batches).await? else { return Ok(None) };
         let order = self.order(queue, &all).await?;
-        self.cut.run(queue, &all, &order, all.num_rows()).await.map(Some)
+        let rows = self.fetch.map_or(all.num_rows(), |fetch| fetch.min(all.num_rows()));
+        self.cut.run(queue, &all, &order, rows).await.map(Some)
     }
 
     /// The outputs of rows of runs, without keys.

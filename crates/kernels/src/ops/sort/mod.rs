@@ -101,6 +101,8 @@ pub struct Sort {
 pub struct SortState {
     batches: Vec<DeviceBatch>,
     rows: usize,
+    /// Bytes of rows that are kept to the end.
+    bytes: usize,
     threshold: Option<Buffer>,
 }
 
@@ -110,9 +112,9 @@ impl SortState {
         self.rows
     }
 
-    /// Device bytes of the kept rows, about.
+    /// Device bytes of the rows where all are kept, about.
     pub fn row_bytes(&self) -> usize {
-        self.batches.iter().map(DeviceBatch::row_bytes).sum()
+        self.bytes
     }
 }
 
@@ -264,11 +266,30 @@ impl Sort {
 
     /// About the device bytes that [`finish`](Self::finish) takes for so many rows.
     ///
-    /// They are a copy of the rows as one batch, one in order, and the words of the keys.
+    /// They are a copy of several batches as one, a copy in order, and the words of the keys.
     /// `row_bytes`: of all rows, before the sort.
-    pub fn finish_bytes(&self, rows: usize, row_bytes: usize) -> usize {
+    pub fn finish_bytes(&self, batches: usize, rows: usize, row_bytes: usize) -> usize {
         let ranked = if self.rankers.iter().any(Option::is_some) { RANK_BYTES } else { 0 };
-        2 * row_bytes + rows * (WORD_BYTES + ranked)
+        let copies = if batches > 1 { 2 } else { 1 };
+        copies * row_bytes + rows * (WORD_BYTES + ranked)
+    }
+
+    /// About the device bytes of so many outputs and keys, whose strings are short.
+    pub fn output_bytes(&self, rows: usize) -> usize {
+        let width = |ty: &ColumnType| match &ty.layout {
+            Layout::Null => 0,
+            Layout::Bits => 1,
+            Layout::Fixed(carrier) | Layout::Dictionary { codes: carrier, .. } => carrier.width(),
+            Layout::Bytes(width) => *width as usize,
+            Layout::Offsets32 | Layout::Offsets64 | Layout::List(_) => size_of::<u64>(),
+            Layout::Views => 2 * size_of::<u64>(),
+        };
+        rows * self.select.output_types().iter().map(width).sum::<usize>()
+    }
+
+    /// Whether a sort can have so many rows.
+    pub fn accepts_rows(rows: usize) -> bool {
+        check_rows("Sort", rows).is_ok()
     }
 
     /// The state before the first batch.
@@ -285,6 +306,7 @@ impl Sort {
         let (Some(topk), Some(fetch)) = (&self.topk, self.fetch) else {
             state.rows += batch.num_rows();
             check_rows("Sort", state.rows)?;
+            state.bytes += batch.row_bytes();
             state.batches.push(batch);
             return Ok(());
         };
