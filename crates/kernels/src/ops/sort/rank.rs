@@ -40,11 +40,11 @@ const COMMON: usize = 5;
 const MAX_COUNTED_BYTES: usize = 1 << 16;
 
 /// Most strings that are ranked by counting.
-fn max_counted_strings(profile: Profile) -> usize {
-    match profile {
+fn max_counted_strings(options: &Options) -> usize {
+    options.threshold(match options.profile {
         Profile::Cpu => 128,
         Profile::Gpu => 512,
-    }
+    })
 }
 
 /// Bytes of a string in a word. The last byte of the word is their number, plus one if the string
@@ -133,7 +133,7 @@ impl Ranker {
         let n = column.len();
         let queue = launch.queue;
         let bytes: usize = column.buffers().iter().map(Buffer::len).sum();
-        if n > 0 && n <= max_counted_strings(launch.options.profile) && bytes <= MAX_COUNTED_BYTES {
+        if n > 0 && n <= max_counted_strings(launch.options) && bytes <= MAX_COUNTED_BYTES {
             let launch = launch.with_program(&self.few).await?;
             let ranks = queue.alloc(n * size_of::<u32>())?;
             let named = vec![("ranks", Arg::Buffer(&ranks)), ("n", Arg::U64(n as u64))];
