@@ -85,6 +85,15 @@ fn register(ctx: &SessionContext, name: &str, rows: &RecordBatch) {
     ctx.register_table(name, Arc::new(table)).unwrap();
 }
 
+/// A session whose table `t` is resident.
+async fn resident(bytes: usize, rows: &RecordBatch, folder: &Path) -> (SessionContext, Context) {
+    let (ctx, context) = session(bytes, UnifiedMemory::Auto, folder, None);
+    register(&ctx, "source", rows);
+    ctx.sql("CREATE TABLE device.t AS SELECT * FROM source").await.unwrap().collect().await.unwrap();
+    set(&ctx, "datafusion.catalog.default_schema", "device");
+    (ctx, context)
+}
+
 /// Files in a folder and those below it.
 fn files(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -152,11 +161,9 @@ fn sorts_of_every_layout_spill() {
 fn sorts_of_a_resident_table_spill() {
     block_on(async {
         let (rows, folder) = (table(), tempfile::tempdir().unwrap());
-        let (host, (ctx, context)) = (plain(1), session(20 << 20, UnifiedMemory::Auto, folder.path(), None));
+        let host = plain(1);
         register(&host, "t", &rows);
-        register(&ctx, "source", &rows);
-        ctx.sql("CREATE TABLE device.t AS SELECT * FROM source").await.unwrap().collect().await.unwrap();
-        set(&ctx, "datafusion.catalog.default_schema", "device");
+        let (ctx, context) = resident(20 << 20, &rows, folder.path()).await;
         for sql in [SORTS[0], SORTS[1]] {
             let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
             assert!(actual == lines(&host, sql).await, "{sql}");
@@ -229,11 +236,9 @@ fn aggregations_of_many_groups_spill() {
 fn aggregations_of_a_resident_table_spill() {
     block_on(async {
         let (rows, folder) = (table(), tempfile::tempdir().unwrap());
-        let (host, (ctx, context)) = (plain(1), session(24 << 20, UnifiedMemory::Auto, folder.path(), None));
+        let host = plain(1);
         register(&host, "t", &rows);
-        register(&ctx, "source", &rows);
-        ctx.sql("CREATE TABLE device.t AS SELECT * FROM source").await.unwrap().collect().await.unwrap();
-        set(&ctx, "datafusion.catalog.default_schema", "device");
+        let (ctx, context) = resident(24 << 20, &rows, folder.path()).await;
         for sql in [AGGREGATIONS[0], AGGREGATIONS[2]] {
             let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
             let mut expected = lines(&host, sql).await;

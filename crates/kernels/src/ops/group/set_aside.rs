@@ -11,7 +11,7 @@ use device::{Arg, Buffer};
 use super::table::SET_ASIDE;
 use super::{GroupBy, GroupByState};
 use crate::codegen::{CType, Params};
-use crate::ops::launch::compact::{Survivors, mask_body, write_body};
+use crate::ops::launch::compact::{Survivors, mask_body, row_indices};
 use crate::ops::launch::program::{FixedProgram, Kernel};
 use crate::ops::launch::{Launch, NamedArgs};
 use crate::ops::{Gather, Options};
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 
 /// Positions of the kernels.
 const MASK: usize = 0;
-const ROW_NUMBERS: usize = 1;
+const ROW_INDICES: usize = 1;
 
 /// Gathers the rows that are set aside.
 #[derive(Debug)]
@@ -39,11 +39,11 @@ impl SetAside {
         if rows.count == 0 {
             return Ok(None);
         }
-        let numbers = queue.alloc(rows.count * size_of::<u32>())?;
+        let indices = queue.alloc(rows.count * size_of::<u32>())?;
         let mut named: NamedArgs<'_> = rows.args();
-        named.push(("numbers", Arg::Buffer(&numbers)));
-        launch.run(ROW_NUMBERS, rows.grid(), named)?;
-        self.gather.run(queue, batch, &numbers, rows.count).await.map(Some)
+        named.push(("indices", Arg::Buffer(&indices)));
+        launch.run(ROW_INDICES, rows.grid(), named)?;
+        self.gather.run(queue, batch, &indices, rows.count).await.map(Some)
     }
 }
 
@@ -69,8 +69,9 @@ impl GroupBy {
     pub fn freeze(&self, state: &mut GroupByState) -> Result<()> {
         let feed = self.feeds.first().filter(|_| self.may_freeze());
         let feed = feed.ok_or_else(|| Error::Internal("an aggregation that cannot be frozen".into()))?;
-        let program =
-            FixedProgram::new("GroupBy", &self.options, |options| vec![mask_kernel(options), row_numbers_kernel(options)]);
+        let program = FixedProgram::new("GroupBy", &self.options, |options| {
+            vec![mask_kernel(options), row_indices("group_set_aside_rows", options)]
+        });
         let (schema, types) = feed.source.input();
         let gather = Gather::try_new(schema, types, self.options.clone())?;
         state.set_aside = Some(SetAside { program, gather });
@@ -137,12 +138,4 @@ fn mask_kernel(options: &Options) -> Kernel {
     let ids = params.named("ids", "const G u32 *RESTRICT");
     let body = mask_body(&mut params, options, "", &format!("{ids}[row] == {SET_ASIDE}"));
     Kernel::new("group_set_aside", params, body)
-}
-
-fn row_numbers_kernel(options: &Options) -> Kernel {
-    let mut params = Params::new();
-    params.need(Section::Base);
-    let numbers = params.named("numbers", "G u32 *RESTRICT");
-    let body = write_body(&mut params, options, &format!("    {numbers}[o] = (u32)row;\n"));
-    Kernel::new("group_set_aside_rows", params, body)
 }

@@ -14,10 +14,11 @@
 use columnar::DeviceColumn;
 use device::{Arg, Buffer, Grid};
 
-use super::program::{check_failed_row, read_u64, work_group_size};
+use super::program::{Kernel, check_failed_row, read_u64, work_group_size};
 use super::{Launch, NamedArgs};
 use crate::codegen::{NEXT_ROW, Params, Profile};
 use crate::ops::Options;
+use crate::prelude::Section;
 use crate::{Error, Result};
 
 /// The body of a `mask` kernel. `condition` is C, evaluated after `statements` for each `row`.
@@ -177,6 +178,15 @@ impl SharedTallies {
             }),
         }
     }
+}
+
+/// The kernel that writes the numbers of the surviving rows to its parameter `indices`, u32 each.
+pub(in crate::ops) fn row_indices(name: &str, options: &Options) -> Kernel {
+    let mut params = Params::new();
+    params.need(Section::Base);
+    let indices = params.named("indices", "G u32 *RESTRICT");
+    let body = write_body(&mut params, options, &format!("    {indices}[o] = (u32)row;\n"));
+    Kernel::new(name, params, body)
 }
 
 /// The body of a `write` kernel: runs `statements` for each surviving `row` and its output position

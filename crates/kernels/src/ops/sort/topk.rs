@@ -15,7 +15,7 @@ use super::key::{self, PackedSortKey, SortField};
 use super::rank::str_chunk;
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
-use crate::ops::launch::compact::{Survivors, mask_body, write_body};
+use crate::ops::launch::compact::{Survivors, mask_body, row_indices};
 use crate::ops::launch::layout_kernels::LoadedLayoutKernels;
 use crate::ops::launch::primitives::Primitives;
 use crate::ops::launch::program::{Kernel, Program, work_group_size};
@@ -64,7 +64,7 @@ impl TopK {
         }
         let kernels = vec![
             within(types, &before, &fields, exact, options)?,
-            row_indices(options),
+            row_indices("sort_row_indices", options),
             threshold(gather.output_types(), &kept, &fields, options)?,
         ];
         Ok(TopK { gather, program: Program::new("Sort", options, kernels), options: options.clone() })
@@ -168,14 +168,6 @@ fn within(types: &[ColumnType], keys: &[PackedSortKey], fields: &[SortField], ex
 fn prefix<'a>(keys: &'a [PackedSortKey], fields: &[SortField]) -> Option<(usize, &'a PackedSortKey)> {
     let index = fields.last()?.prefix_of()?;
     keys.get(index).map(|key| (index, key))
-}
-
-fn row_indices(options: &Options) -> Kernel {
-    let mut params = Params::new();
-    params.need(Section::Base);
-    let indices = params.named("indices", "G u32 *RESTRICT");
-    let body = write_body(&mut params, options, &format!("    {indices}[o] = (u32)row;\n"));
-    Kernel::new("sort_row_indices", params, body)
 }
 
 fn threshold(types: &[ColumnType], keys: &[PackedSortKey], fields: &[SortField], options: &Options) -> Result<Kernel> {
