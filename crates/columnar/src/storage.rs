@@ -29,6 +29,19 @@ pub struct StoredColumns {
     dictionaries: Vec<Option<Arc<DeviceColumn>>>,
 }
 
+impl StoredColumns {
+    /// Whether both have the same dictionaries, so that their rows can be stored as one batch.
+    #[must_use]
+    pub fn same_dictionaries(&self, other: &StoredColumns) -> bool {
+        let same = |(one, other): (&Option<Arc<DeviceColumn>>, &Option<Arc<DeviceColumn>>)| match (one, other) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        self.dictionaries.iter().zip(&other.dictionaries).all(same)
+    }
+}
+
 impl StorageFormat {
     /// For batches of `schema` in the layouts of `types`; `None` if one is a list.
     pub fn of(schema: &SchemaRef, types: &[ColumnType]) -> Option<Self> {

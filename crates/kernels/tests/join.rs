@@ -5,12 +5,14 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int32Array, Int64Array, ListArray,
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, DictionaryArray, Float64Array, Int32Array, Int64Array, ListArray,
     RecordBatch, StringArray, StringViewArray, UInt64Array,
 };
+use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Int16Type, Int64Type, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use columnar::{DeviceBatch, natural_types};
@@ -18,7 +20,8 @@ use device::Queue;
 use futures::future::try_join_all;
 use kernels::expr::{CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{
-    BloomFilterUse, ChainState, Concat, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable, Options, VisitedBitmap,
+    BloomFilterUse, ChainState, Concat, HashPartition, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable, Options,
+    VisitedBitmap,
 };
 use support::*;
 
@@ -777,6 +780,60 @@ fn many_candidate_pairs_take_several_launches() {
                 _ => assert_eq!(numbers.len(), n, "{what}"),
             }
             assert_eq!(of_kernel, expected, "{what}");
+        }
+    }
+}
+
+/// Rows with equal keys are in one partition on both sides, in their order. Each row is in one.
+#[test]
+fn partitions_have_all_rows_of_a_key() {
+    for options in profiles() {
+        for n in SIZES {
+            let (build, probe) = (side(n, 4000, 1), side(n / 2, 4000, 2));
+            for keys in [vec![1], vec![2, 4], vec![5], vec![6, 9], vec![7]] {
+                check_partitions(&build, &probe, keys, &options);
+            }
+        }
+    }
+}
+
+fn check_partitions(build: &RecordBatch, probe: &RecordBatch, keys: Vec<usize>, options: &Options) {
+    let queue = queue();
+    let kept = |side: &RecordBatch| side.project(&(0..10).collect::<Vec<_>>()).unwrap();
+    let (build, probe) = (kept(build), kept(probe));
+    let case = Case { kind: JoinKind::Full, keys: keys.clone(), null_equals_null: true, residual: false };
+    let join = join_of(&case, &build, &probe);
+    let types = natural_types(&probe.schema()).unwrap();
+    let builder = JoinBuild::try_new(&types, &[], &join, options.clone()).unwrap();
+    let sides = [
+        (&build, builder.partition(build.schema(), join.types.clone()).unwrap()),
+        (&probe, builder.probe_partition(probe.schema(), types.clone(), &join).unwrap()),
+    ];
+    let mut partition_of = HashMap::new();
+    for (rows, op) in sides {
+        for seed in [0, 7] {
+            let batch = up(&queue, rows, &op.input().1);
+            let partitioned = futures::executor::block_on(op.run(&queue, &batch, seed)).unwrap();
+            let ordered = down(&queue, &partitioned.rows);
+            let numbers = ordered.column(0).as_primitive::<Int64Type>().values().to_vec();
+            let ranges: Vec<_> = (0..HashPartition::PARTITIONS).map(|partition| partitioned.of(partition)).collect();
+            assert_eq!(ranges.iter().map(|range| range.len()).sum::<usize>(), rows.num_rows());
+            let used = ranges.iter().filter(|range| !range.is_empty()).count();
+            assert!(rows.num_rows() < 1 << 16 || used > 1, "{keys:?}: all rows in one partition");
+            for (partition, range) in ranges.into_iter().enumerate() {
+                assert!(numbers[range.clone()].is_sorted(), "{keys:?}");
+                for row in range {
+                    let formatter = |key: &usize| {
+                        let options = FormatOptions::new().with_null("NULL");
+                        ArrayFormatter::try_new(ordered.column(*key), &options).unwrap().value(row).to_string()
+                    };
+                    let key: Vec<_> = keys.iter().map(formatter).collect();
+                    let known = *partition_of.entry((seed, key.clone())).or_insert(partition);
+                    assert_eq!(known, partition, "{key:?}");
+                }
+            }
+            let expected = take_record_batch(rows, &Int64Array::from(numbers)).unwrap();
+            assert_eq!(ordered.columns()[1..7], expected.columns()[1..7]);
         }
     }
 }

@@ -10,7 +10,9 @@ use device::Queue;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kernels::expr::{Aggregate, Expr};
-use kernels::ops::{FusedJoinCounts, FusedJoins, GroupBy, GroupByState, Input, JoinChain, Options, Reduce, ReduceState};
+use kernels::ops::{
+    ChainPart, FusedJoinCounts, FusedJoins, GroupBy, GroupByState, Input, JoinChain, Options, Reduce, ReduceState,
+};
 
 use super::joins::Joins;
 use super::pipeline::kernel_error;
@@ -134,8 +136,8 @@ impl OverJoins {
     /// The aggregation over a stage of joins; `None` if its kernels cannot probe them.
     pub(super) fn of(stage: &Stage, keys: &[(Expr, Field)], aggregates: &[(Aggregate, Field)]) -> Result<Option<OverJoins>> {
         let Some(joins) = stage.joins() else { return Ok(None) };
-        let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
-        let chain = JoinChain::before_aggregation(input, &joins.joins, None, outputs, &joins.options);
+        let ChainPart { input, joins: of_chain, outputs } = joins.plan.part.clone();
+        let chain = JoinChain::before_aggregation(input, &of_chain, None, outputs, &joins.plan.options);
         let (chain, joined) = chain.map_err(kernel_error)?;
         let (keys, aggregates, joins) = (keys.to_vec(), aggregates.to_vec(), Arc::clone(joins));
         let over = OverJoins { keys, aggregates, joins, chain, kernel_sources: vec![] };
@@ -146,7 +148,7 @@ impl OverJoins {
     /// The aggregation over these joins; `None` if their rows must be written first, as with too
     /// many arguments for one kernel.
     pub fn aggregate(&self, joined: &FusedJoins) -> kernels::Result<Option<AggregateOp>> {
-        let options = &self.joins.options;
+        let options = &self.joins.plan.options;
         let op = match self.keys.is_empty() {
             true => {
                 Reduce::over_joins(joined, &self.aggregates, options.clone()).map(|op| op.map(Box::new).map(AggregateOp::Reduce))

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::DataType;
+use columnar::{ColumnType, Layout};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_expr::PhysicalExpr;
-use kernels::expr::Expr as KernelExpr;
-use kernels::ops::{Concat, Input, Join, JoinBuild, JoinChain, Options, VisitedBitmap};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use kernels::ops::{ChainPart, Concat, CutChain, Input, Join, JoinBuild, JoinChain, Options, VisitedBitmap};
 
 use super::stage::Stage;
 use crate::exec::{OperatorMetrics, ScalarSubquery};
@@ -15,25 +18,31 @@ use crate::exec::{OperatorMetrics, ScalarSubquery};
 #[derive(Debug, Clone)]
 pub(crate) struct Joins {
     pub probe: Arc<Stage>,
-    pub sides: Vec<Side>,
-    pub joins: Vec<Join>,
-    /// The probe side. Its filter is over the columns of all sides.
-    pub input: Input,
-    pub outputs: Vec<(KernelExpr, Field)>,
-    /// Filters over the columns of all sides, for messages.
-    pub predicates: Vec<Arc<dyn PhysicalExpr>>,
-    /// Computed outputs over the columns of all sides, for messages.
-    pub computed: Vec<Arc<dyn PhysicalExpr>>,
-    pub options: Options,
+    pub plan: Arc<ChainPlan>,
     /// The most likely chain of kernels. The chain of a run depends on its tables.
     pub chain: JoinChain,
     /// Coalesces small batches for a launch-heavy parent.
     pub coalescer: Option<Concat>,
 }
 
+/// The joins of a chain with their build sides.
+#[derive(Debug, Clone)]
+pub(crate) struct ChainPlan {
+    pub part: ChainPart,
+    /// The side of each join.
+    pub sides: Vec<Side>,
+    /// Filters over the columns of all sides, for messages.
+    pub predicates: Vec<Arc<dyn PhysicalExpr>>,
+    /// Computed outputs over the columns of all sides, for messages.
+    pub computed: Vec<Arc<dyn PhysicalExpr>>,
+    /// Types and layouts of the result.
+    pub types: Vec<ColumnType>,
+    pub options: Options,
+}
+
 impl Joins {
     pub fn builds(&self) -> impl Iterator<Item = &BuildSide> {
-        self.sides.iter().filter_map(Side::build)
+        self.plan.builds()
     }
 
     /// Number of pipelines that launch kernels where rows go through `chain`.
@@ -50,6 +59,76 @@ impl Joins {
     }
 }
 
+impl ChainPlan {
+    pub fn builds(&self) -> impl Iterator<Item = &BuildSide> {
+        self.sides.iter().filter_map(Side::build)
+    }
+
+    /// Whether rows between two joins can be stored: no column has lists.
+    pub fn may_store(&self) -> bool {
+        let of_joins = self.part.joins.iter().flat_map(|join| &join.types);
+        !self.part.input.types.iter().chain(of_joins).any(|ty| matches!(ty.layout, Layout::List(_)))
+    }
+
+    /// The joins before the one with the number `at`, and the others, over the rows that these
+    /// give.
+    pub fn cut(&self, at: usize) -> kernels::Result<(ChainPlan, ChainPlan)> {
+        let (before, after) = self.sides.split_at(at.min(self.sides.len()));
+        let of_joins = self.part.joins.iter().take(at).map(|join| join.fields().len()).sum::<usize>();
+        let end = self.part.input.schema.fields().len() + of_joins;
+        let reads_after = |expr: &&Arc<dyn PhysicalExpr>| collect_columns(expr).iter().any(|column| column.index() >= end);
+        // The part before applies the other filters.
+        let filters = self.predicates.iter().filter(reads_after);
+        let checks = after.iter().flat_map(|side| side.probe_checks().iter().chain(side.condition()));
+        let checks = checks.chain(filters).chain(&self.computed);
+        let columns = checks.flat_map(collect_columns).map(|column| column.index()).collect::<Vec<_>>();
+        let cut = self.part.cut(at, &columns, &self.options)?;
+        let after = ChainPlan {
+            sides: after.iter().map(|side| side.behind(&cut)).collect(),
+            predicates: behind(&self.predicates, &cut),
+            computed: behind(&self.computed, &cut),
+            types: self.types.clone(),
+            options: self.options.clone(),
+            part: cut.after,
+        };
+        let before = ChainPlan {
+            part: cut.before,
+            sides: before.to_vec(),
+            predicates: self.predicates.clone(),
+            computed: vec![],
+            types: after.part.input.types.clone(),
+            options: self.options.clone(),
+        };
+        Ok((before, after))
+    }
+
+    /// The plan with these joins alone, by number; the others add no columns.
+    pub fn only(&self, numbers: &[usize]) -> ChainPlan {
+        let joins = numbers.iter().filter_map(|number| self.part.joins.get(*number).cloned());
+        ChainPlan {
+            part: ChainPart { joins: joins.collect(), ..self.part.clone() },
+            sides: numbers.iter().filter_map(|number| self.sides.get(*number).cloned()).collect(),
+            ..self.clone()
+        }
+    }
+}
+
+/// Expressions over the columns behind a cut, without those of columns that are left behind.
+fn behind(exprs: &[Arc<dyn PhysicalExpr>], cut: &CutChain) -> Vec<Arc<dyn PhysicalExpr>> {
+    exprs.iter().filter_map(|expr| expr_behind(expr, cut)).collect()
+}
+
+fn expr_behind(expr: &Arc<dyn PhysicalExpr>, cut: &CutChain) -> Option<Arc<dyn PhysicalExpr>> {
+    let mut is_kept = true;
+    let moved = Arc::clone(expr).transform_up(|node| {
+        let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+        let moved = cut.position(column.index()).map(|position| Arc::new(Column::new(column.name(), position)) as _);
+        is_kept &= moved.is_some();
+        Ok(Transformed::yes(moved.unwrap_or(node)))
+    });
+    moved.ok().map(|moved| moved.data).filter(|_| is_kept)
+}
+
 /// A join that gives rows of its build side alone.
 #[derive(Debug)]
 pub(crate) struct BuildSideJoin {
@@ -64,6 +143,30 @@ pub(crate) struct BuildSideJoin {
     pub predicates: Vec<Arc<dyn PhysicalExpr>>,
 }
 
+impl BuildSideJoin {
+    /// The join as a chain that gives nothing.
+    pub fn plan(&self) -> ChainPlan {
+        let part = ChainPart { input: self.input.clone(), joins: vec![self.join.clone()], outputs: vec![] };
+        ChainPlan {
+            part,
+            sides: vec![Side::Build(Box::new(self.build.clone()))],
+            predicates: self.predicates.clone(),
+            computed: vec![],
+            types: vec![],
+            options: self.options.clone(),
+        }
+    }
+
+    /// The join over the rows behind a cut of its [`plan`](Self::plan).
+    pub fn behind(&self, plan: ChainPlan) -> Option<BuildSideJoin> {
+        let ChainPlan { part, mut sides, predicates, computed: _, types: _, options } = plan;
+        let Some(Side::Build(build)) = sides.pop() else { return None };
+        let (probe, visited, input) = (Arc::clone(&self.probe), self.visited.clone(), part.input);
+        let join = part.joins.into_iter().next()?;
+        Some(BuildSideJoin { probe, build: *build, join, input, options, visited, predicates })
+    }
+}
+
 /// The table that a join of a chain probes.
 #[derive(Debug, Clone)]
 pub(crate) enum Side {
@@ -74,7 +177,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    fn build(&self) -> Option<&BuildSide> {
+    pub fn build(&self) -> Option<&BuildSide> {
         match self {
             Side::Build(build) => Some(build.as_ref()),
             Side::Filter { .. } => None,
@@ -86,6 +189,20 @@ impl Side {
         match self {
             Side::Build(build) => &build.probe_checks,
             Side::Filter { keys, .. } => keys,
+        }
+    }
+
+    /// The side of a join behind a cut.
+    fn behind(&self, cut: &CutChain) -> Side {
+        match self {
+            Side::Build(build) => Side::Build(Box::new(BuildSide {
+                probe_checks: behind(&build.probe_checks, cut),
+                condition: build.condition.as_ref().and_then(|condition| expr_behind(condition, cut)),
+                ..build.as_ref().clone()
+            })),
+            Side::Filter { number, metrics, keys } => {
+                Side::Filter { number: *number, metrics: metrics.clone(), keys: behind(keys, cut) }
+            }
         }
     }
 
@@ -110,6 +227,9 @@ pub(crate) struct BuildSide {
     /// The condition beside the equal keys, for messages.
     pub condition: Option<Arc<dyn PhysicalExpr>>,
     pub rows: BuildRows,
+    /// Whether the plan counts on the order of the probe side. Then rows of the build side stay in
+    /// memory: partitions would change the order.
+    pub keeps_order: bool,
     /// Number of the dynamic filters that probe the table.
     pub number: Option<usize>,
     /// Dynamic filter that pushes key ranges into host scans.

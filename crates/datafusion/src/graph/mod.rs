@@ -15,6 +15,6 @@ mod pipeline;
 mod stage;
 
 pub(crate) use aggregate::{AggregateOp, AggregateState, OverJoins};
-pub(crate) use joins::{BuildSide, BuildSideJoin, Joins, ScalarSide, ScanFilter, Side};
+pub(crate) use joins::{BuildSide, BuildSideJoin, ChainPlan, Joins, ScalarSide, ScanFilter, Side};
 pub(crate) use lowering::lower;
 pub(crate) use stage::{Checks, LibraryAggregate, LibraryCall, ListOutput, Origin, Stage, StageKind};

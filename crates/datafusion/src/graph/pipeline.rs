@@ -13,10 +13,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use kernels::expr::Expr as KernelExpr;
-use kernels::ops::{Concat, Input, Join, JoinChain, Options, Select};
+use kernels::ops::{ChainPart, Concat, Input, Join, Options, Select};
 use kernels::support::can_fail_over;
 
-use super::joins::{Joins, Side};
+use super::joins::{ChainPlan, Joins, Side};
 use super::stage::{Stage, StageKind};
 use crate::exec::OperatorMetrics;
 use crate::expr::{ComputedStrings, Evaluation, lower};
@@ -226,11 +226,12 @@ impl<'a> Pipeline<'a> {
         let outputs = kernel_outputs(&computed, &self.schema(), &schema)?;
         let (input, options) = (self.input()?, self.options.clone());
         let (joins, sides): (Vec<_>, Vec<_>) = self.joins.into_iter().unzip();
-        let chain = JoinChain::try_new(input.clone(), &joins, None, outputs.clone(), options.clone()).map_err(kernel_error)?;
+        let part = ChainPart { input, joins, outputs };
+        let chain = part.chain(None, &options).map_err(kernel_error)?;
         let (operator, metrics) = self.top.unwrap_or_default();
         let types = chain.output_types().to_vec();
-        let (probe, predicates) = (Arc::new(self.source), self.predicates);
-        let joins = Joins { probe, sides, joins, input, outputs, predicates, computed, options, chain, coalescer: None };
+        let plan = ChainPlan { part, sides, predicates: self.predicates, computed, types: types.clone(), options };
+        let joins = Joins { probe: Arc::new(self.source), plan: Arc::new(plan), chain, coalescer: None };
         Ok(Stage { schema, types, partitions: 1, operator, metrics, kind: StageKind::Join(Arc::new(joins)) })
     }
 

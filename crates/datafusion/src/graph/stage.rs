@@ -204,7 +204,7 @@ impl Stage {
 
     /// The tables that rows probe on their way through this stage, in order.
     fn chain_sides(&self) -> &[Side] {
-        self.joins().map(|joins| joins.sides.as_slice()).unwrap_or_default()
+        self.joins().map(|joins| joins.plan.sides.as_slice()).unwrap_or_default()
     }
 
     /// Whether a dynamic filter here or below probes the table of a join whose number `of_join`

@@ -14,23 +14,25 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{GroupBy, GroupByState};
 
 use super::DeviceBatchStream;
+use super::blocking::{self, Blocking};
 use super::errors::explain;
-use super::memory::free_bytes;
+use super::memory::{free_bytes, pieces};
 use super::spill::{Spill, SpillWriter, SpilledBatches};
 use super::state::Run;
 use crate::error::op_error;
-use crate::graph::{AggregateOp, Checks, Stage};
+use crate::graph::{AggregateOp, Checks, ListOutput, Stage};
 
 /// Rows of a piece of input under any limit.
 const FEWEST_ROWS: usize = 1 << 8;
 
-/// A grouped aggregation that spills.
-struct SpillingAggregation {
-    op: Arc<AggregateOp>,
-    checks: Checks,
-    stage: Arc<Stage>,
-    run: Arc<Run>,
-    queue: Queue,
+/// An aggregation of a stage.
+pub(super) struct Aggregation {
+    pub op: Arc<AggregateOp>,
+    pub lists: Vec<ListOutput>,
+    pub checks: Checks,
+    pub stage: Arc<Stage>,
+    pub run: Arc<Run>,
+    pub queue: Queue,
 }
 
 /// The rows of a round.
@@ -41,25 +43,21 @@ enum Rows {
     SetAside(Spill, SpilledBatches),
 }
 
-/// Aggregates rows by groups. The state of `op` must be one that can be frozen.
-pub(super) fn aggregate(
-    input: DeviceBatchStream,
-    op: Arc<AggregateOp>,
-    checks: Checks,
-    stage: Arc<Stage>,
-    run: Arc<Run>,
-    queue: Queue,
-) -> DeviceBatchStream {
-    let aggregation = SpillingAggregation { op, checks, stage, run, queue };
-    let rounds = stream::try_unfold((aggregation, Some(Rows::Input(input))), |(aggregation, rows)| async move {
-        let Some(rows) = rows else { return Ok::<_, DataFusionError>(None) };
-        let (groups, rest) = aggregation.round(rows).await?;
-        Ok(Some((stream::iter(groups.into_iter().map(Ok)), (aggregation, rest))))
-    });
-    rounds.try_flatten().try_filter(|batch| std::future::ready(batch.num_rows() > 0)).boxed()
-}
+impl Aggregation {
+    /// Aggregates rows. Groups that do not fit memory spill, where the aggregates allow that.
+    pub fn over(self, rows: DeviceBatchStream) -> DeviceBatchStream {
+        if !self.run.may_spill() || !self.op.may_freeze() || !self.lists.is_empty() {
+            let op = Blocking::Aggregate(self.op, self.lists);
+            return blocking::run(rows, op, self.checks, self.stage, self.queue);
+        }
+        let rounds = stream::try_unfold((self, Some(Rows::Input(rows))), |(aggregation, rows)| async move {
+            let Some(rows) = rows else { return Ok::<_, DataFusionError>(None) };
+            let (groups, rest) = aggregation.round(rows).await?;
+            Ok(Some((stream::iter(groups.into_iter().map(Ok)), (aggregation, rest))))
+        });
+        rounds.try_flatten().try_filter(|batch| std::future::ready(batch.num_rows() > 0)).boxed()
+    }
 
-impl SpillingAggregation {
     /// The groups that fit, and the rows of the others.
     async fn round(&self, rows: Rows) -> Result<(Vec<DeviceBatch>, Option<Rows>)> {
         let Some(op) = self.op.group_by() else { return internal_err!("an aggregation without keys spills") };
@@ -118,12 +116,6 @@ impl SpillingAggregation {
     fn pieces(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
         let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
         let growth = if is_frozen { 0 } else { op.growth_bytes(&op.start(), rows, bytes) };
-        let needed = growth + 4 * bytes;
-        let quarter = free_bytes(&self.queue) / 4;
-        if rows <= FEWEST_ROWS || needed <= quarter {
-            return vec![batch];
-        }
-        let rows_each = rows as u128 * quarter as u128 / needed as u128;
-        batch.chunks((rows_each as usize).max(FEWEST_ROWS)).collect()
+        pieces(batch, growth + 4 * bytes, free_bytes(&self.queue) / 4, FEWEST_ROWS)
     }
 }

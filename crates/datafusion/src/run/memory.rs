@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
+use columnar::DeviceBatch;
 use datafusion::common::DataFusionError;
 use device::Queue;
 use futures::{StreamExt, TryStreamExt};
@@ -14,6 +15,17 @@ use super::DeviceBatchStream;
 pub(super) fn free_bytes(queue: &Queue) -> usize {
     let pool = queue.context().pool();
     pool.limit().saturating_sub(pool.in_use())
+}
+
+/// A batch as it is where the bytes that it needs are at most `most`, else in pieces of at least
+/// `fewest` rows.
+pub(super) fn pieces(batch: DeviceBatch, needed: usize, most: usize, fewest: usize) -> Vec<DeviceBatch> {
+    let rows = batch.num_rows();
+    if rows <= fewest || needed <= most {
+        return vec![batch];
+    }
+    let rows_each = rows as u128 * most as u128 / needed as u128;
+    batch.chunks((rows_each as usize).max(fewest)).collect()
 }
 
 /// Counts the rows that an operator holds, for the message where memory ends.

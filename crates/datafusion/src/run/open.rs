@@ -10,6 +10,7 @@ use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{Concat, UnifyLayouts};
 
+use super::aggregate::Aggregation;
 use super::blocking::{self, Blocking};
 use super::expand::expand;
 use super::import::import;
@@ -19,7 +20,7 @@ use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
 use super::upload::upload;
-use super::{DeviceBatchStream, aggregate, futhark, joins, shared, sorts};
+use super::{DeviceBatchStream, futhark, joins, shared, sorts};
 use crate::error::{LOST, columnar_error, op_error};
 use crate::graph::{Origin, Stage, StageKind};
 use crate::panics;
@@ -81,24 +82,16 @@ impl Run {
             }
             StageKind::Limit { input, skip, fetch } => limit(self.open(input, partition)?, *skip, *fetch),
             StageKind::Aggregate { input, op, checks, lists, over_joins } => {
-                let may_spill = self.may_spill() && op.may_freeze() && lists.is_empty();
-                let (checks, stage) = (Arc::clone(checks), Arc::clone(stage));
-                let blocking = Blocking::Aggregate(Arc::clone(op), lists.clone());
+                let (op, lists, checks) = (Arc::clone(op), lists.clone(), Arc::clone(checks));
+                let aggregation = Aggregation { op, lists, checks, stage: Arc::clone(stage), run: Arc::clone(self), queue };
                 match (over_joins, input.origin()) {
-                    (Some(over), _) => {
-                        let (over, below, run) = (Arc::clone(over), Arc::clone(input), Arc::clone(self));
-                        joins::aggregate(over, blocking, checks, stage, below, run, queue)
-                    }
+                    (Some(over), _) => joins::aggregate(Arc::clone(over), aggregation, Arc::clone(input)),
                     (None, Origin::Coalesced) => {
-                        blocking::run_over_whole_input(self.merge(input)?, blocking, checks, stage, queue)
+                        let Aggregation { op, lists, checks, stage, run: _, queue } = aggregation;
+                        let op = Blocking::Aggregate(op, lists);
+                        blocking::run_over_whole_input(self.merge(input)?, op, checks, stage, queue)
                     }
-                    (None, Origin::External | Origin::Resident | Origin::Operator) if may_spill => {
-                        let (op, run) = (Arc::clone(op), Arc::clone(self));
-                        aggregate::aggregate(self.merge(input)?, op, checks, stage, run, queue)
-                    }
-                    (None, Origin::External | Origin::Resident | Origin::Operator) => {
-                        blocking::run(self.merge(input)?, blocking, checks, stage, queue)
-                    }
+                    (None, Origin::External | Origin::Resident | Origin::Operator) => aggregation.over(self.merge(input)?),
                 }
             }
             StageKind::Coalesce { input, concat } => coalesce(self.merge(input)?, concat, stage, queue),
@@ -116,9 +109,7 @@ impl Run {
                 blocking::run_over_whole_input(self.merge_in_order(input)?, op, checks, stage, queue)
             }
             StageKind::Join(joins) => joins::join(Arc::clone(joins), Arc::clone(stage), Arc::clone(self), queue),
-            StageKind::BuildSideJoin(join) => {
-                joins::build_side(Arc::clone(join), stage.operator.clone(), Arc::clone(self), queue)
-            }
+            StageKind::BuildSideJoin(join) => joins::build_side(Arc::clone(join), Arc::clone(stage), Arc::clone(self), queue),
         })
     }
 

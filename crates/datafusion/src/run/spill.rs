@@ -31,6 +31,7 @@ pub(super) struct Spill {
 }
 
 /// Batches in a file.
+#[derive(Clone)]
 pub(super) struct SpilledBatches {
     file: Arc<dyn SpillFile>,
     /// The columns of each batch beside its rows.
@@ -73,16 +74,26 @@ impl Spill {
         Ok(batches.boxed())
     }
 
+    /// Downloads rows as they are stored.
+    pub async fn download(&self, queue: &Queue, batch: &DeviceBatch) -> Result<RecordBatch> {
+        self.format.store(queue, batch).await.map_err(|error| self.failed(error))
+    }
+
+    /// What reading needs beside the stored rows of a batch.
+    pub fn columns(&self, batch: &DeviceBatch) -> StoredColumns {
+        self.format.columns(batch)
+    }
+
     /// Keeps a few rows in host memory.
     pub async fn store(&self, queue: &Queue, batch: &DeviceBatch) -> Result<StoredRows> {
-        let rows = self.format.store(queue, batch).await.map_err(|error| self.failed(error))?;
+        let rows = self.download(queue, batch).await?;
         // Views keep a whole heap in memory, which may be one of the device.
         let columns = rows.columns().iter().map(|column| match column.as_binary_view_opt() {
             Some(views) => Arc::new(views.gc()) as _,
             None => Arc::clone(column),
         });
         let rows = RecordBatch::try_new(rows.schema(), columns.collect())?;
-        Ok(StoredRows { rows, columns: self.format.columns(batch) })
+        Ok(StoredRows { rows, columns: self.columns(batch) })
     }
 
     /// Uploads rows that [`store`](Self::store) gave.
@@ -125,8 +136,13 @@ enum FileState {
 impl SpillWriter {
     /// Adds a batch. May give the error of the batch before.
     pub async fn write(&mut self, batch: &DeviceBatch) -> Result<()> {
-        let stored = self.spill.format.store(&self.queue, batch).await.map_err(|error| self.spill.failed(error))?;
-        self.columns.push(self.spill.format.columns(batch));
+        let stored = self.spill.download(&self.queue, batch).await?;
+        self.append(stored, self.spill.columns(batch)).await
+    }
+
+    /// Adds rows that were downloaded. May give the error of the batch before.
+    pub async fn append(&mut self, stored: RecordBatch, columns: StoredColumns) -> Result<()> {
+        self.columns.push(columns);
         let mut append = self.written().await?;
         self.file = FileState::Writing(SpawnedTask::spawn_blocking(move || {
             let result = append(Some(&stored)).map(drop);

@@ -24,6 +24,7 @@ mod plan_cache;
 mod reductions;
 mod reuse;
 mod spill;
+mod spilled_joins;
 // Linux tells the number of threads.
 #[cfg(target_os = "linux")]
 mod storm;

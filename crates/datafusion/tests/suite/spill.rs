@@ -23,7 +23,7 @@ use futures::StreamExt;
 use crate::harness::{assert_returned, block_on, context, device_config, metric, ordered_lines, plain, set, text};
 
 /// More than a block of rows of any kernel.
-const ROWS: usize = (1 << 17) + 1;
+pub const ROWS: usize = (1 << 17) + 1;
 
 /// A number that looks random.
 fn random(row: usize, salt: u64) -> u64 {
@@ -33,7 +33,7 @@ fn random(row: usize, salt: u64) -> u64 {
 }
 
 /// Columns of several layouts, one of them the row's number.
-fn table() -> RecordBatch {
+pub fn table() -> RecordBatch {
     let nth = |salt| move |row: usize| (!random(row, salt + 100).is_multiple_of(11)).then(|| random(row, salt));
     let rows = || 0..ROWS;
     let word = |row: usize| nth(3)(row).map(|x| format!("word {} {}", x % 5000, "ü".repeat((x % 5) as usize)));
@@ -63,7 +63,7 @@ fn table() -> RecordBatch {
 }
 
 /// A session with so much device memory, and temporary files in a folder.
-fn session(bytes: usize, unified: UnifiedMemory, folder: &Path, quota: Option<u64>) -> (SessionContext, Context) {
+pub fn session(bytes: usize, unified: UnifiedMemory, folder: &Path, quota: Option<u64>) -> (SessionContext, Context) {
     let context = context(device_config().with_memory_bytes(bytes).with_unified_memory(unified));
     let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![folder.to_owned()]));
     let disk = disk.with_max_temp_directory_size(quota.unwrap_or(1 << 40));
@@ -80,13 +80,13 @@ fn session(bytes: usize, unified: UnifiedMemory, folder: &Path, quota: Option<u6
     (ctx, context)
 }
 
-fn register(ctx: &SessionContext, name: &str, rows: &RecordBatch) {
+pub fn register(ctx: &SessionContext, name: &str, rows: &RecordBatch) {
     let table = MemTable::try_new(rows.schema(), vec![vec![rows.clone()]]).unwrap();
     ctx.register_table(name, Arc::new(table)).unwrap();
 }
 
 /// A session whose table `t` is resident.
-async fn resident(bytes: usize, rows: &RecordBatch, folder: &Path) -> (SessionContext, Context) {
+pub async fn resident(bytes: usize, rows: &RecordBatch, folder: &Path) -> (SessionContext, Context) {
     let (ctx, context) = session(bytes, UnifiedMemory::Auto, folder, None);
     register(&ctx, "source", rows);
     ctx.sql("CREATE TABLE device.t AS SELECT * FROM source").await.unwrap().collect().await.unwrap();
@@ -95,21 +95,21 @@ async fn resident(bytes: usize, rows: &RecordBatch, folder: &Path) -> (SessionCo
 }
 
 /// Files in a folder and those below it.
-fn files(folder: &Path) -> usize {
+pub fn files(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
-async fn planned(ctx: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> {
+pub async fn planned(ctx: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> {
     ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap()
 }
 
-async fn lines(ctx: &SessionContext, sql: &str) -> Vec<String> {
+pub async fn lines(ctx: &SessionContext, sql: &str) -> Vec<String> {
     ordered_lines(&ctx.sql(sql).await.unwrap().collect().await.unwrap())
 }
 
 /// Runs a query that spills, and returns its rows and how many files it wrote.
-async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql: &str) -> (Vec<String>, usize) {
+pub async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql: &str) -> (Vec<String>, usize) {
     let before = context.pool().in_use();
     let plan = planned(ctx, sql).await;
     let batches = collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
@@ -123,7 +123,7 @@ async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql: &s
 }
 
 /// All queries in a full run, else every other one.
-fn of_turn<'a>(queries: &[&'a str], unified: UnifiedMemory) -> Vec<&'a str> {
+pub fn of_turn<'a>(queries: &[&'a str], unified: UnifiedMemory) -> Vec<&'a str> {
     let is_full = testing::parts().unwrap().len() == PARTS;
     let first = usize::from(unified == UnifiedMemory::Never);
     let numbered = queries.iter().enumerate();

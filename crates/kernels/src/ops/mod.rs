@@ -7,6 +7,7 @@
 //! | [`Reduce`], [`GroupBy`] | aggregate a whole input, or by keys |
 //! | [`Sort`], [`Window`] | sort; compute window functions of sorted rows |
 //! | [`JoinBuild`], [`JoinChain`], [`VisitedBitmap`] | join |
+//! | [`HashPartition`] | partitions both sides of a join |
 //! | [`Unnest`] | makes rows of lists |
 //! | [`Concat`], [`Gather`] | concatenate batches; gather rows by index |
 //! | [`UnifyLayouts`], [`ArrowLayout`], [`Decode`] | convert layouts: for a UNION, for export, of imported dictionaries |
@@ -47,8 +48,8 @@ pub use decode::Decode;
 pub use gather::Gather;
 pub use group::{GroupBy, GroupByState};
 pub use join::{
-    BloomFilterUse, ChainState, FirstStep, FusedJoinCounts, FusedJoins, Join, JoinBuild, JoinChain, JoinKind, JoinRole,
-    JoinTable, Throttle, VisitedBitmap, VisitedState,
+    BloomFilterUse, ChainPart, ChainState, CutChain, FirstStep, FusedJoinCounts, FusedJoins, HashPartition, Join, JoinBuild,
+    JoinChain, JoinKind, JoinRole, JoinTable, PartitionedRows, Throttle, VisitedBitmap, VisitedState,
 };
 pub use launch::sizes::Sizes;
 pub use null_stripping::{Arguments, NullStripping};

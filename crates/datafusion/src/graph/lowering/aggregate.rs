@@ -42,7 +42,9 @@ impl Lowering<'_> {
         let calls = spec.calls.iter().map(|call| call.over_keys(&from)).collect::<Result<Vec<_>>>()?;
         let of_calls = calls.iter().flat_map(AggregateCall::exprs_with_evaluation);
         exprs.extend(of_calls.map(|(expr, evaluation)| (Arc::clone(expr), evaluation)));
-        let below = self.pipeline(input)?.ended_if_joined(Arc::clone(&from))?;
+        // Lists have their elements in the order of the rows.
+        let collects = spec.schema.fields().iter().skip(spec.keys.len()).any(|field| field.data_type().is_list());
+        let below = self.with_order(collects).pipeline(input)?.ended_if_joined(Arc::clone(&from))?;
         let LiftedStrings { pipeline: mut below, exprs, .. } = below.lift_strings(&from, &exprs, aggregate.name())?;
         let key_lists = key_lists(aggregate, &below, &from)?;
         if !key_lists.is_empty() {

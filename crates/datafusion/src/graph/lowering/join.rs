@@ -41,6 +41,8 @@ struct LoweredJoin<'a, 'j> {
     left_columns: Vec<PhysicalExprRef>,
     /// Columns of the right side over the probe side's pipeline.
     right_columns: Vec<PhysicalExprRef>,
+    /// Whether operators above may count on the order of the rows.
+    order_counts: bool,
 }
 
 impl<'a> Lowering<'a> {
@@ -78,7 +80,8 @@ impl<'a> Lowering<'a> {
         let left_columns = left_columns.collect();
         let right_columns = (0..right_schema.fields().len()).map(|index| below.over_source(&column(&right_schema, index)));
         let right_columns = right_columns.collect::<Result<_>>()?;
-        LoweredJoin { join, spec, facts, left_schema, below, left_columns, right_columns }.pipeline(stage, concat)
+        let order_counts = self.order_counts;
+        LoweredJoin { join, spec, facts, left_schema, below, left_columns, right_columns, order_counts }.pipeline(stage, concat)
     }
 
     /// The probe side's pipeline, ended where the join cannot be one more probe of it.
@@ -108,7 +111,8 @@ impl<'a> Lowering<'a> {
     }
 
     fn build_stage(&self, join: &DeviceJoinExec, strings: &ComputedStrings) -> Result<(Arc<Stage>, Concat)> {
-        let left = self.pipeline(join.left())?.with_string_columns(strings, &join.left().schema(), join.name())?;
+        let left =
+            self.with_order(false).pipeline(join.left())?.with_string_columns(strings, &join.left().schema(), join.name())?;
         let stage = Arc::new(left.materialise(Arc::clone(&strings.schema))?);
         let concat = Concat::try_new(Arc::clone(&strings.schema), stage.types.clone(), self.options.clone());
         Ok((stage, concat.map_err(kernel_error)?))
@@ -197,6 +201,7 @@ impl<'a> LoweredJoin<'a, '_> {
             probe_checks,
             condition,
             rows,
+            keeps_order: self.order_counts && self.join.properties().output_ordering().is_some(),
             number: dynamic_filters.number,
             scan_filter: scan_filter.transpose()?,
             probe_bloom_first: self.facts.kind.drops_unmatched_probe_rows() && drops_rows(self.join.left()),

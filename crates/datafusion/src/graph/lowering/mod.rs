@@ -22,15 +22,22 @@ use crate::exec::DeviceOperator;
 
 /// Lowers a device subtree.
 pub(crate) fn lower(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Result<Stage> {
-    Lowering { options }.stage(plan)
+    Lowering { options, order_counts: true }.stage(plan)
 }
 
 /// The methods of this context lower one operator each, and the operators below it.
 struct Lowering<'a> {
     options: &'a Options,
+    /// Whether operators above may count on the order of the rows that the plan promises.
+    order_counts: bool,
 }
 
 impl<'a> Lowering<'a> {
+    /// The lowering of the rows of an operator that reads them in any order, or counts on theirs.
+    fn with_order(&self, order_counts: bool) -> Lowering<'a> {
+        Lowering { order_counts, ..*self }
+    }
+
     /// The stage of a subtree, which ends its pipeline.
     fn stage(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Stage> {
         self.pipeline(plan)?.materialise(plan.schema())
@@ -57,7 +64,7 @@ impl<'a> Lowering<'a> {
             DeviceOperator::Shared(shared) => self.shared(shared)?,
             DeviceOperator::Reuse(reuse) => self.reuse(reuse)?,
             DeviceOperator::Aggregate(aggregate) if aggregate.is_of_libraries() => {
-                self.library_aggregates(aggregate, self.stage(child(plan)?)?)?
+                self.library_aggregates(aggregate, self.with_order(true).stage(child(plan)?)?)?
             }
             DeviceOperator::Aggregate(aggregate) => self.aggregate(aggregate, child(plan)?)?,
             DeviceOperator::Sort(sort) => self.sort(sort, child(plan)?)?,

@@ -19,7 +19,7 @@ use crate::graph::stage::{Stage, StageKind};
 
 impl Lowering<'_> {
     pub(super) fn limit(&self, limit: &DeviceLimitExec, input: &Arc<dyn ExecutionPlan>, partitions: usize) -> Result<Stage> {
-        let input = self.stage(input)?;
+        let input = self.with_order(true).stage(input)?;
         Ok(Stage {
             schema: Arc::clone(&input.schema),
             types: input.types.clone(),
@@ -31,12 +31,12 @@ impl Lowering<'_> {
     }
 
     pub(super) fn shared(&self, shared: &DeviceSharedExec) -> Result<Stage> {
-        let input = self.stage(shared.input())?;
+        let input = self.with_order(true).stage(shared.input())?;
         Ok(shared_stage(input, shared.sharing(), false, shared.name(), &shared.metrics))
     }
 
     pub(super) fn reuse(&self, reuse: &DeviceReuseExec) -> Result<Stage> {
-        let input = self.stage(reuse.shared())?;
+        let input = self.with_order(true).stage(reuse.shared())?;
         Ok(shared_stage(input, reuse.sharing(), true, reuse.name(), &reuse.metrics))
     }
 

@@ -16,7 +16,7 @@ use crate::graph::stage::{Stage, StageKind};
 impl Lowering<'_> {
     pub(super) fn sort(&self, sort: &DeviceSortExec, input: &Arc<dyn ExecutionPlan>) -> Result<Stage> {
         let schema = input.schema();
-        let mut below = self.pipeline(input)?;
+        let mut below = self.with_order(false).pipeline(input)?;
         if !below.joins.is_empty() {
             below = Pipeline::new(below.materialise(Arc::clone(&schema))?, self.options);
         }

@@ -38,7 +38,7 @@ impl Lowering<'_> {
             functions.push((call, field.as_ref().clone()));
             checks.extend(function.expressions());
         }
-        let input = self.pipeline(rows)?.with_string_columns(&strings, &below, window.name())?;
+        let input = self.with_order(true).pipeline(rows)?.with_string_columns(&strings, &below, window.name())?;
         let input = input.materialise(strings.schema)?;
         let from = Input { schema: Arc::clone(&input.schema), types: input.types.clone(), filter: None };
         let op = Window::try_new(from, partition, order, passed, functions, self.options.clone()).map_err(kernel_error)?;

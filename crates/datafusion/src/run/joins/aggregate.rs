@@ -6,49 +6,51 @@ use std::sync::Arc;
 use columnar::DeviceBatch;
 use datafusion::common::DataFusionError;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::MetricBuilder;
+use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{FusedJoins, JoinChain, Throttle};
 
 use super::probing::{CurrentBatch, Probing, count};
-use super::tables::{Tables, has_planned_types};
-use super::written;
+use super::tables::{BuiltSides, same_types};
+use super::{spilled, written};
 use crate::error::op_error;
-use crate::graph::{Checks, OverJoins, Stage};
+use crate::graph::{OverJoins, Stage};
 use crate::run::DeviceBatchStream;
-use crate::run::blocking::{self, Blocking};
+use crate::run::aggregate::Aggregation;
 use crate::run::errors::explain;
-use crate::run::state::Run;
 
 /// Runs an aggregation whose kernels probe the last joins themselves, if the tables allow that.
-/// Else the joins of the stage `below` write their rows, and `over_rows` aggregates them.
-pub(in crate::run) fn aggregate(
-    over: Arc<OverJoins>,
-    over_rows: Blocking,
-    checks: Checks,
-    stage: Arc<Stage>,
-    below: Arc<Stage>,
-    run: Arc<Run>,
-    queue: Queue,
-) -> DeviceBatchStream {
+/// Else the joins of the stage `below` write their rows, and `aggregation` reads them.
+pub(in crate::run) fn aggregate(over: Arc<OverJoins>, aggregation: Aggregation, below: Arc<Stage>) -> DeviceBatchStream {
     stream::once(async move {
-        let joins = &over.joins;
+        let (joins, plan) = (&over.joins, &over.joins.plan);
+        let (run, stage) = (Arc::clone(&aggregation.run), Arc::clone(&aggregation.stage));
+        let (queue, checks) = (aggregation.queue.clone(), Arc::clone(&aggregation.checks));
         let of_joins = run.metered(&run.queue, &below.metrics.set(), 0);
         let joined_rows = MetricBuilder::new(&below.metrics.set()).output_rows(0);
-        let tables = Arc::new(Tables::build(joins, &run, &of_joins).await?);
-        let (input, outputs) = (joins.input.clone(), joins.outputs.clone());
-        let chain = JoinChain::before_aggregation(input, &tables.joins, Some(&tables.tables), outputs, &joins.options);
+        let over_written = |rows: DeviceBatchStream, joined_rows: Count| {
+            aggregation.over(rows.inspect_ok(move |batch| joined_rows.add(batch.num_rows())).boxed())
+        };
+        let tables = match BuiltSides::build(plan, &below, &run, &of_joins).await?.into_tables() {
+            Ok(tables) => tables,
+            Err(built) => {
+                let rows = spilled(built, joins, &below, &run, of_joins).await?;
+                return Ok(over_written(rows, joined_rows));
+            }
+        };
+        let (input, outputs) = (plan.part.input.clone(), plan.part.outputs.clone());
+        let chain = JoinChain::before_aggregation(input, &tables.joins, Some(&tables.tables), outputs, &plan.options);
         let (chain, joined) = chain.map_err(|error| op_error(&below.operator, error))?;
         let op = joined.as_ref().map(|joined| over.aggregate(joined)).transpose();
         let op = op.map_err(|error| op_error(&stage.operator, error))?.flatten();
-        let (Some(op), Some(joined)) = (op.filter(|op| has_planned_types(op.output_types(), &stage)), joined) else {
-            let rows =
-                written(&below, joins, &run, of_joins, &tables)?.inspect_ok(move |batch| joined_rows.add(batch.num_rows()));
-            return Ok(blocking::run(rows.boxed(), over_rows, checks, Arc::clone(&stage), queue));
+        let (Some(op), Some(joined)) = (op.filter(|op| same_types(op.output_types(), &stage.types)), joined) else {
+            let rows = written(&below, joins, &run, of_joins, &tables)?;
+            return Ok(over_written(rows, joined_rows));
         };
         let nothing = chain.is_empty() || joined.is_empty();
-        let mut probing = Probing::new(nothing, chain, joins, &below, &tables, &run, &of_joins)?;
+        let input = if nothing { stream::empty().boxed() } else { run.merge(&joins.probe)? };
+        let mut probing = Probing::new(input, chain, plan, &below, &tables, &of_joins);
         let failed = |error| op_error(&stage.operator, error);
         let mut state = op.start();
         let mut throttle = Throttle::default();

@@ -25,7 +25,7 @@ use kernels::ops::{ChainState, Input, Join, JoinChain, JoinKind, JoinTable, Opti
 
 use super::tables::Tables;
 use crate::error::{columnar_error, op_error};
-use crate::graph::{BuildSideJoin, Joins, Stage};
+use crate::graph::{BuildSideJoin, ChainPlan, Stage};
 use crate::panics;
 
 /// Candidate pairs that the host evaluates at once.
@@ -34,22 +34,22 @@ const ROWS_AT_ONCE: usize = 1 << 16;
 /// The error of a batch of the probe side.
 pub(super) async fn failed_chain(
     stage: &Stage,
-    joins: &Joins,
+    plan: &ChainPlan,
     tables: &Tables,
     queue: &Queue,
     batch: &DeviceBatch,
 ) -> DataFusionError {
     let evaluated = async {
-        let row = failing_row(&tables.chain(stage, joins)?, &stage.operator, queue, batch).await?;
-        let path = JoinPath::new(stage, joins, tables, queue);
+        let row = failing_row(&tables.chain(plan, &stage.operator)?, &stage.operator, queue, batch).await?;
+        let path = JoinPath::new(stage, plan, tables, queue);
         for (at, number) in tables.numbers.iter().enumerate() {
-            let side = joins.sides.get(*number);
+            let side = plan.sides.get(*number);
             path.evaluate(&row, at, side.map(|side| side.probe_checks()).unwrap_or_default()).await?;
             if let Some(condition) = side.and_then(|side| side.condition()) {
                 path.evaluate_pairs(&row, at, condition).await?;
             }
         }
-        path.evaluate(&row, tables.joins.len(), &joins.computed).await
+        path.evaluate(&row, tables.joins.len(), &plan.computed).await
     };
     message(evaluated.await, &stage.operator)
 }
@@ -57,18 +57,18 @@ pub(super) async fn failed_chain(
 /// The error of an unmatched row of the build side, by its number.
 pub(super) async fn failed_unmatched_build_row(
     stage: &Stage,
-    joins: &Joins,
+    plan: &ChainPlan,
     tables: &Tables,
     queue: &Queue,
     state: &ChainState,
     row: u64,
 ) -> DataFusionError {
-    let path = JoinPath::new(stage, joins, tables, queue);
+    let path = JoinPath::new(stage, plan, tables, queue);
     let evaluated = async {
         let left_over = path.plain(path.joins)?.unmatched_build_row(queue, state, row).await;
         if let Some(row) = left_over.map_err(|error| op_error(&stage.operator, error))? {
             let row = path.download(path.joins, &row).await?;
-            joins.computed.iter().try_for_each(|check| path.evaluate_on_host(check, &row).map(|_| ()))?;
+            plan.computed.iter().try_for_each(|check| path.evaluate_on_host(check, &row).map(|_| ()))?;
         }
         Ok(())
     };
@@ -143,14 +143,14 @@ struct JoinPath<'a> {
 }
 
 impl<'a> JoinPath<'a> {
-    fn new(stage: &'a Stage, joins: &'a Joins, tables: &'a Tables, queue: &'a Queue) -> JoinPath<'a> {
+    fn new(stage: &'a Stage, plan: &'a ChainPlan, tables: &'a Tables, queue: &'a Queue) -> JoinPath<'a> {
         JoinPath {
             operator: &stage.operator,
-            input: &joins.input,
+            input: &plan.part.input,
             joins: &tables.joins,
             tables: &tables.tables,
-            predicates: &joins.predicates,
-            options: &joins.options,
+            predicates: &plan.predicates,
+            options: &plan.options,
             queue,
         }
     }

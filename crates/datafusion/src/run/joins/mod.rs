@@ -4,8 +4,10 @@
 mod aggregate;
 mod build_side;
 mod failed;
+mod partitions;
 mod probing;
 mod scan_filter;
+mod spilled;
 mod tables;
 
 use std::sync::Arc;
@@ -15,11 +17,12 @@ use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use self::probing::Probing;
-use self::tables::Tables;
+use self::spilled::SpilledJoins;
+use self::tables::{BuiltSides, Tables};
 use super::DeviceBatchStream;
 use super::coalesce::coalesce_small;
 use super::state::Run;
-use crate::graph::{Joins, Stage};
+use crate::graph::{ChainPlan, Joins, Stage};
 
 pub(super) use aggregate::aggregate;
 pub(super) use build_side::build_side;
@@ -27,23 +30,54 @@ pub(super) use build_side::build_side;
 /// Builds the tables of a stage's joins, then probes them.
 pub(super) fn join(joins: Arc<Joins>, stage: Arc<Stage>, run: Arc<Run>, queue: Queue) -> DeviceBatchStream {
     stream::once(async move {
-        let tables = Arc::new(Tables::build(&joins, &run, &queue).await?);
-        written(&stage, &joins, &run, queue, &tables)
+        match BuiltSides::build(&joins.plan, &stage, &run, &queue).await?.into_tables() {
+            Ok(tables) => written(&stage, &joins, &run, queue, &tables),
+            Err(built) => spilled(built, &joins, &stage, &run, queue).await,
+        }
     })
     .try_flatten()
     .boxed()
 }
 
 /// The joined rows, written to columns.
-fn written(
+fn written(stage: &Arc<Stage>, joins: &Joins, run: &Arc<Run>, queue: Queue, tables: &Arc<Tables>) -> Result<DeviceBatchStream> {
+    let rows = probed(&joins.plan, stage, run, &queue, tables, || run.merge(&joins.probe))?;
+    Ok(coalesced(rows, joins, stage, run, queue))
+}
+
+/// The same where rows of build sides are on disk.
+async fn spilled(
+    built: BuiltSides,
+    joins: &Joins,
     stage: &Arc<Stage>,
-    joins: &Arc<Joins>,
     run: &Arc<Run>,
     queue: Queue,
-    tables: &Arc<Tables>,
 ) -> Result<DeviceBatchStream> {
-    let (chain, operator) = (tables.chain(stage, joins)?, stage.operator.clone());
-    let probing = Probing::new(chain.is_empty(), chain, joins, stage, tables, run, &queue)?;
+    let spilled = SpilledJoins { stage: Arc::clone(stage), run: Arc::clone(run), queue: queue.clone() };
+    let rows = spilled.joined(built, &joins.plan, run.merge(&joins.probe)?).await?;
+    Ok(coalesced(rows, joins, stage, run, queue))
+}
+
+/// Small batches as larger ones, where the parent wants them.
+fn coalesced(rows: DeviceBatchStream, joins: &Joins, stage: &Stage, run: &Run, queue: Queue) -> DeviceBatchStream {
+    match joins.coalescer.clone() {
+        Some(concat) => coalesce_small(rows, concat, run.batch_rows, queue, stage.operator.clone()),
+        None => rows,
+    }
+}
+
+/// The rows that the joins of a plan make of `input`, which is not opened if there are none.
+fn probed(
+    plan: &Arc<ChainPlan>,
+    stage: &Arc<Stage>,
+    run: &Arc<Run>,
+    queue: &Queue,
+    tables: &Arc<Tables>,
+    input: impl FnOnce() -> Result<DeviceBatchStream>,
+) -> Result<DeviceBatchStream> {
+    let chain = tables.chain(plan, &stage.operator)?;
+    let input = if chain.is_empty() { stream::empty().boxed() } else { input()? };
+    let probing = Probing::new(input, chain, plan, stage, tables, queue);
     let state = (Some(probing), Arc::clone(run));
     let batches = stream::try_unfold(state, |(probing, run)| async move {
         let Some(mut probing) = probing else { return Ok::<_, DataFusionError>(None) };
@@ -54,9 +88,5 @@ fn written(
         let rest = rest.into_iter().map(Ok::<_, DataFusionError>).collect::<Vec<_>>();
         Ok(Some((stream::iter(rest), (None, run))))
     });
-    let batches = batches.try_flatten().boxed();
-    Ok(match joins.coalescer.clone() {
-        Some(concat) => coalesce_small(batches, concat, run.batch_rows, queue, operator),
-        None => batches,
-    })
+    Ok(batches.try_flatten().boxed())
 }

@@ -14,7 +14,8 @@ use kernels::ops::{ChainState, FirstStep, JoinChain};
 use super::failed::{failed_chain, failed_unmatched_build_row};
 use super::tables::Tables;
 use crate::error::op_error;
-use crate::graph::{Joins, Stage};
+use crate::graph::{ChainPlan, Stage};
+use crate::run::DeviceBatchStream;
 use crate::run::select::{BATCHES_STARTED, started};
 use crate::run::state::Run;
 
@@ -36,7 +37,7 @@ pub(super) struct Probing {
 /// The batch that is on its way, for messages.
 #[derive(Clone)]
 pub(super) struct CurrentBatch {
-    joins: Arc<Joins>,
+    plan: Arc<ChainPlan>,
     stage: Arc<Stage>,
     tables: Arc<Tables>,
     batch: Option<DeviceBatch>,
@@ -46,27 +47,24 @@ impl CurrentBatch {
     /// The message of an error on the way.
     pub async fn failed(&self, error: kernels::Error, queue: &Queue) -> DataFusionError {
         match (&error, &self.batch) {
-            (kernels::Error::JoinedRow, Some(batch)) => failed_chain(&self.stage, &self.joins, &self.tables, queue, batch).await,
+            (kernels::Error::JoinedRow, Some(batch)) => failed_chain(&self.stage, &self.plan, &self.tables, queue, batch).await,
             _ => op_error(&self.stage.operator, error),
         }
     }
 }
 
 impl Probing {
-    /// `nothing`: no row has a result, so the probe side is not read.
     pub fn new(
-        nothing: bool,
+        input: DeviceBatchStream,
         chain: JoinChain,
-        joins: &Arc<Joins>,
+        plan: &Arc<ChainPlan>,
         stage: &Arc<Stage>,
         tables: &Arc<Tables>,
-        run: &Arc<Run>,
         queue: &Queue,
-    ) -> Result<Probing> {
-        let input = if nothing { stream::empty().boxed() } else { run.merge(&joins.probe)? };
+    ) -> Probing {
         let (state, chain, queue) = (chain.start(), Arc::new(chain), queue.clone());
-        let (joins, stage, tables) = (Arc::clone(joins), Arc::clone(stage), Arc::clone(tables));
-        let current = CurrentBatch { joins, stage, tables, batch: None };
+        let (plan, stage, tables) = (Arc::clone(plan), Arc::clone(stage), Arc::clone(tables));
+        let current = CurrentBatch { plan, stage, tables, batch: None };
         let filter = (Arc::clone(&chain), queue.clone(), current.clone());
         let slices = input.and_then(move |batch| {
             let (chain, queue, current) = filter.clone();
@@ -90,7 +88,7 @@ impl Probing {
                 }
             })
         });
-        Ok(Probing { queue, chain, state, first_steps: first_steps.buffered(BATCHES_STARTED).boxed(), current })
+        Probing { queue, chain, state, first_steps: first_steps.buffered(BATCHES_STARTED).boxed(), current }
     }
 
     /// The next batch of joined rows.
@@ -124,8 +122,8 @@ impl Probing {
         match self.chain.finish(&self.queue, &self.state).await {
             Ok(rest) => Ok(rest),
             Err(kernels::Error::Row { row }) => {
-                let CurrentBatch { joins, tables, .. } = &self.current;
-                Err(failed_unmatched_build_row(stage, joins, tables, &self.queue, &self.state, row).await)
+                let CurrentBatch { plan, tables, .. } = &self.current;
+                Err(failed_unmatched_build_row(stage, plan, tables, &self.queue, &self.state, row).await)
             }
             Err(error) => Err(op_error(&stage.operator, error)),
         }

@@ -12,10 +12,11 @@ use kernels::ops::JoinTable;
 
 use crate::graph::ScanFilter;
 
-/// Pushes the key ranges of a table into host scans, which prune files and pages by them.
-pub(super) fn push_key_ranges(filter: &ScanFilter, table: &JoinTable) -> Result<()> {
+/// Pushes the key ranges of a table into host scans, which prune files and pages by them. Without
+/// a table all rows pass.
+pub(super) fn push_key_ranges(filter: &ScanFilter, table: Option<&JoinTable>) -> Result<()> {
     let Some(dynamic) = filter.filter.downcast_ref::<DynamicFilterPhysicalExpr>() else { return Ok(()) };
-    let ranges = table.key_ranges(filter.keys.len()).unwrap_or_default();
+    let ranges = table.and_then(|table| table.key_ranges(filter.keys.len())).unwrap_or_default();
     let mut conditions: Option<Arc<dyn PhysicalExpr>> = None;
     for ((key, data_type), (least, most)) in filter.keys.iter().zip(&filter.types).zip(ranges) {
         let (Some(least), Some(most)) = (value_of(data_type, least), value_of(data_type, most)) else { continue };

@@ -4,18 +4,18 @@
 use std::sync::{Arc, Weak};
 
 use arrow::datatypes::DataType;
-use columnar::ColumnType;
+use columnar::{ColumnType, DeviceBatch};
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use device::Queue;
-use futures::TryStreamExt;
 use futures::future::try_join_all;
 use kernels::expr::{Expr, Literal, LiteralValue};
-use kernels::ops::{BloomFilterUse, Input, Join, JoinChain, JoinTable};
+use kernels::ops::{BloomFilterUse, ChainPart, Input, Join, JoinChain, JoinTable};
 
+use super::partitions::{GatheredSide, PartitionedSide, gather};
 use super::scan_filter::push_key_ranges;
 use crate::error::op_error;
-use crate::graph::{BuildSide, Joins, Side, Stage};
+use crate::graph::{BuildSide, ChainPlan, Side, Stage};
 use crate::run::errors::explain;
 use crate::run::memory::MemoryAttribution;
 use crate::run::state::Run;
@@ -26,30 +26,51 @@ use crate::run::subqueries::rows_of;
 pub(in crate::run) struct Tables {
     pub joins: Vec<Join>,
     pub tables: Vec<Arc<JoinTable>>,
-    /// Position of each join among those of the stage.
+    /// Position of each join among those of the plan.
     pub numbers: Vec<usize>,
     /// Counter of removed rows of each dynamic filter.
     pub removed: Vec<Count>,
 }
 
-impl Tables {
-    pub async fn build(joins: &Joins, run: &Arc<Run>, queue: &Queue) -> Result<Tables> {
+/// The joins of a run with their build sides. Dynamic filters that would drop few rows are left
+/// out.
+pub(super) struct BuiltSides {
+    pub joins: Vec<Join>,
+    pub sides: Vec<BuiltSide>,
+    /// Position of each join among those of the plan.
+    pub numbers: Vec<usize>,
+    /// Counter of removed rows of each dynamic filter.
+    pub removed: Vec<Count>,
+}
+
+/// The rows of a build side.
+pub(super) enum BuiltSide {
+    Table(Arc<JoinTable>),
+    /// On disk, for they are more than device memory holds.
+    Spilled(PartitionedSide),
+}
+
+impl BuiltSides {
+    pub async fn build(plan: &ChainPlan, stage: &Stage, run: &Arc<Run>, queue: &Queue) -> Result<BuiltSides> {
         // Sides without a dynamic filter by another side's table are built at the same time.
-        let of_these = |number| joins.builds().any(|side| side.number == Some(number));
-        let first = joins.sides.iter().map(|side| async move {
+        let of_these = |number| plan.builds().any(|side| side.number == Some(number));
+        let may_spill = run.may_spill() && plan.may_store();
+        let first = plan.part.joins.iter().zip(&plan.sides).map(|(join, side)| async move {
             match side {
-                Side::Build(side) if !side.stage.filters_by(&of_these) => build(side, run, queue).await.map(Some),
+                Side::Build(side) if !side.stage.filters_by(&of_these) => {
+                    build(join, side, may_spill, stage, run, queue).await.map(Some)
+                }
                 Side::Build(_) | Side::Filter { .. } => Ok(None),
             }
         });
         let mut first = try_join_all(first).await?;
-        let (mut used, mut tables, mut numbers, mut removed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut built = BuiltSides { joins: vec![], sides: vec![], numbers: vec![], removed: vec![] };
         // The last join first: its table filters the build sides of the joins before it.
-        for (number, (join, side)) in joins.joins.iter().zip(&joins.sides).enumerate().rev() {
+        for (number, (join, side)) in plan.part.joins.iter().zip(&plan.sides).enumerate().rev() {
             match side {
-                Side::Build(side) => tables.push(match first[number].take() {
-                    Some(table) => table,
-                    None => build(side, run, queue).await?,
+                Side::Build(side) => built.sides.push(match first[number].take() {
+                    Some(side) => side,
+                    None => build(join, side, may_spill, stage, run, queue).await?,
                 }),
                 Side::Filter { number, metrics, .. } => {
                     let table = run.tables.lock().get(number).and_then(Weak::upgrade);
@@ -57,73 +78,117 @@ impl Tables {
                     if table.filter_bytes() > 0 {
                         MetricBuilder::new(&metrics.set()).gauge("filter_bytes", 0).set(table.filter_bytes());
                     }
-                    tables.push(table);
-                    removed.push(MetricBuilder::new(&metrics.set()).counter("rows_removed", 0));
+                    built.sides.push(BuiltSide::Table(table));
+                    built.removed.push(MetricBuilder::new(&metrics.set()).counter("rows_removed", 0));
                 }
             }
-            used.push(join.clone());
-            numbers.push(number);
+            built.joins.push(join.clone());
+            built.numbers.push(number);
         }
-        used.reverse();
-        tables.reverse();
-        numbers.reverse();
-        removed.reverse();
-        Ok(Tables { joins: used, tables, numbers, removed })
+        built.joins.reverse();
+        built.sides.reverse();
+        built.numbers.reverse();
+        built.removed.reverse();
+        Ok(built)
     }
 
+    /// The tables, if no side is on disk.
+    pub fn into_tables(self) -> std::result::Result<Arc<Tables>, BuiltSides> {
+        let tables = self.sides.iter().map(|side| match side {
+            BuiltSide::Table(table) => Some(Arc::clone(table)),
+            BuiltSide::Spilled(_) => None,
+        });
+        match tables.collect::<Option<Vec<_>>>() {
+            Some(tables) => {
+                let BuiltSides { joins, numbers, removed, sides: _ } = self;
+                Ok(Arc::new(Tables { joins, tables, numbers, removed }))
+            }
+            None => Err(self),
+        }
+    }
+}
+
+impl Tables {
     /// The chain that writes the joined rows.
-    pub fn chain(&self, stage: &Stage, joins: &Joins) -> Result<JoinChain> {
-        let with_input = |input| {
-            JoinChain::try_new(input, &self.joins, Some(&self.tables), joins.outputs.clone(), joins.options.clone())
-                .map_err(|error| op_error(&stage.operator, error))
+    pub fn chain(&self, plan: &ChainPlan, operator: &str) -> Result<JoinChain> {
+        let with_filter = |filter| {
+            let ChainPart { input, outputs, .. } = plan.part.clone();
+            let part = ChainPart { input: Input { filter, ..input }, joins: self.joins.clone(), outputs };
+            part.chain(Some(&self.tables), &plan.options).map_err(|error| op_error(operator, error))
         };
-        let mut chain = with_input(joins.input.clone())?;
-        if self.joins.is_empty() && !has_planned_types(chain.output_types(), stage) {
+        let mut chain = with_filter(plan.part.input.filter.clone())?;
+        if self.joins.is_empty() && !same_types(chain.output_types(), &plan.types) {
             // Without a join, rows would pass unchanged. Some layouts differ from those that the
             // stages above expect, so a filter that is always true writes the rows.
             let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
-            chain = with_input(Input { filter: Some(Expr::Literal(all)), ..joins.input.clone() })?;
+            chain = with_filter(Some(Expr::Literal(all)))?;
         }
-        if !has_planned_types(chain.output_types(), stage) {
-            return internal_err!("{}: {:?} instead of {:?}", stage.operator, chain.output_types(), stage.types);
+        if !same_types(chain.output_types(), &plan.types) {
+            return internal_err!("{operator}: {:?} instead of {:?}", chain.output_types(), plan.types);
         }
         Ok(chain)
     }
 }
 
 /// Whether columns have the types that were planned.
-pub(super) fn has_planned_types(types: &[ColumnType], stage: &Stage) -> bool {
-    let planned = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
-    types.iter().map(planned).eq(stage.types.iter().map(planned))
+pub(super) fn same_types(types: &[ColumnType], planned: &[ColumnType]) -> bool {
+    let facts = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
+    types.iter().map(facts).eq(planned.iter().map(facts))
 }
 
-/// Builds the table of a build side.
-pub(super) async fn build(side: &BuildSide, run: &Arc<Run>, queue: &Queue) -> Result<Arc<JoinTable>> {
-    let operator = &side.operator;
-    let failed = |error| op_error(operator, error);
-    let memory = MemoryAttribution::new(operator, "its build side");
-    let table = async {
+/// Builds a side: to a table, or on disk if `may_spill` and it does not fit memory.
+pub(super) async fn build(
+    join: &Join,
+    side: &BuildSide,
+    may_spill: bool,
+    stage: &Stage,
+    run: &Arc<Run>,
+    queue: &Queue,
+) -> Result<BuiltSide> {
+    let memory = MemoryAttribution::new(&side.operator, "its build side");
+    let built = async {
         let batches = match side.scalar() {
             Some(scalar) => rows_of(scalar, &side.stage, run).await?,
-            None => memory.counted(run.merge(&side.stage)?).try_collect().await?,
-        };
-        let batch = side.concat.run(queue, batches).await.map_err(failed)?;
-        match (side.build.build(queue, batch.clone()).await, batch) {
-            (Ok(mut table), _) => {
-                let wanted = BloomFilterUse { dynamic_filters: side.number.is_some(), search: side.probe_bloom_first };
-                side.build.add_bloom_filter(queue, &mut table, wanted).await.map_err(failed)?;
-                Ok(Arc::new(table))
+            None => {
+                let rows = memory.counted(run.merge(&side.stage)?);
+                let can_spill = may_spill && !join.keys.is_empty() && !join.null_aware && !side.keeps_order;
+                match gather(rows, side, can_spill, stage, run, queue).await? {
+                    GatheredSide::Rows(batches) => batches,
+                    GatheredSide::Spilled(spilled) => {
+                        memory.spilled();
+                        return Ok(BuiltSide::Spilled(spilled));
+                    }
+                }
             }
-            (Err(error), Some(batch)) => Err(explain(error, operator, queue, &batch, &side.checks).await),
-            (Err(error), None) => Err(failed(error)),
-        }
+        };
+        build_table(side, batches, queue).await.map(BuiltSide::Table)
     };
-    let table = table.await.map_err(|error| memory.attributed(error))?;
-    if let Some(number) = side.number {
-        run.tables.lock().insert(number, Arc::downgrade(&table));
+    let built = built.await.map_err(|error| memory.attributed(error))?;
+    let table = match &built {
+        BuiltSide::Table(table) => Some(table.as_ref()),
+        BuiltSide::Spilled(_) => None,
+    };
+    if let (Some(number), BuiltSide::Table(table)) = (side.number, &built) {
+        run.tables.lock().insert(number, Arc::downgrade(table));
     }
     if let Some(filter) = &side.scan_filter {
-        push_key_ranges(filter, &table)?;
+        push_key_ranges(filter, table)?;
     }
-    Ok(table)
+    Ok(built)
+}
+
+/// The table of a build side's rows.
+pub(super) async fn build_table(side: &BuildSide, batches: Vec<DeviceBatch>, queue: &Queue) -> Result<Arc<JoinTable>> {
+    let operator = &side.operator;
+    let failed = |error| op_error(operator, error);
+    let batch = side.concat.run(queue, batches).await.map_err(failed)?;
+    match (side.build.build(queue, batch.clone()).await, batch) {
+        (Ok(mut table), _) => {
+            let wanted = BloomFilterUse { dynamic_filters: side.number.is_some(), search: side.probe_bloom_first };
+            side.build.add_bloom_filter(queue, &mut table, wanted).await.map_err(failed)?;
+            Ok(Arc::new(table))
+        }
+        (Err(error), Some(batch)) => Err(explain(error, operator, queue, &batch, &side.checks).await),
+        (Err(error), None) => Err(failed(error)),
+    }
 }

@@ -14,7 +14,7 @@ use kernels::ops::{Sort, SortState};
 use self::external::ExternalSort;
 use super::DeviceBatchStream;
 use super::errors::explain;
-use super::memory::{MemoryAttribution, free_bytes};
+use super::memory::{MemoryAttribution, free_bytes, pieces};
 use super::state::Run;
 use crate::error::op_error;
 use crate::graph::{Checks, Stage};
@@ -37,7 +37,7 @@ pub(super) fn sort(
         let (mut state, mut external, mut may_spill) = (op.start(), None, run.may_spill());
         while let Some(batch) = input.next().await {
             let batch = batch?;
-            let pieces = if may_spill { pieces(&op, &state, batch, &queue) } else { vec![batch] };
+            let pieces = if may_spill { sortable(&op, &state, batch, &queue) } else { vec![batch] };
             for piece in pieces {
                 if may_spill && state.num_rows() > 0 && !fits(&op, &state, &piece, &queue) {
                     if external.is_none() {
@@ -90,12 +90,10 @@ fn kept_bytes(op: &Sort, batch: &DeviceBatch) -> usize {
 }
 
 /// A batch as it is where it can be sorted at once, else in pieces that several fit memory.
-fn pieces(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
-    let rows = batch.num_rows();
-    if rows <= FEWEST_ROWS || fits(op, state, &batch, queue) {
+fn sortable(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
+    if fits(op, state, &batch, queue) {
         return vec![batch];
     }
-    let quarter = free_bytes(queue) / 4;
-    let rows_each = rows as u128 * quarter as u128 / op.finish_bytes(2, rows, kept_bytes(op, &batch)).max(1) as u128;
-    batch.chunks((rows_each as usize).max(FEWEST_ROWS)).collect()
+    let needed = op.finish_bytes(2, batch.num_rows(), kept_bytes(op, &batch));
+    pieces(batch, needed, free_bytes(queue) / 4, FEWEST_ROWS)
 }

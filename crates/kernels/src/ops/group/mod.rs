@@ -19,6 +19,7 @@
 //! DISTINCT is an inner aggregation by the keys and the argument. Its groups are fed to the outer
 //! one at the end, as an input of its own.
 
+mod growth;
 mod kernels;
 mod key;
 mod plan;
@@ -45,6 +46,7 @@ use super::launch::{Launch, NamedArgs, dictionary};
 use super::select::Select;
 use crate::codegen::{CType, Profile};
 use crate::{Error, Result};
+use growth::grown_heap;
 use key::{GroupKey, KeyOutput};
 use set_aside::SetAside;
 use table::{HashTable, control};
@@ -506,18 +508,6 @@ impl GroupBy {
         Ok(LookUp::Done { groups, null_group: read_u64(&answer, control::NULL_GROUP)? })
     }
 
-    /// A table with room for `capacity` groups, and with the groups so far.
-    fn table_of_groups(&self, launch: &Launch<'_>, state: &GroupByState, keys: &KeyStore, capacity: usize) -> Result<HashTable> {
-        let table = HashTable::new(launch.queue, capacity)?;
-        if state.groups > 0 {
-            let mut named: NamedArgs<'_> = vec![("n", Arg::U64(state.groups as u64)), ("null_group", Arg::U64(state.null_group))];
-            named.extend(table.args(table.capacity()));
-            named.extend(self.key_args(keys));
-            launch.run(self.kernels.insert, launch.grid(state.groups), named)?;
-        }
-        Ok(table)
-    }
-
     /// Copies the keys of the groups from `first` to `end` to the key store, and points their slots
     /// to it.
     async fn store_keys(
@@ -570,26 +560,6 @@ impl GroupBy {
         named.extend(table.args(table.capacity()));
         named.extend([("new_slots", Arg::Buffer(&store.new_slots)), ("hashes", Arg::Buffer(&store.words))]);
         launch.run(self.kernels.commit, grid, named)
-    }
-
-    /// Reserves columns of the key store for `groups` groups.
-    fn reserve_key_columns(&self, queue: &Queue, store: &mut KeyStore, groups: usize) -> Result<()> {
-        if store.columns_capacity >= groups {
-            return Ok(());
-        }
-        let capacity = groups.next_power_of_two().max(self.options.initial_groups.min(FEWEST_STATES));
-        for (key, buffers) in self.keys.iter().zip(&mut store.columns) {
-            let mut grown = key.store.alloc(queue, capacity)?;
-            grown.heap = buffers.heap.take();
-            for (old, new) in [(&buffers.values, &grown.values), (&buffers.valid, &grown.valid)] {
-                if let (Some(old), Some(new)) = (old, new) {
-                    queue.copy(old, 0, new, 0, old.len().min(new.len()))?;
-                }
-            }
-            *buffers = grown;
-        }
-        store.columns_capacity = capacity;
-        Ok(())
     }
 
     /// Updates the states.
@@ -652,95 +622,6 @@ impl GroupBy {
         Ok(())
     }
 
-    /// Reserves states for `groups` groups.
-    fn reserve_states(&self, launch: &Launch<'_>, state: &mut GroupByState, groups: usize) -> Result<()> {
-        if state.states.as_ref().is_some_and(|states| states.capacity >= groups) {
-            return Ok(());
-        }
-        let queue = launch.queue;
-        let slot_count = self.accumulators.slots;
-        let (old, old_capacity, old_copies, extremes) = match state.states.take() {
-            Some(states) => (states.slots, states.capacity, states.copies, Some(states.extremes)),
-            None => (queue.alloc(8)?, 0, 1, None),
-        };
-        let capacity = match self.mode {
-            GroupMode::Dense { groups } => groups,
-            GroupMode::Inline { .. } | GroupMode::Wide => {
-                groups.next_power_of_two().max(self.options.initial_groups.min(FEWEST_STATES))
-            }
-        };
-        let most = if slot_count == 0 { usize::MAX } else { self.options.private_bytes / (capacity * slot_count * 8).max(1) };
-        let wanted = match self.options.max_work_groups {
-            0 => queue.context().info().compute_units.max(1),
-            chosen => chosen,
-        };
-        let copies = if self.private { (wanted as usize).min(most).max(1) } else { 1 };
-        let bytes = (copies * capacity * slot_count * 8).max(8);
-        let is_zeroed = old_capacity == 0 && !self.private && self.accumulators.init().iter().all(|slot| *slot == 0);
-        let slots = if is_zeroed { queue.zeroed(bytes)? } else { queue.alloc(bytes)? };
-        if slot_count > 0 && !is_zeroed {
-            let named = vec![
-                ("old", Arg::Buffer(&old)),
-                ("old_capacity", Arg::U64(old_capacity as u64)),
-                ("old_copies", Arg::U64(old_copies as u64)),
-                ("states", Arg::Buffer(&slots)),
-                ("n", Arg::U64(capacity as u64)),
-                ("copies", Arg::U64(copies as u64)),
-            ];
-            launch.run(self.kernels.grow, launch.grid(capacity), named)?;
-        }
-        let extremes = match extremes {
-            None => self.extremes.iter().map(|extreme| VarWidthStore::new(queue, extreme, capacity)).collect::<Result<_>>()?,
-            Some(mut extremes) => {
-                for (extreme, store) in self.extremes.iter().zip(&mut extremes) {
-                    store.grow(queue, extreme, old_capacity, capacity)?;
-                }
-                extremes
-            }
-        };
-        let occupied = self.occupancy.has_bits().then(|| queue.zeroed(capacity.div_ceil(32) * 4)).transpose()?;
-        state.states = Some(States { slots, occupied, capacity, copies, extremes });
-        Ok(())
-    }
-
-    /// A key store for `capacity` groups, with the keys of `groups` groups of the store before.
-    fn reserve_keys(&self, queue: &Queue, old: Option<KeyStore>, capacity: usize, groups: usize) -> Result<KeyStore> {
-        let old = match old {
-            Some(keys) if keys.capacity >= capacity => return Ok(keys),
-            old => old,
-        };
-        let wide = self.mode.stores_keys();
-        let words = queue.alloc(capacity * 8)?;
-        let small = if wide { capacity * 4 } else { 0 };
-        let (origins, new_slots) = (queue.alloc(small)?, queue.alloc(small)?);
-        let mut keys = KeyStore {
-            words,
-            origins,
-            new_slots,
-            capacity,
-            columns: vec![],
-            columns_capacity: 0,
-            heap_bytes: vec![0; self.keys.len()],
-        };
-        match old {
-            Some(old) => {
-                queue.copy(&old.words, 0, &keys.words, 0, groups * 8)?;
-                keys.columns = old.columns;
-                keys.columns_capacity = old.columns_capacity;
-                keys.heap_bytes = old.heap_bytes;
-            }
-            None if wide => {
-                for key in &self.keys {
-                    let mut buffers = key.store.alloc(queue, 0)?;
-                    buffers.heap = if key.store.is_str() { Some(queue.alloc(0)?) } else { None };
-                    keys.columns.push(buffers);
-                }
-            }
-            None => {}
-        }
-        Ok(keys)
-    }
-
     /// The arguments of look-ups for the keys.
     fn key_args<'a>(&'a self, keys: &'a KeyStore) -> NamedArgs<'a> {
         let mut args = vec![
@@ -788,20 +669,6 @@ impl GroupBy {
             }
         }
         Ok(columns)
-    }
-}
-
-/// A heap of at least `needed` bytes, with the `used` bytes of the old one.
-fn grown_heap(queue: &Queue, old: Option<Buffer>, used: usize, needed: usize) -> Result<Buffer> {
-    match old {
-        Some(heap) if heap.len() >= needed => Ok(heap),
-        old => {
-            let heap = queue.alloc(needed.next_power_of_two())?;
-            if let Some(old) = old.filter(|_| used > 0) {
-                queue.copy(&old, 0, &heap, 0, used)?;
-            }
-            Ok(heap)
-        }
     }
 }
 

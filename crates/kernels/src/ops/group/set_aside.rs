@@ -10,7 +10,7 @@ use device::{Arg, Buffer};
 
 use super::table::SET_ASIDE;
 use super::{GroupBy, GroupByState};
-use crate::codegen::{CType, Params};
+use crate::codegen::Params;
 use crate::ops::launch::compact::{Survivors, mask_body, row_indices};
 use crate::ops::launch::program::{FixedProgram, Kernel};
 use crate::ops::launch::{Launch, NamedArgs};
@@ -87,50 +87,7 @@ impl GroupBy {
         let feed = self.feeds.first().ok_or_else(|| Error::Internal("an aggregation without an input".into()))?;
         Ok(feed.source.input())
     }
-
-    /// About the device bytes that the state grows by where a batch has so many new groups, and
-    /// that the result takes at the end.
-    ///
-    /// `row_bytes`: of all rows of the batch, for strings.
-    pub fn growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
-        let groups = state.groups + rows;
-        let capacity = groups.next_power_of_two();
-        // Memory is allocated anew where the old does not suffice.
-        let grown = |known: Option<usize>, bytes: usize| if known.is_some_and(|known| known >= groups) { 0 } else { bytes };
-        let (hashed, states) = (state.hashed.as_ref(), state.states.as_ref());
-        let keys = hashed.map(|hashed| &hashed.keys);
-        let key_bytes: usize = self.keys.iter().map(|key| key.store_bytes()).sum();
-        let (row_bytes_of_key, stored) = match self.mode.stores_keys() {
-            true => (size_of::<u64>() + 2 * size_of::<u32>(), capacity * key_bytes),
-            false => (size_of::<u64>(), 0),
-        };
-        let table = grown(hashed.map(|hashed| hashed.table.capacity()), capacity * 2 * SLOT_BYTES);
-        let numbers = grown(keys.map(|keys| keys.capacity), capacity * row_bytes_of_key);
-        let columns = grown(keys.map(|keys| keys.columns_capacity), stored);
-        // A heap doubles beside the old one.
-        let heaps = keys.iter().flat_map(|keys| keys.columns.iter().zip(&keys.heap_bytes));
-        let heaps: usize = heaps
-            .filter_map(|(buffers, used)| Some((buffers.heap.as_ref()?.len(), used + row_bytes)))
-            .map(|(heap, needed)| if heap >= needed { 0 } else { needed.next_power_of_two() })
-            .sum();
-        let heaps = if hashed.is_none() && self.mode.stores_keys() { row_bytes.next_power_of_two() } else { heaps };
-        let state_bytes = self.accumulators.slots * size_of::<u64>() + self.extremes.len() * EXTREME_BYTES;
-        let copies = states.map_or(1, |states| states.copies);
-        let one = capacity * state_bytes;
-        let slots = grown(states.map(|states| states.capacity), (one * copies).min(one.max(self.options.private_bytes)));
-        // Each batch copies the winning strings, and so does the result.
-        let extremes = self.extremes.iter().filter(|extreme| extreme.ctype == CType::Str).count();
-        let winners: usize = states.iter().flat_map(|states| &states.extremes).map(|store| store.values.len()).sum();
-        let winners = 2 * (winners + extremes * row_bytes);
-        let result = groups * (key_bytes + state_bytes);
-        table + numbers + columns + heaps + slots + winners + result + rows * size_of::<u32>()
-    }
 }
-
-/// Bytes of a slot of the hash table.
-const SLOT_BYTES: usize = 2 * size_of::<u64>();
-/// Bytes of a group's MIN or MAX that exceeds a state slot, beside its bytes.
-const EXTREME_BYTES: usize = 3 * size_of::<u64>();
 
 fn mask_kernel(options: &Options) -> Kernel {
     let mut params = Params::new();

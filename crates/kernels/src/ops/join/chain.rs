@@ -350,7 +350,7 @@ fn joined_row_error(error: Error) -> Error {
     }
 }
 
-fn all_of(mut conditions: Vec<Expr>) -> Option<Expr> {
+pub(super) fn all_of(mut conditions: Vec<Expr>) -> Option<Expr> {
     match conditions.len() {
         0 => None,
         1 => conditions.pop(),
@@ -382,7 +382,8 @@ fn split_filter(input: &Input, joins: &mut [Join], rest: &[Join], multiplies: bo
 }
 
 /// The columns that a probe writes for the steps after it.
-struct KeptColumns {
+#[derive(Debug)]
+pub(super) struct KeptColumns {
     /// Positions among the columns before the rest of the joins, ascending.
     columns: Vec<usize>,
     /// Number of these columns.
@@ -391,7 +392,7 @@ struct KeptColumns {
 
 impl KeptColumns {
     /// The columns below `end` that the rest of the joins and `exprs` read.
-    fn of<'a>(end: usize, rest: &[Join], exprs: impl Iterator<Item = &'a Expr>) -> KeptColumns {
+    pub fn of<'a>(end: usize, rest: &[Join], exprs: impl Iterator<Item = &'a Expr>) -> KeptColumns {
         let mut needed = Vec::new();
         for expr in exprs {
             expr.columns(&mut needed);
@@ -406,23 +407,32 @@ impl KeptColumns {
 
     /// The probe that writes the columns.
     fn probe(&self, input: Input, joins: &[Join], tables: Option<&[Arc<JoinTable>]>, options: &Options) -> Result<Probe> {
-        let schema = joined_schema(&input.schema, joins);
-        let outputs =
-            self.columns.iter().map(|column| (Expr::Column(*column), schema.field(*column).clone().with_nullable(true)));
-        Probe::try_new(input, joins, tables, outputs.collect(), options.clone())
+        let outputs = self.outputs(&joined_schema(&input.schema, joins));
+        Probe::try_new(input, joins, tables, outputs, options.clone())
+    }
+
+    /// The columns as outputs over those of all sides before.
+    pub fn outputs(&self, schema: &SchemaRef) -> Vec<(Expr, Field)> {
+        let fields = self.columns.iter().filter_map(|column| Some((column, schema.fields().get(*column)?)));
+        fields.map(|(column, field)| (Expr::Column(*column), field.as_ref().clone().with_nullable(true))).collect()
+    }
+
+    /// Where a column is for the steps after the probe, `None` if it is left behind.
+    pub fn position(&self, column: usize) -> Option<usize> {
+        match self.columns.binary_search(&column) {
+            Ok(position) => Some(position),
+            Err(_) => Some(column.checked_sub(self.end)? + self.columns.len()),
+        }
     }
 
     /// An expression over the columns that the probe writes, and those of the joins after it.
-    fn over(&self, expr: &Expr) -> Result<Expr> {
-        expr.over(&|column| match self.columns.binary_search(&column) {
-            Ok(position) => Ok(Expr::Column(position)),
-            Err(_) if column >= self.end => Ok(Expr::Column(column - self.end + self.columns.len())),
-            Err(_) => Err(Error::Internal(format!("column {column} was left behind"))),
-        })
+    pub fn over(&self, expr: &Expr) -> Result<Expr> {
+        let left_behind = |column| Error::Internal(format!("column {column} was left behind"));
+        expr.over(&|column| self.position(column).map(Expr::Column).ok_or_else(|| left_behind(column)))
     }
 
     /// A join over these columns.
-    fn join(&self, join: Join) -> Result<Join> {
+    pub fn join(&self, join: Join) -> Result<Join> {
         let keys = join.keys.iter().map(|(left, right)| Ok((self.over(left)?, right.clone())));
         Ok(Join {
             keys: keys.collect::<Result<_>>()?,

@@ -22,9 +22,11 @@
 mod block;
 mod bloom;
 mod chain;
+mod cut;
 mod fused;
 mod keys;
 mod lookup;
+mod partition;
 mod probe;
 mod search;
 mod table;
@@ -38,8 +40,10 @@ use columnar::ColumnType;
 
 pub use bloom::BloomFilterUse;
 pub use chain::{ChainState, FirstStep, JoinChain};
+pub use cut::{ChainPart, CutChain};
 pub use fused::{FusedJoinCounts, FusedJoins};
 pub(super) use lookup::Lookup;
+pub use partition::{HashPartition, PartitionedRows};
 pub use table::{JoinBuild, JoinTable};
 pub use throttle::Throttle;
 pub use visited::{VisitedBitmap, VisitedState};

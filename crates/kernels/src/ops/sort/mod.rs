@@ -36,8 +36,7 @@ use crate::prelude::Section;
 use crate::{Error, Result};
 use key::PackedSortKey;
 pub use merge::{Merged, SortMerge};
-pub(super) use radix::shared_bytes as radix_shared_bytes;
-use radix::{Radix, WordRowPairs};
+pub(super) use radix::{Radix, WordRowPairs, shared_bytes as radix_shared_bytes};
 use rank::Ranker;
 use topk::TopK;
 

@@ -44,13 +44,13 @@ const WORDS_PER_WORK_ITEM: usize = 8;
 
 /// The kernels before they are compiled.
 #[derive(Debug, Clone)]
-pub(super) struct Radix {
+pub(in crate::ops) struct Radix {
     program: FixedProgram,
 }
 
 /// Words, with the number of a row for each.
 #[derive(Debug)]
-pub(super) struct WordRowPairs {
+pub(in crate::ops) struct WordRowPairs {
     /// u64 each.
     pub words: Buffer,
     /// u32 each.
@@ -129,7 +129,7 @@ impl Radix {
 }
 
 /// The compiled kernels on a queue.
-pub(super) struct LoadedRadix<'a> {
+pub(in crate::ops) struct LoadedRadix<'a> {
     launch: Launch<'a>,
 }
 

@@ -10,6 +10,7 @@
 
 use std::sync::OnceLock;
 
+use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
 
@@ -19,7 +20,7 @@ use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::ops::join::bloom::cached_table_bytes;
 use crate::ops::join::keys::KeyEncoding;
-use crate::ops::join::{Join, joined_types};
+use crate::ops::join::{HashPartition, Join, joined_types};
 use crate::ops::launch::primitives::{Lengths, Primitives};
 use crate::ops::launch::program::{FixedProgram, Program, check_failed_row, grid_for, read_u64};
 use crate::ops::launch::projection::error_source;
@@ -40,6 +41,14 @@ fn max_perfect_hash(rows: u128, options: &Options) -> u128 {
 /// would be too large.
 fn max_unique_perfect_hash(rows: u128, options: &Options) -> u128 {
     (rows * 256).min(options.threshold(1 << 23) as u128).max(max_perfect_hash(rows, options))
+}
+
+/// Most packed keys of a perfect hash that leaves half of the free memory, or takes about the bytes
+/// of a hash table.
+fn max_affordable_perfect_hash(rows: u128, queue: &Queue) -> u128 {
+    let pool = queue.context().pool();
+    let free = pool.limit().saturating_sub(pool.in_use());
+    ((free / 2 / size_of::<u32>()) as u128).max(rows * 8)
 }
 
 /// Programs that insert rows.
@@ -152,6 +161,40 @@ impl JoinBuild {
         }
     }
 
+    /// Partitions rows of the build side, which has these columns. Layouts of strings may differ
+    /// from those of the table.
+    ///
+    /// # Errors
+    /// `Unsupported` if a column cannot be gathered.
+    pub fn partition(&self, schema: SchemaRef, types: Vec<ColumnType>) -> Result<HashPartition> {
+        let input = Input { schema, types, filter: None };
+        HashPartition::try_new(input, self.keys.clone(), self.encodings.clone(), self.null_equals_null, self.options.clone())
+    }
+
+    /// Partitions rows of the probe side as [`partition`](Self::partition) does those of the build
+    /// side. `join`: over these columns.
+    ///
+    /// # Errors
+    /// As [`partition`](Self::partition).
+    pub fn probe_partition(&self, schema: SchemaRef, types: Vec<ColumnType>, join: &Join) -> Result<HashPartition> {
+        let input = Input { schema, types, filter: None };
+        let keys = join.keys.iter().map(|(probe, _)| probe.clone()).collect();
+        HashPartition::try_new(input, keys, self.encodings.clone(), self.null_equals_null, self.options.clone())
+    }
+
+    /// About the device bytes of a table of so many rows, beside the rows: at most those while it
+    /// is built.
+    pub fn table_bytes(&self, rows: usize) -> usize {
+        let lists = |slots: usize| (slots + 2 * rows) * size_of::<u32>();
+        let slots = (rows * 2).next_power_of_two();
+        let bytes = match &self.encodings {
+            encodings if encodings.is_empty() => return 0,
+            encodings if encodings.contains(&KeyEncoding::Bytes) => slots * size_of::<u64>(),
+            _ => slots * 2 * size_of::<u64>(),
+        };
+        bytes + rows * size_of::<u32>() + lists(slots)
+    }
+
     /// The kernel sources as they are compiled.
     pub fn programs(&self) -> Vec<String> {
         let (inserts, kinds) = match self.inserts() {
@@ -228,7 +271,8 @@ impl JoinBuild {
             return Ok(());
         }
         let rows = u128::from(table.matchable_rows);
-        table.alloc_slots(queue, packed_keys, packed_keys <= max_unique_perfect_hash(rows, &self.options))?;
+        let most = max_unique_perfect_hash(rows, &self.options).min(max_affordable_perfect_hash(rows, queue));
+        table.alloc_slots(queue, packed_keys, packed_keys <= most)?;
         let mut slot_of = self.claim_slots(queue, program, INSERT_PACKED, table).await?;
         let is_too_sparse = packed_keys > max_perfect_hash(rows, &self.options);
         if !table.layout.unique && is_too_sparse && table.layout.kind == (TableKind::Packed { perfect_hash: true }) {
@@ -262,7 +306,7 @@ impl JoinBuild {
         // small enough.
         if let Some(proven) = &self.proven_ranges
             && let Some(packed_keys) = table.set_fields(&self.encodings, proven, self.null_equals_null)
-            && packed_keys <= max_unique_perfect_hash(n as u128, &self.options)
+            && packed_keys <= max_unique_perfect_hash(n as u128, &self.options).min(max_affordable_perfect_hash(n as u128, queue))
         {
             table.matchable_rows = n as u64;
             return Ok(Some(packed_keys));

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Joins whose build sides are more than device memory, beside plain DataFusion.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
+use datafusion::prelude::SessionContext;
+use device::{Context, UnifiedMemory};
+use futures::StreamExt;
+
+use crate::harness::{assert_returned, block_on, plain, set, text};
+use crate::spill::{ROWS, files, lines, of_turn, planned, register, resident, session, spilled, table};
+
+/// `u` has about the rows of `t` whose number ends in 3, with other numbers.
+const TABLE_U: &str = "SELECT row * 3 / 2 AS row, few, many, word, text, code, float, day, price, flag FROM t WHERE row % 3 <> 1";
+
+/// Joins of every kind, by keys of several types. Those of `u` to `t` and of `t` to `u` build the
+/// same side, but keep rows of another.
+const JOINS: [&str; 20] = [
+    "SELECT t.row, u.row, u.text, t.word FROM t JOIN u ON t.row = u.row",
+    "SELECT t.row, u.many FROM t JOIN u ON t.many = u.many",
+    "SELECT t.row, u.row, u.code, t.code FROM t LEFT JOIN u ON t.row = u.row + 1",
+    "SELECT t.row, u.row, t.text FROM u LEFT JOIN t ON t.row = u.row + 1",
+    "SELECT t.row, u.row, t.flag, u.day FROM t FULL JOIN u ON t.row = u.row * 2",
+    "SELECT t.row, u.row, t.price FROM t RIGHT JOIN u ON t.row = u.row * 2 AND t.row % 5 > u.row % 7",
+    "SELECT row, text FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.row = t.row)",
+    "SELECT row, code FROM u WHERE EXISTS (SELECT 1 FROM t WHERE u.row = t.row AND t.many > u.many)",
+    "SELECT row, many FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.row = t.row)",
+    "SELECT row, word FROM u WHERE NOT EXISTS (SELECT 1 FROM t WHERE u.row = t.row)",
+    "SELECT row, day FROM t WHERE flag OR row IN (SELECT row FROM u)",
+    "SELECT row, day FROM u WHERE flag OR row IN (SELECT row FROM t)",
+    "SELECT t.row, u.row FROM t JOIN u ON t.word = u.text AND t.row % 100 = u.row % 100",
+    "SELECT t.row, u.row FROM t JOIN u ON t.code = u.code AND t.day = u.day",
+    "SELECT t.row, u.row FROM t JOIN u ON (t.many IS NOT DISTINCT FROM u.many) AND t.row / 1000 = u.row / 1000",
+    "SELECT t.row, u.row FROM t JOIN u ON t.float = u.float AND t.row <= u.row",
+    "SELECT t.row, u.row FROM t JOIN u ON t.price = u.price AND t.row % 16 = u.row % 16 WHERE t.few < 3 AND u.flag",
+    "SELECT count(*), sum(t.row), max(u.text) FROM t JOIN u ON t.row = u.row",
+    "SELECT u.few, count(*), sum(t.price) FROM t JOIN u ON t.row = u.row WHERE t.few + u.few > 4 GROUP BY u.few",
+    "SELECT t.row, u.row, v.row FROM t JOIN u ON t.row = u.row LEFT JOIN u AS v ON v.many = t.many AND v.row > 9",
+];
+
+/// Sessions with the tables, one of them plain.
+fn sessions(bytes: usize, unified: UnifiedMemory, folder: &Path) -> (SessionContext, SessionContext, Context) {
+    let (ctx, context) = session(bytes, unified, folder, None);
+    (plain(1), ctx, context)
+}
+
+async fn register_both(ctxs: [&SessionContext; 2]) {
+    let rows = table();
+    register(ctxs[0], "t", &rows);
+    let others = ctxs[0].sql(TABLE_U).await.unwrap().collect().await.unwrap();
+    let others = arrow::compute::concat_batches(&others[0].schema(), &others).unwrap();
+    register(ctxs[0], "u", &others);
+    register(ctxs[1], "t", &rows);
+    register(ctxs[1], "u", &others);
+}
+
+fn sorted(mut lines: Vec<String>) -> Vec<String> {
+    lines.sort();
+    lines
+}
+
+#[test]
+fn joins_of_every_kind_spill() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (host, ctx, context) = sessions(4 << 20, unified, folder.path());
+            register_both([&host, &ctx]).await;
+            for sql in of_turn(&JOINS, unified) {
+                let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+                let expected = lines(&host, sql).await;
+                assert!(!expected.is_empty(), "{sql}: no rows to compare");
+                assert!(sorted(actual) == sorted(expected), "unified memory {unified:?}: {sql}");
+            }
+        }
+    });
+}
+
+#[test]
+fn joins_of_resident_tables_spill() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let (ctx, context) = resident(20 << 20, &rows, folder.path()).await;
+        let host = plain(1);
+        register(&host, "t", &rows);
+        for sql in [
+            "SELECT a.row, b.text FROM t AS a JOIN t AS b ON a.row = b.row * 2",
+            "SELECT a.few, b.code, count(*) FROM t AS a JOIN t AS b ON a.many = b.many GROUP BY a.few, b.code",
+        ] {
+            let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+            assert!(sorted(actual) == sorted(lines(&host, sql).await), "{sql}");
+        }
+    });
+}
+
+/// Partitions of 19,000 rows do not fit, and are partitioned again.
+#[test]
+fn large_partitions_are_partitioned_again() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (ctx, context) = session(1 << 20, UnifiedMemory::Auto, folder.path(), None);
+        set(&ctx, "device.batch_rows", "2000");
+        let sql = "SELECT count(*), sum(a.value), max(b.value) FROM generate_series(1, 600000) AS a \
+                   JOIN generate_series(300001, 700000) AS b ON a.value = b.value";
+        let (actual, files) = spilled(&ctx, &context, folder.path(), sql).await;
+        assert!(files > 4 * 32, "{files} files");
+        assert_eq!(actual, lines(&plain(1), sql).await);
+    });
+}
+
+/// No hash parts the rows of one key, so that they are joined in blocks.
+#[test]
+fn rows_of_one_key_are_joined_in_blocks() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (ctx, context) = session(2 << 20, UnifiedMemory::Auto, folder.path(), None);
+        set(&ctx, "device.batch_rows", "4000");
+        let sql = "SELECT count(*), sum(a.value), sum(b.value) FROM generate_series(1, 300000) AS a \
+                   JOIN generate_series(1, 90) AS b ON a.value / 200000 = b.value % 5";
+        let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+        assert_eq!(actual, lines(&plain(1), sql).await);
+    });
+}
+
+/// Rows that fail while they are partitioned, and rows that fail in the joins after it.
+#[test]
+fn rows_of_spilled_joins_fail_as_in_memory() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (host, ctx, context) = sessions(8 << 20, UnifiedMemory::Auto, folder.path());
+        register_both([&host, &ctx]).await;
+        for sql in [
+            "SELECT count(*) FROM t JOIN u ON 1000 / (t.row - 70000) = u.row",
+            "SELECT count(*) FROM t JOIN u ON t.row = 1000 / (u.row - 70002)",
+            "SELECT t.row, 1 / (u.row - 90000) FROM t JOIN u ON t.row = u.row",
+            "SELECT t.row FROM t JOIN u ON t.row = u.row AND 1 / (t.row + u.row - 180000) < 7",
+            "SELECT row FROM u WHERE EXISTS (SELECT 1 FROM t WHERE t.row = u.row AND 1 / (t.row + u.row - 180000) < 7)",
+        ] {
+            let error = async |ctx: &SessionContext| text(&ctx.sql(sql).await.unwrap().collect().await.unwrap_err());
+            let (actual, expected) = (error(&ctx).await, error(&host).await);
+            assert!(expected.contains("Divide by zero") && actual.contains("Divide by zero"), "{sql}: {actual}, {expected}");
+        }
+        assert_eq!(files(folder.path()), 0);
+        assert_returned(&context, 0);
+    });
+}
+
+/// Partitions would change the order of the probe side, which a plan without a sort counts on.
+#[test]
+fn a_join_that_keeps_an_order_does_not_spill() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (host, ctx, _) = sessions(8 << 20, UnifiedMemory::Auto, folder.path());
+        register_both([&host, &ctx]).await;
+        let sql =
+            "SELECT s.row, u.few FROM u JOIN (SELECT row FROM t ORDER BY row LIMIT 130000) AS s ON s.row = u.row ORDER BY s.row";
+        let plan = planned(&ctx, sql).await;
+        assert!(plan.output_ordering().is_some());
+        match ctx.sql(sql).await.unwrap().collect().await {
+            Ok(batches) => assert!(crate::harness::ordered_lines(&batches) == lines(&host, sql).await),
+            Err(error) => assert!(text(&error).contains("raise device.memory_bytes"), "{error}"),
+        }
+    });
+}
+
+#[test]
+fn a_dropped_join_leaves_no_files() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (ctx, context) = session(4 << 20, UnifiedMemory::Auto, folder.path(), None);
+        let sql = format!(
+            "SELECT a.value FROM generate_series(1, {ROWS}) AS a JOIN generate_series(1, {ROWS}) AS b ON a.value = b.value"
+        );
+        let mut rows = execute_stream(Arc::clone(&planned(&ctx, &sql).await), ctx.task_ctx()).unwrap();
+        rows.next().await.unwrap().unwrap();
+        assert!(files(folder.path()) > 0);
+        drop(rows);
+        assert_returned(&context, 0);
+        let start = std::time::Instant::now();
+        while files(folder.path()) > 0 {
+            assert!(start.elapsed().as_secs() < 30, "files stay");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Device memory of grouped states: how it grows, and an estimate of that.
+
+use device::{Arg, Buffer, Queue};
+
+use super::table::HashTable;
+use super::var_width_min_max::VarWidthStore;
+use super::{FEWEST_STATES, GroupBy, GroupByState, GroupMode, KeyStore, States};
+use crate::Result;
+use crate::codegen::CType;
+use crate::ops::launch::{Launch, NamedArgs};
+
+/// Bytes of a slot of the hash table.
+const SLOT_BYTES: usize = 2 * size_of::<u64>();
+/// Bytes of a group's MIN or MAX that exceeds a state slot, beside its bytes.
+const EXTREME_BYTES: usize = 3 * size_of::<u64>();
+
+impl GroupBy {
+    /// About the device bytes that the state grows by where a batch has so many new groups, and
+    /// that the result takes at the end.
+    ///
+    /// `row_bytes`: of all rows of the batch, for strings.
+    pub fn growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
+        let groups = state.groups + rows;
+        let capacity = groups.next_power_of_two();
+        // Memory is allocated anew where the old does not suffice.
+        let grown = |known: Option<usize>, bytes: usize| if known.is_some_and(|known| known >= groups) { 0 } else { bytes };
+        let (hashed, states) = (state.hashed.as_ref(), state.states.as_ref());
+        let keys = hashed.map(|hashed| &hashed.keys);
+        let key_bytes: usize = self.keys.iter().map(|key| key.store_bytes()).sum();
+        let (row_bytes_of_key, stored) = match self.mode.stores_keys() {
+            true => (size_of::<u64>() + 2 * size_of::<u32>(), capacity * key_bytes),
+            false => (size_of::<u64>(), 0),
+        };
+        let table = grown(hashed.map(|hashed| hashed.table.capacity()), capacity * 2 * SLOT_BYTES);
+        let numbers = grown(keys.map(|keys| keys.capacity), capacity * row_bytes_of_key);
+        let columns = grown(keys.map(|keys| keys.columns_capacity), stored);
+        // A heap doubles beside the old one.
+        let heaps = keys.iter().flat_map(|keys| keys.columns.iter().zip(&keys.heap_bytes));
+        let heaps: usize = heaps
+            .filter_map(|(buffers, used)| Some((buffers.heap.as_ref()?.len(), used + row_bytes)))
+            .map(|(heap, needed)| if heap >= needed { 0 } else { needed.next_power_of_two() })
+            .sum();
+        let heaps = if hashed.is_none() && self.mode.stores_keys() { row_bytes.next_power_of_two() } else { heaps };
+        let state_bytes = self.accumulators.slots * size_of::<u64>() + self.extremes.len() * EXTREME_BYTES;
+        let copies = states.map_or(1, |states| states.copies);
+        let one = capacity * state_bytes;
+        let slots = grown(states.map(|states| states.capacity), (one * copies).min(one.max(self.options.private_bytes)));
+        // Each batch copies the winning strings, and so does the result.
+        let extremes = self.extremes.iter().filter(|extreme| extreme.ctype == CType::Str).count();
+        let winners: usize = states.iter().flat_map(|states| &states.extremes).map(|store| store.values.len()).sum();
+        let winners = 2 * (winners + extremes * row_bytes);
+        let result = groups * (key_bytes + state_bytes);
+        table + numbers + columns + heaps + slots + winners + result + rows * size_of::<u32>()
+    }
+
+    /// A table with room for `capacity` groups, and with the groups so far.
+    pub(super) fn table_of_groups(
+        &self,
+        launch: &Launch<'_>,
+        state: &GroupByState,
+        keys: &KeyStore,
+        capacity: usize,
+    ) -> Result<HashTable> {
+        let table = HashTable::new(launch.queue, capacity)?;
+        if state.groups > 0 {
+            let mut named: NamedArgs<'_> = vec![("n", Arg::U64(state.groups as u64)), ("null_group", Arg::U64(state.null_group))];
+            named.extend(table.args(table.capacity()));
+            named.extend(self.key_args(keys));
+            launch.run(self.kernels.insert, launch.grid(state.groups), named)?;
+        }
+        Ok(table)
+    }
+
+    /// A key store for `capacity` groups, with the keys of `groups` groups of the store before.
+    pub(super) fn reserve_keys(&self, queue: &Queue, old: Option<KeyStore>, capacity: usize, groups: usize) -> Result<KeyStore> {
+        let old = match old {
+            Some(keys) if keys.capacity >= capacity => return Ok(keys),
+            old => old,
+        };
+        let wide = self.mode.stores_keys();
+        let words = queue.alloc(capacity * 8)?;
+        let small = if wide { capacity * 4 } else { 0 };
+        let (origins, new_slots) = (queue.alloc(small)?, queue.alloc(small)?);
+        let mut keys = KeyStore {
+            words,
+            origins,
+            new_slots,
+            capacity,
+            columns: vec![],
+            columns_capacity: 0,
+            heap_bytes: vec![0; self.keys.len()],
+        };
+        match old {
+            Some(old) => {
+                queue.copy(&old.words, 0, &keys.words, 0, groups * 8)?;
+                keys.columns = old.columns;
+                keys.columns_capacity = old.columns_capacity;
+                keys.heap_bytes = old.heap_bytes;
+            }
+            None if wide => {
+                for key in &self.keys {
+                    let mut buffers = key.store.alloc(queue, 0)?;
+                    buffers.heap = if key.store.is_str() { Some(queue.alloc(0)?) } else { None };
+                    keys.columns.push(buffers);
+                }
+            }
+            None => {}
+        }
+        Ok(keys)
+    }
+
+    /// Reserves columns of the key store for `groups` groups.
+    pub(super) fn reserve_key_columns(&self, queue: &Queue, store: &mut KeyStore, groups: usize) -> Result<()> {
+        if store.columns_capacity >= groups {
+            return Ok(());
+        }
+        let capacity = groups.next_power_of_two().max(self.options.initial_groups.min(FEWEST_STATES));
+        for (key, buffers) in self.keys.iter().zip(&mut store.columns) {
+            let mut grown = key.store.alloc(queue, capacity)?;
+            grown.heap = buffers.heap.take();
+            for (old, new) in [(&buffers.values, &grown.values), (&buffers.valid, &grown.valid)] {
+                if let (Some(old), Some(new)) = (old, new) {
+                    queue.copy(old, 0, new, 0, old.len().min(new.len()))?;
+                }
+            }
+            *buffers = grown;
+        }
+        store.columns_capacity = capacity;
+        Ok(())
+    }
+
+    /// Reserves states for `groups` groups.
+    pub(super) fn reserve_states(&self, launch: &Launch<'_>, state: &mut GroupByState, groups: usize) -> Result<()> {
+        if state.states.as_ref().is_some_and(|states| states.capacity >= groups) {
+            return Ok(());
+        }
+        let queue = launch.queue;
+        let slot_count = self.accumulators.slots;
+        let (old, old_capacity, old_copies, extremes) = match state.states.take() {
+            Some(states) => (states.slots, states.capacity, states.copies, Some(states.extremes)),
+            None => (queue.alloc(8)?, 0, 1, None),
+        };
+        let capacity = match self.mode {
+            GroupMode::Dense { groups } => groups,
+            GroupMode::Inline { .. } | GroupMode::Wide => {
+                groups.next_power_of_two().max(self.options.initial_groups.min(FEWEST_STATES))
+            }
+        };
+        let most = if slot_count == 0 { usize::MAX } else { self.options.private_bytes / (capacity * slot_count * 8).max(1) };
+        let wanted = match self.options.max_work_groups {
+            0 => queue.context().info().compute_units.max(1),
+            chosen => chosen,
+        };
+        let copies = if self.private { (wanted as usize).min(most).max(1) } else { 1 };
+        let bytes = (copies * capacity * slot_count * 8).max(8);
+        let is_zeroed = old_capacity == 0 && !self.private && self.accumulators.init().iter().all(|slot| *slot == 0);
+        let slots = if is_zeroed { queue.zeroed(bytes)? } else { queue.alloc(bytes)? };
+        if slot_count > 0 && !is_zeroed {
+            let named = vec![
+                ("old", Arg::Buffer(&old)),
+                ("old_capacity", Arg::U64(old_capacity as u64)),
+                ("old_copies", Arg::U64(old_copies as u64)),
+                ("states", Arg::Buffer(&slots)),
+                ("n", Arg::U64(capacity as u64)),
+                ("copies", Arg::U64(copies as u64)),
+            ];
+            launch.run(self.kernels.grow, launch.grid(capacity), named)?;
+        }
+        let extremes = match extremes {
+            None => self.extremes.iter().map(|extreme| VarWidthStore::new(queue, extreme, capacity)).collect::<Result<_>>()?,
+            Some(mut extremes) => {
+                for (extreme, store) in self.extremes.iter().zip(&mut extremes) {
+                    store.grow(queue, extreme, old_capacity, capacity)?;
+                }
+                extremes
+            }
+        };
+        let occupied = self.occupancy.has_bits().then(|| queue.zeroed(capacity.div_ceil(32) * 4)).transpose()?;
+        state.states = Some(States { slots, occupied, capacity, copies, extremes });
+        Ok(())
+    }
+}
+
+/// A heap of at least `needed` bytes, with the `used` bytes of the old one.
+pub(super) fn grown_heap(queue: &Queue, old: Option<Buffer>, used: usize, needed: usize) -> Result<Buffer> {
+    match old {
+        Some(heap) if heap.len() >= needed => Ok(heap),
+        old => {
+            let heap = queue.alloc(needed.next_power_of_two())?;
+            if let Some(old) = old.filter(|_| used > 0) {
+                queue.copy(&old, 0, &heap, 0, used)?;
+            }
+            Ok(heap)
+        }
+    }
+}
