@@ -806,8 +806,8 @@ fn check_partitions(build: &RecordBatch, probe: &RecordBatch, keys: Vec<usize>, 
     let types = natural_types(&probe.schema()).unwrap();
     let builder = JoinBuild::try_new(&types, &[], &join, options.clone()).unwrap();
     let sides = [
-        (&build, builder.partition(build.schema(), join.types.clone()).unwrap()),
-        (&probe, builder.probe_partition(probe.schema(), types.clone(), &join).unwrap()),
+        (&build, HashPartition::of_build_side(&builder, build.schema(), join.types.clone()).unwrap()),
+        (&probe, HashPartition::of_probe_side(&builder, probe.schema(), types.clone(), &join).unwrap()),
     ];
     let mut partition_of = HashMap::new();
     for (rows, op) in sides {

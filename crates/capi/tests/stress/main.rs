@@ -43,6 +43,22 @@ fn mixed_statements_of_many_threads_end_right_and_give_their_memory_back() {
     test.join().unwrap();
 }
 
+/// The same on the CUDA emulator, in a full run: two compilers take each kernel.
+#[test]
+fn mixed_statements_end_right_on_the_cuda_emulator() {
+    if testing::parts().unwrap().len() < PARTS {
+        eprintln!("skipped: make test-full runs it");
+        return;
+    }
+    let Some(mut again) = testing::emulated(std::env::current_exe().unwrap()).unwrap() else {
+        eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
+        return;
+    };
+    let test = "mixed_statements_of_many_threads_end_right_and_give_their_memory_back";
+    let status = again.args(["--exact", test, "--nocapture"]).status();
+    assert!(status.is_ok_and(|status| status.success()));
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }

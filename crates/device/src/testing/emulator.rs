@@ -42,7 +42,7 @@ pub fn has_nvrtc() -> Result<bool> {
 }
 
 /// A command that runs `program` on the emulator: it takes the program's arguments, and its device
-/// is `cuda`. The command builds the emulator first, if need be. `None` without NVRTC.
+/// is `cuda`, which the tests of `program` take too. The command builds the emulator first, if need be. `None` without NVRTC.
 ///
 /// # Errors
 /// As [`has_nvrtc`].
@@ -59,5 +59,6 @@ pub fn emulated(program: impl AsRef<OsStr>) -> Result<Option<Command>> {
     }
     let mut command = Command::new("sh");
     command.args(["-c", "eval \"$(\"$0\")\" && exec \"$@\""]).arg(workspace().join("scripts/cuda-emulator.sh")).arg(program);
+    command.env(super::DEVICE_VARIABLE, super::EMULATED);
     Ok(Some(command))
 }

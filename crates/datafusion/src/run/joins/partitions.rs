@@ -85,7 +85,7 @@ pub(super) async fn gather(
         if !can_spill || copied + side.build.table_bytes(total) + left_free <= free {
             continue;
         }
-        let op = side.build.partition(Arc::clone(&side.stage.schema), side.stage.types.clone());
+        let op = HashPartition::of_build_side(&side.build, Arc::clone(&side.stage.schema), side.stage.types.clone());
         let op = op.map_err(|error| op_error(&side.operator, error))?;
         let Some(partitioning) = SidePartitioning::of(op, &side.checks, stage, run, queue) else { continue };
         let mut writer = partitioning.writer(0);

@@ -16,7 +16,7 @@ use datafusion::physical_plan::metrics::Count;
 use device::Queue;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use kernels::ops::{Concat, JoinKind, JoinTable};
+use kernels::ops::{Concat, HashPartition, JoinKind, JoinTable};
 
 use super::build_side::visited;
 use super::partitions::{Partition, PartitionedSide, SidePartitioning};
@@ -166,7 +166,7 @@ impl SpilledJoins {
     ) -> Result<(SidePartitioning, VecDeque<PartitionPair>)> {
         let (Some(side), Some(join)) = (first_side(plan), plan.part.joins.first()) else { return Err(self.without_join()) };
         let input = &plan.part.input;
-        let op = side.build.probe_partition(Arc::clone(&input.schema), input.types.clone(), join);
+        let op = HashPartition::of_probe_side(&side.build, Arc::clone(&input.schema), input.types.clone(), join);
         let op = op.map_err(|error| self.failed(error))?;
         let probe = SidePartitioning::of(op, &side.probe_checks, &self.stage, &self.run, &self.queue);
         let probe = probe.ok_or_else(|| self.without_join())?;

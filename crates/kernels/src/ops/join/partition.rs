@@ -13,6 +13,8 @@ use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Queue};
 
 use super::keys::{KeyEncoding, RowKeys};
+use super::table::BuildKernels;
+use super::{Join, JoinBuild};
 use crate::codegen::Params;
 use crate::expr::Expr;
 use crate::ops::launch::Launch;
@@ -72,23 +74,35 @@ impl HashPartition {
     /// Device bytes that a row takes while a batch is partitioned, beside a copy of the row.
     pub const BYTES_PER_ROW: usize = 2 * (size_of::<u64>() + size_of::<u32>());
 
-    /// Partitions batches of `input`, which has no filter, by `keys`.
-    pub(super) fn try_new(
-        input: Input,
-        keys: Vec<Expr>,
-        encodings: Vec<KeyEncoding>,
-        null_equals_null: bool,
-        options: Options,
-    ) -> Result<HashPartition> {
+    /// Partitions rows of the build side, which has these columns. Layouts of strings may differ
+    /// from those of the table.
+    ///
+    /// # Errors
+    /// `Unsupported` if a column cannot be gathered.
+    pub fn of_build_side(build: &JoinBuild, schema: SchemaRef, types: Vec<ColumnType>) -> Result<HashPartition> {
+        Self::try_new(build, schema, types, build.kernels().keys.to_vec())
+    }
+
+    /// Partitions rows of the probe side as [`of_build_side`](Self::of_build_side) does those of
+    /// the build side. `join`: over these columns.
+    ///
+    /// # Errors
+    /// As [`of_build_side`](Self::of_build_side).
+    pub fn of_probe_side(build: &JoinBuild, schema: SchemaRef, types: Vec<ColumnType>, join: &Join) -> Result<HashPartition> {
+        Self::try_new(build, schema, types, join.keys.iter().map(|(probe, _)| probe.clone()).collect())
+    }
+
+    fn try_new(build: &JoinBuild, schema: SchemaRef, types: Vec<ColumnType>, keys: Vec<Expr>) -> Result<HashPartition> {
+        let BuildKernels { encodings, null_equals_null, options, .. } = build.kernels();
         Ok(HashPartition {
-            gather: Gather::try_new(input.schema.clone(), input.types.clone(), options.clone())?,
-            source: Source::try_new(input)?,
+            gather: Gather::try_new(schema.clone(), types.clone(), options.clone())?,
+            source: Source::try_new(Input { schema, types, filter: None })?,
             keys,
-            encodings,
+            encodings: encodings.to_vec(),
             null_equals_null,
-            radix: Radix::new(&options),
-            primitives: Primitives::new(&options),
-            options,
+            radix: Radix::new(options),
+            primitives: Primitives::new(options),
+            options: options.clone(),
             program: OnceLock::new(),
         })
     }

@@ -10,7 +10,6 @@
 
 use std::sync::OnceLock;
 
-use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Queue};
 
@@ -20,7 +19,7 @@ use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::ops::join::bloom::cached_table_bytes;
 use crate::ops::join::keys::KeyEncoding;
-use crate::ops::join::{HashPartition, Join, joined_types};
+use crate::ops::join::{Join, joined_types};
 use crate::ops::launch::primitives::{Lengths, Primitives};
 use crate::ops::launch::program::{FixedProgram, Program, check_failed_row, grid_for, read_u64};
 use crate::ops::launch::projection::error_source;
@@ -159,27 +158,6 @@ impl JoinBuild {
             Ok(InsertPrograms::Hashed(program) | InsertPrograms::Packed { packed: program, .. }) => program.kernel_source(),
             Err(error) => vec![error_source(&error)],
         }
-    }
-
-    /// Partitions rows of the build side, which has these columns. Layouts of strings may differ
-    /// from those of the table.
-    ///
-    /// # Errors
-    /// `Unsupported` if a column cannot be gathered.
-    pub fn partition(&self, schema: SchemaRef, types: Vec<ColumnType>) -> Result<HashPartition> {
-        let input = Input { schema, types, filter: None };
-        HashPartition::try_new(input, self.keys.clone(), self.encodings.clone(), self.null_equals_null, self.options.clone())
-    }
-
-    /// Partitions rows of the probe side as [`partition`](Self::partition) does those of the build
-    /// side. `join`: over these columns.
-    ///
-    /// # Errors
-    /// As [`partition`](Self::partition).
-    pub fn probe_partition(&self, schema: SchemaRef, types: Vec<ColumnType>, join: &Join) -> Result<HashPartition> {
-        let input = Input { schema, types, filter: None };
-        let keys = join.keys.iter().map(|(probe, _)| probe.clone()).collect();
-        HashPartition::try_new(input, keys, self.encodings.clone(), self.null_equals_null, self.options.clone())
     }
 
     /// About the device bytes of a table of so many rows, beside the rows: at most those while it
