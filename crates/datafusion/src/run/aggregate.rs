@@ -2,8 +2,8 @@
 //! Aggregations whose groups may be more than device memory.
 //!
 //! Once further groups would not fit, the state is frozen. Rows of its groups are aggregated; the
-//! others go to disk. They are aggregated after it, again by as many groups as fit. So each group
-//! is whole in one of these rounds, whatever the aggregates are.
+//! others go to disk, in partitions by their groups. Each partition is aggregated after it in the
+//! same way. So each group is whole in one of these rounds, whatever the aggregates are.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::DeviceBatchStream;
 use super::blocking::{self, Blocking};
 use super::errors::explain;
 use super::memory::{free_bytes, pieces};
-use super::spill::{Spill, SpillWriter, SpilledBatches};
+use super::partitions::{Partition, PartitionWriter, Partitioning};
 use super::state::Run;
 use crate::error::op_error;
 use crate::graph::{AggregateOp, Checks, ListOutput, Stage};
@@ -35,12 +35,24 @@ pub(super) struct Aggregation {
     pub queue: Queue,
 }
 
+/// An aggregation in rounds.
+struct Rounds {
+    aggregation: Aggregation,
+    /// The input of the operator, before the first round.
+    input: Option<DeviceBatchStream>,
+    /// How rows are set aside, once some are.
+    partitioning: Option<Partitioning>,
+    /// The partitions that are left, with their levels.
+    pending: Vec<(Partition, u32)>,
+}
+
 /// The rows of a round.
-enum Rows {
-    /// The input of the operator.
-    Input(DeviceBatchStream),
-    /// What the round before has set aside.
-    SetAside(Spill, SpilledBatches),
+struct RoundRows {
+    rows: DeviceBatchStream,
+    /// Whether they are the input of the operator, not rows that were set aside.
+    are_input: bool,
+    /// The level of partitions of rows that this round sets aside.
+    level: u32,
 }
 
 impl Aggregation {
@@ -50,58 +62,21 @@ impl Aggregation {
             let op = Blocking::Aggregate(self.op, self.lists);
             return blocking::run(rows, op, self.checks, self.stage, self.queue);
         }
-        let rounds = stream::try_unfold((self, Some(Rows::Input(rows))), |(aggregation, rows)| async move {
-            let Some(rows) = rows else { return Ok::<_, DataFusionError>(None) };
-            let (groups, rest) = aggregation.round(rows).await?;
-            Ok(Some((stream::iter(groups.into_iter().map(Ok)), (aggregation, rest))))
+        let rounds = Rounds { aggregation: self, input: Some(rows), partitioning: None, pending: vec![] };
+        let rounds = stream::try_unfold(rounds, |mut rounds| async move {
+            let Some(groups) = rounds.next().await? else { return Ok::<_, DataFusionError>(None) };
+            Ok(Some((stream::iter(groups.into_iter().map(Ok)), rounds)))
         });
         rounds.try_flatten().try_filter(|batch| std::future::ready(batch.num_rows() > 0)).boxed()
     }
 
-    /// The groups that fit, and the rows of the others.
-    async fn round(&self, rows: Rows) -> Result<(Vec<DeviceBatch>, Option<Rows>)> {
-        let Some(op) = self.op.group_by() else { return internal_err!("an aggregation without keys spills") };
-        let (is_input, mut rows) = match rows {
-            Rows::Input(rows) => (true, rows),
-            Rows::SetAside(spill, batches) => (false, spill.read(&self.queue, batches)?),
-        };
-        let (mut state, mut files, mut may_spill) = (op.start(), None, true);
-        while let Some(batch) = rows.try_next().await? {
-            for piece in self.pieces(op, batch, files.is_some()) {
-                if may_spill && files.is_none() && state.groups() > 0 && !self.fits(op, &state, &piece) {
-                    files = self.freeze(op, &mut state)?;
-                    may_spill = files.is_some();
-                }
-                let rest = match is_input {
-                    true => op.push_known(&self.queue, &mut state, &piece).await,
-                    false => op.push_set_aside(&self.queue, &mut state, &piece).await,
-                };
-                match (rest, &mut files) {
-                    (Ok(Some(rest)), Some((_, writer))) => writer.write(&rest).await?,
-                    (Ok(_), _) => {}
-                    (Err(error), _) => {
-                        return Err(explain(error, &self.stage.operator, &self.queue, &piece, &self.checks).await);
-                    }
-                }
-            }
-        }
-        drop(rows);
-        let rest = match files {
-            Some((spill, writer)) => writer.finish().await?.map(|batches| Rows::SetAside(spill, batches)),
-            None => None,
-        };
-        let groups = op.finish(&self.queue, state).await.map_err(|error| op_error(&self.stage.operator, error))?;
-        Ok((groups, rest))
-    }
-
-    /// Makes the state take no further groups. `None` if rows cannot be stored.
-    fn freeze(&self, op: &GroupBy, state: &mut GroupByState) -> Result<Option<(Spill, SpillWriter)>> {
-        let (schema, types) = op.set_aside_types().map_err(|error| op_error(&self.stage.operator, error))?;
+    /// How rows are set aside. `None` if they cannot be stored.
+    fn partitioning(&self, op: &GroupBy) -> Result<Option<Partitioning>> {
+        let failed = |error| op_error(&self.stage.operator, error);
+        let (schema, types) = op.set_aside_types().map_err(failed)?;
         let Some(format) = StorageFormat::of(&schema, &types) else { return Ok(None) };
-        op.freeze(state).map_err(|error| op_error(&self.stage.operator, error))?;
-        let spill = Spill::new(format, &self.stage, &self.run.task);
-        let writer = spill.writer(&self.queue)?;
-        Ok(Some((spill, writer)))
+        let op = op.set_aside_partition().map_err(failed)?;
+        Ok(Some(Partitioning::with_format(op, format, &[], &self.stage, &self.run, &self.queue)))
     }
 
     /// Whether the state can take the groups of a batch, beside a copy of its rows that is written
@@ -117,5 +92,67 @@ impl Aggregation {
         let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
         let growth = if is_frozen { 0 } else { op.growth_bytes(&op.start(), rows, bytes) };
         pieces(batch, growth + 4 * bytes, free_bytes(&self.queue) / 4, FEWEST_ROWS)
+    }
+}
+
+impl Rounds {
+    /// The groups of a round, as many as fit.
+    async fn next(&mut self) -> Result<Option<Vec<DeviceBatch>>> {
+        let op = Arc::clone(&self.aggregation.op);
+        let Some(op) = op.group_by() else { return internal_err!("an aggregation without keys spills") };
+        let Some(RoundRows { mut rows, are_input, level }) = self.rows(op)? else { return Ok(None) };
+        let Aggregation { stage, queue, checks, .. } = &self.aggregation;
+        let failed = |error| op_error(&stage.operator, error);
+        let (mut state, mut writer, mut may_spill) = (op.start(), None::<PartitionWriter>, true);
+        while let Some(batch) = rows.try_next().await? {
+            for piece in self.aggregation.pieces(op, batch, writer.is_some()) {
+                if may_spill && writer.is_none() && state.groups() > 0 && !self.aggregation.fits(op, &state, &piece) {
+                    if self.partitioning.is_none() {
+                        self.partitioning = self.aggregation.partitioning(op)?;
+                    }
+                    writer = self.partitioning.as_ref().map(|partitioning| partitioning.writer(level));
+                    match writer {
+                        Some(_) => op.freeze(&mut state).map_err(failed)?,
+                        None => may_spill = false,
+                    }
+                }
+                let rest = match are_input {
+                    true => op.push_known(queue, &mut state, &piece).await,
+                    false => op.push_set_aside(queue, &mut state, &piece).await,
+                };
+                match (rest, &mut writer) {
+                    (Ok(Some(rest)), Some(writer)) => writer.write(&rest).await?,
+                    (Ok(_), _) => {}
+                    (Err(error), _) => return Err(explain(error, &stage.operator, queue, &piece, checks).await),
+                }
+            }
+        }
+        drop(rows);
+        if let Some(writer) = writer {
+            let partitions = writer.finish().await?.into_iter().filter(|partition| partition.rows > 0);
+            self.pending.extend(partitions.map(|partition| (partition, level + 1)));
+        }
+        op.finish(queue, state).await.map(Some).map_err(failed)
+    }
+
+    /// The rows of the next round: the input, then as many partitions as have groups that fit.
+    fn rows(&mut self, op: &GroupBy) -> Result<Option<RoundRows>> {
+        if let Some(rows) = self.input.take() {
+            return Ok(Some(RoundRows { rows, are_input: true, level: 0 }));
+        }
+        let (Some((mut partition, mut level)), Some(partitioning)) = (self.pending.pop(), &self.partitioning) else {
+            return Ok(None);
+        };
+        let most = free_bytes(&self.aggregation.queue) / 2;
+        while let Some((next, level_of_next)) = self.pending.last() {
+            let (rows, bytes) = (partition.rows + next.rows, partition.bytes + next.bytes);
+            if op.growth_bytes(&op.start(), rows, bytes) > most {
+                break;
+            }
+            level = level.max(*level_of_next);
+            let Some((next, _)) = self.pending.pop() else { break };
+            partition = partition.with(next);
+        }
+        Ok(Some(RoundRows { rows: partitioning.read(partition)?, are_input: false, level }))
     }
 }

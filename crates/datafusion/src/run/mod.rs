@@ -20,6 +20,7 @@ mod memory;
 mod merge;
 mod metrics;
 mod open;
+mod partitions;
 mod select;
 mod shared;
 mod sorts;

@@ -42,7 +42,8 @@ pub fn has_nvrtc() -> Result<bool> {
 }
 
 /// A command that runs `program` on the emulator: it takes the program's arguments, and its device
-/// is `cuda`, which the tests of `program` take too. The command builds the emulator first, if need be. `None` without NVRTC.
+/// is `cuda`. Tests of the program take that device too. The command builds the emulator first, if
+/// need be. `None` without NVRTC.
 ///
 /// # Errors
 /// As [`has_nvrtc`].

@@ -7,7 +7,7 @@
 //! | [`Reduce`], [`GroupBy`] | aggregate a whole input, or by keys |
 //! | [`Sort`], [`Window`] | sort; compute window functions of sorted rows |
 //! | [`JoinBuild`], [`JoinChain`], [`VisitedBitmap`] | join |
-//! | [`HashPartition`] | partitions both sides of a join |
+//! | [`HashPartition`] | partitions rows by their keys |
 //! | [`Unnest`] | makes rows of lists |
 //! | [`Concat`], [`Gather`] | concatenate batches; gather rows by index |
 //! | [`UnifyLayouts`], [`ArrowLayout`], [`Decode`] | convert layouts: for a UNION, for export, of imported dictionaries |
@@ -32,6 +32,7 @@ mod group;
 mod join;
 mod launch;
 mod null_stripping;
+mod partition;
 mod reduce;
 mod select;
 mod sort;
@@ -48,11 +49,12 @@ pub use decode::Decode;
 pub use gather::Gather;
 pub use group::{GroupBy, GroupByState};
 pub use join::{
-    BloomFilterUse, ChainPart, ChainState, CutChain, FirstStep, FusedJoinCounts, FusedJoins, HashPartition, Join, JoinBuild,
-    JoinChain, JoinKind, JoinRole, JoinTable, PartitionedRows, Throttle, VisitedBitmap, VisitedState,
+    BloomFilterUse, ChainPart, ChainState, CutChain, FirstStep, FusedJoinCounts, FusedJoins, Join, JoinBuild, JoinChain,
+    JoinKind, JoinRole, JoinTable, Throttle, VisitedBitmap, VisitedState,
 };
 pub use launch::sizes::Sizes;
 pub use null_stripping::{Arguments, NullStripping};
+pub use partition::{HashPartition, PartitionedRows};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
 pub use sort::{Merged, Sort, SortKey, SortMerge, SortState};

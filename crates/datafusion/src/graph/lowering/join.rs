@@ -93,7 +93,8 @@ impl<'a> Lowering<'a> {
         strings: &ComputedStrings,
     ) -> Result<Pipeline<'a>> {
         let schema = join.right().schema();
-        let below = self.pipeline(join.right())?.ended_if_fallible(&schema)?;
+        let counts = self.order_counts && facts.keeps_probe_order();
+        let below = self.with_order(counts).pipeline(join.right())?.ended_if_fallible(&schema)?;
         let mut below = below.with_string_columns(strings, &schema, join.name())?;
         let keys = below.joins.iter().map(|(join, _)| join.keys.len()).sum::<usize>() + spec.on.len();
         let is_full = below.joins.len() >= limits::JOINS || keys > limits::KEYS && !below.joins.is_empty();

@@ -3,8 +3,8 @@
 
 mod aggregate;
 mod build_side;
+mod collected;
 mod failed;
-mod partitions;
 mod probing;
 mod scan_filter;
 mod spilled;

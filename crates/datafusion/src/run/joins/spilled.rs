@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use columnar::DeviceBatch;
+use columnar::{DeviceBatch, Layout};
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::physical_plan::metrics::Count;
 use device::Queue;
@@ -19,17 +19,18 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use kernels::ops::{Concat, HashPartition, JoinKind, JoinTable};
 
 use super::build_side::visited;
-use super::partitions::{Partition, PartitionedSide, SidePartitioning};
+use super::collected::PartitionedSide;
 use super::probed;
 use super::tables::{BuiltSide, BuiltSides, Tables, build_table};
 use crate::error::op_error;
 use crate::graph::{BuildSide, BuildSideJoin, ChainPlan, Side, Stage};
 use crate::run::DeviceBatchStream;
 use crate::run::coalesce::coalesce_small;
-use crate::run::memory::free_bytes;
+use crate::run::memory::{MemoryAttribution, free_bytes};
+use crate::run::partitions::{Partition, Partitioning};
 use crate::run::state::Run;
 
-/// Most times that rows are partitioned.
+/// Most times that rows are partitioned again.
 const MOST_LEVELS: u32 = 4;
 /// Rows of a partition that is never partitioned again.
 const FEWEST_ROWS: usize = 1 << 10;
@@ -54,10 +55,10 @@ enum Pairs {
 struct PairJoin {
     joins: SpilledJoins,
     pairs: Pairs,
-    build: SidePartitioning,
-    probe: SidePartitioning,
+    build: Partitioning,
+    probe: Partitioning,
     /// Coalesces rows of the probe side.
-    concat: Concat,
+    concat: Option<Concat>,
 }
 
 /// A join of partitions.
@@ -101,7 +102,7 @@ impl SpilledJoins {
             let (before, after) = plan.cut(at).map_err(|error| self.failed(error))?;
             let (of_before, removed) = split_counters(&before, removed);
             let rows = self.probed(before, tables_of(sides), of_before, rows)?;
-            let (probe, pending) = self.partitioned(&after, &build, rows).await?;
+            let (probe, build, pending) = self.partitioned(&after, build, rows).await?;
             let next = rest.iter().position(|side| matches!(side, BuiltSide::Spilled(_)));
             let (plan, later) = match next {
                 Some(next) => {
@@ -113,7 +114,7 @@ impl SpilledJoins {
             let (removed, of_later) = split_counters(&plan, removed);
             let concat = self.concat(&plan)?;
             let pairs = Pairs::Chain { plan: Arc::new(plan), tables: tables_of(rest), removed };
-            let join = PairJoin { joins: self.clone(), pairs, build: build.partitioning, probe, concat };
+            let join = PairJoin { joins: self.clone(), pairs, build, probe, concat };
             let rows = PartitionedJoin { join: Arc::new(join), pending }.rows();
             match later {
                 Some((later, sides)) => self.through(later, sides, of_later, rows).await,
@@ -132,11 +133,11 @@ impl SpilledJoins {
     ) -> Result<DeviceBatchStream> {
         let (before, after) = join.plan().cut(0).map_err(|error| self.failed(error))?;
         let rows = self.probed(before, vec![], vec![], rows)?;
-        let (probe, pending) = self.partitioned(&after, &build, rows).await?;
+        let (probe, build, pending) = self.partitioned(&after, build, rows).await?;
         let concat = self.concat(&after)?;
         let behind = join.behind(after).ok_or_else(|| internal_datafusion_err!("{}: no join", self.stage.operator))?;
         let (joins, pairs) = (self.clone(), Pairs::BuildSide(Arc::new(behind)));
-        let join = PairJoin { joins, pairs, build: build.partitioning, probe, concat };
+        let join = PairJoin { joins, pairs, build, probe, concat };
         Ok(PartitionedJoin { join: Arc::new(join), pending }.rows())
     }
 
@@ -157,33 +158,40 @@ impl SpilledJoins {
         Arc::new(Tables { numbers: (0..joins.len()).collect(), joins, tables, removed })
     }
 
-    /// Partitions the probe side of the first join as its build side.
+    /// Partitions the probe side of the first join as its build side. Returns how both sides are
+    /// partitioned, the probe side first.
     async fn partitioned(
         &self,
         plan: &ChainPlan,
-        build: &PartitionedSide,
+        build: PartitionedSide,
         mut rows: DeviceBatchStream,
-    ) -> Result<(SidePartitioning, VecDeque<PartitionPair>)> {
+    ) -> Result<(Partitioning, Partitioning, VecDeque<PartitionPair>)> {
         let (Some(side), Some(join)) = (first_side(plan), plan.part.joins.first()) else { return Err(self.without_join()) };
         let input = &plan.part.input;
         let op = HashPartition::of_probe_side(&side.build, Arc::clone(&input.schema), input.types.clone(), join);
         let op = op.map_err(|error| self.failed(error))?;
-        let probe = SidePartitioning::of(op, &side.probe_checks, &self.stage, &self.run, &self.queue);
-        let probe = probe.ok_or_else(|| self.without_join())?;
+        let probe = Partitioning::of(op, &side.probe_checks, &self.stage, &self.run, &self.queue);
+        let probe = probe.ok_or_else(|| internal_datafusion_err!("{}: a probe side of lists", self.stage.operator))?;
         let mut writer = probe.writer(0);
         while let Some(batch) = rows.try_next().await? {
             writer.write(&batch).await?;
         }
         drop(rows);
         let probe_partitions = writer.finish().await?.into_iter();
-        let pairs = build.partitions.iter().cloned().zip(probe_partitions);
+        let PartitionedSide { partitioning, partitions } = build;
+        let pairs = partitions.into_iter().zip(probe_partitions);
         let pending = pairs.map(|(build, probe)| PartitionPair { build, probe, level: 0 }).collect();
-        Ok((probe, pending))
+        Ok((probe, partitioning, pending))
     }
 
-    fn concat(&self, plan: &ChainPlan) -> Result<Concat> {
+    /// Coalesces rows of the probe side, unless the host would have to unify their dictionaries.
+    fn concat(&self, plan: &ChainPlan) -> Result<Option<Concat>> {
         let (schema, types) = (Arc::clone(&plan.part.input.schema), plan.part.input.types.clone());
-        Concat::try_new_keeping_layouts(schema, types, plan.options.clone()).map_err(|error| self.failed(error))
+        if types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. })) {
+            return Ok(None);
+        }
+        let concat = Concat::try_new_keeping_layouts(schema, types, plan.options.clone());
+        concat.map(Some).map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: kernels::Error) -> DataFusionError {
@@ -227,11 +235,17 @@ impl PartitionedJoin {
 
     /// As many pairs as fit memory, as one.
     async fn next_pair(&mut self) -> Result<Option<PartitionPair>> {
+        let kind = self.join.kind();
+        let gives_probe_rows = kind.keeps_unmatched_probe_rows() || kind == JoinKind::RightAnti;
+        let may_give =
+            |pair: &PartitionPair| (pair.build.rows > 0 || gives_probe_rows) && (pair.probe.rows > 0 || kind.visits_build_rows());
+        self.pending.retain(may_give);
         while let Some(mut pair) = self.pending.pop_front() {
             let free = self.join.free_bytes();
             let may_split = pair.level < MOST_LEVELS && pair.build.rows > FEWEST_ROWS;
             if may_split && !self.join.fits(pair.build.rows, pair.build.bytes, free / 4 * 3)? {
                 self.split(pair).await?;
+                self.pending.retain(may_give);
                 continue;
             }
             while let Some(next) = self.pending.front() {
@@ -243,9 +257,7 @@ impl PartitionedJoin {
                 let (build, probe) = (pair.build.with(next.build), pair.probe.with(next.probe));
                 pair = PartitionPair { build, probe, level: pair.level };
             }
-            if pair.build.rows + pair.probe.rows > 0 {
-                return Ok(Some(pair));
-            }
+            return Ok(Some(pair));
         }
         Ok(None)
     }
@@ -274,6 +286,14 @@ impl PairJoin {
         side.ok_or_else(|| self.joins.without_join())
     }
 
+    fn kind(&self) -> JoinKind {
+        let join = match &self.pairs {
+            Pairs::Chain { plan, .. } => plan.part.joins.first(),
+            Pairs::BuildSide(join) => Some(&join.join),
+        };
+        join.map_or(JoinKind::Full, |join| join.kind)
+    }
+
     fn free_bytes(&self) -> usize {
         free_bytes(&self.joins.queue)
     }
@@ -288,14 +308,13 @@ impl PairJoin {
         let PartitionPair { build, probe, level: _ } = pair;
         let fits = self.fits(build.rows, build.bytes, self.free_bytes())?;
         let build = self.build.read(build)?;
-        let in_blocks = match &self.pairs {
-            Pairs::Chain { plan, .. } => plan.part.joins.first().is_some_and(|join| join.kind == JoinKind::Inner),
-            Pairs::BuildSide(_) => false,
-        };
-        match in_blocks && !fits {
-            true => Ok(self.joined_in_blocks(build, probe)),
-            false => self.joined_rows(build.try_collect().await?, probe).await,
+        if !fits && self.kind() == JoinKind::Inner {
+            return Ok(self.joined_in_blocks(build, probe));
         }
+        let memory = MemoryAttribution::new(&self.side()?.operator, "a partition of its build side");
+        let build = memory.counted(build).try_collect().await;
+        let joined = async { self.joined_rows(build?, probe).await };
+        joined.await.map_err(|error| memory.attributed(error))
     }
 
     /// The rows of an inner join, by blocks of the build side. Each reads the probe side.
@@ -324,10 +343,13 @@ impl PairJoin {
     /// Joins rows of the build side with those of a partition.
     async fn joined_rows(&self, build: Vec<DeviceBatch>, probe: Partition) -> Result<DeviceBatchStream> {
         let SpilledJoins { stage, run, queue } = &self.joins;
-        let table = build_table(self.side()?, build, queue).await?;
+        let table = build_table(self.side()?, build, false, queue).await?;
         let rows = || {
             let rows = self.probe.read(probe)?;
-            Ok(coalesce_small(rows, self.concat.clone(), run.batch_rows, queue.clone(), stage.operator.clone()))
+            Ok(match self.concat.clone() {
+                Some(concat) => coalesce_small(rows, concat, run.batch_rows, queue.clone(), stage.operator.clone()),
+                None => rows,
+            })
         };
         match &self.pairs {
             Pairs::Chain { plan, tables, removed } => {

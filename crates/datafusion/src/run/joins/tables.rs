@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use kernels::expr::{Expr, Literal, LiteralValue};
 use kernels::ops::{BloomFilterUse, ChainPart, Input, Join, JoinChain, JoinTable};
 
-use super::partitions::{GatheredSide, PartitionedSide, gather};
+use super::collected::{CollectedSide, PartitionedSide, collect_build_side};
 use super::scan_filter::push_key_ranges;
 use crate::error::op_error;
 use crate::graph::{BuildSide, ChainPlan, Side, Stage};
@@ -151,17 +151,18 @@ pub(super) async fn build(
             Some(scalar) => rows_of(scalar, &side.stage, run).await?,
             None => {
                 let rows = memory.counted(run.merge(&side.stage)?);
-                let can_spill = may_spill && !join.keys.is_empty() && !join.null_aware && !side.keeps_order;
-                match gather(rows, side, can_spill, stage, run, queue).await? {
-                    GatheredSide::Rows(batches) => batches,
-                    GatheredSide::Spilled(spilled) => {
+                let reads_keys = join.keys.iter().any(|(probe, _)| reads_columns(probe));
+                let can_spill = may_spill && reads_keys && !join.null_aware && !side.keeps_order;
+                match collect_build_side(rows, side, can_spill, stage, run, queue).await? {
+                    CollectedSide::Rows(batches) => batches,
+                    CollectedSide::Spilled(spilled) => {
                         memory.spilled();
                         return Ok(BuiltSide::Spilled(spilled));
                     }
                 }
             }
         };
-        build_table(side, batches, queue).await.map(BuiltSide::Table)
+        build_table(side, batches, side.number.is_some(), queue).await.map(BuiltSide::Table)
     };
     let built = built.await.map_err(|error| memory.attributed(error))?;
     let table = match &built {
@@ -177,14 +178,26 @@ pub(super) async fn build(
     Ok(built)
 }
 
-/// The table of a build side's rows.
-pub(super) async fn build_table(side: &BuildSide, batches: Vec<DeviceBatch>, queue: &Queue) -> Result<Arc<JoinTable>> {
+/// Whether an expression reads any column.
+fn reads_columns(expr: &Expr) -> bool {
+    let mut columns = vec![];
+    expr.columns(&mut columns);
+    !columns.is_empty()
+}
+
+/// The table of a build side's rows, for `dynamic_filters` too.
+pub(super) async fn build_table(
+    side: &BuildSide,
+    batches: Vec<DeviceBatch>,
+    dynamic_filters: bool,
+    queue: &Queue,
+) -> Result<Arc<JoinTable>> {
     let operator = &side.operator;
     let failed = |error| op_error(operator, error);
     let batch = side.concat.run(queue, batches).await.map_err(failed)?;
     match (side.build.build(queue, batch.clone()).await, batch) {
         (Ok(mut table), _) => {
-            let wanted = BloomFilterUse { dynamic_filters: side.number.is_some(), search: side.probe_bloom_first };
+            let wanted = BloomFilterUse { dynamic_filters, search: side.probe_bloom_first };
             side.build.add_bloom_filter(queue, &mut table, wanted).await.map_err(failed)?;
             Ok(Arc::new(table))
         }

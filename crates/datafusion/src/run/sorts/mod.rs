@@ -37,7 +37,7 @@ pub(super) fn sort(
         let (mut state, mut external, mut may_spill) = (op.start(), None, run.may_spill());
         while let Some(batch) = input.next().await {
             let batch = batch?;
-            let pieces = if may_spill { sortable(&op, &state, batch, &queue) } else { vec![batch] };
+            let pieces = if may_spill { sortable_pieces(&op, &state, batch, &queue) } else { vec![batch] };
             for piece in pieces {
                 if may_spill && state.num_rows() > 0 && !fits(&op, &state, &piece, &queue) {
                     if external.is_none() {
@@ -90,7 +90,7 @@ fn kept_bytes(op: &Sort, batch: &DeviceBatch) -> usize {
 }
 
 /// A batch as it is where it can be sorted at once, else in pieces that several fit memory.
-fn sortable(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
+fn sortable_pieces(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
     if fits(op, state, &batch, queue) {
         return vec![batch];
     }

@@ -8,13 +8,15 @@ use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer};
 
+use super::key::KeyOutput;
 use super::table::SET_ASIDE;
 use super::{GroupBy, GroupByState};
 use crate::codegen::Params;
+use crate::expr::Expr;
 use crate::ops::launch::compact::{Survivors, mask_body, row_indices};
 use crate::ops::launch::program::{FixedProgram, Kernel};
 use crate::ops::launch::{Launch, NamedArgs};
-use crate::ops::{Gather, Options};
+use crate::ops::{Gather, HashPartition, Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -76,6 +78,24 @@ impl GroupBy {
         let gather = Gather::try_new(schema, types, self.options.clone())?;
         state.set_aside = Some(SetAside { program, gather });
         Ok(())
+    }
+
+    /// Partitions rows that are set aside by their groups.
+    ///
+    /// # Errors
+    /// `Internal` for an aggregation without an input; `Unsupported` if a column cannot be
+    /// gathered.
+    pub fn set_aside_partition(&self) -> Result<HashPartition> {
+        let feed = self.feeds.first().ok_or_else(|| Error::Internal("an aggregation without an input".into()))?;
+        let (schema, types) = feed.source.input();
+        let gathered = Gather::try_new(schema.clone(), types, self.options.clone())?;
+        let input = Input { schema, types: gathered.output_types().to_vec(), filter: None };
+        // Codes of one value may differ between batches.
+        let keys = self.keys.iter().zip(&feed.keys).map(|(key, expr)| match key.output {
+            KeyOutput::Codes(column) => Expr::Column(column),
+            KeyOutput::Plain | KeyOutput::Dictionary(_) => expr.clone(),
+        });
+        HashPartition::of_keys(input, keys.collect(), self.options.clone())
     }
 
     /// Schema and types of the rows that [`push_set_aside`](Self::push_set_aside) takes. Strings

@@ -10,7 +10,7 @@ use crate::prelude::Section;
 
 /// How both sides of a join represent one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeyEncoding {
+pub(in crate::ops) enum KeyEncoding {
     /// One field.
     Single,
     /// Several fields of an integer of this type, the highest first. Narrower values are widened.
@@ -21,7 +21,7 @@ pub(super) enum KeyEncoding {
 
 /// The keys of a join with the values of one row.
 #[derive(Clone, Copy)]
-pub(super) struct RowKeys<'a> {
+pub(in crate::ops) struct RowKeys<'a> {
     pub encodings: &'a [KeyEncoding],
     pub values: &'a [Value],
     pub null_equals_null: bool,
@@ -181,7 +181,7 @@ pub(super) fn none_null(values: &[Value]) -> Option<String> {
 }
 
 /// The packed key of a row.
-pub(super) struct PackedKey {
+pub(in crate::ops) struct PackedKey {
     /// C, 0 or 1: whether all fields are in the ranges of the table, and the row can have a match.
     pub condition: String,
     /// C of the packed key.

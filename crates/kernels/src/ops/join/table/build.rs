@@ -163,14 +163,15 @@ impl JoinBuild {
     /// About the device bytes of a table of so many rows, beside the rows: at most those while it
     /// is built.
     pub fn table_bytes(&self, rows: usize) -> usize {
-        let lists = |slots: usize| (slots + 2 * rows) * size_of::<u32>();
+        // Beside the slots: the slot of each row, and the rows of all slots in lists.
+        let with_lists = |slots: usize, bytes: usize| slots * (bytes + size_of::<u32>()) + 3 * rows * size_of::<u32>();
         let slots = (rows * 2).next_power_of_two();
-        let bytes = match &self.encodings {
-            encodings if encodings.is_empty() => return 0,
-            encodings if encodings.contains(&KeyEncoding::Bytes) => slots * size_of::<u64>(),
-            _ => slots * 2 * size_of::<u64>(),
-        };
-        bytes + rows * size_of::<u32>() + lists(slots)
+        match &self.encodings {
+            encodings if encodings.is_empty() => 0,
+            encodings if encodings.contains(&KeyEncoding::Bytes) => with_lists(slots, size_of::<u64>()),
+            // A perfect hash of keys that repeat has up to eight slots for each row.
+            _ => with_lists(slots, 2 * size_of::<u64>()).max(with_lists(rows * 8, size_of::<u32>())),
+        }
     }
 
     /// The kernel sources as they are compiled.
@@ -254,6 +255,9 @@ impl JoinBuild {
         let mut slot_of = self.claim_slots(queue, program, INSERT_PACKED, table).await?;
         let is_too_sparse = packed_keys > max_perfect_hash(rows, &self.options);
         if !table.layout.unique && is_too_sparse && table.layout.kind == (TableKind::Packed { perfect_hash: true }) {
+            // The array goes before the slots come.
+            drop(slot_of);
+            table.rows = queue.filled(4, 0xff)?;
             table.alloc_slots(queue, packed_keys, false)?;
             slot_of = self.claim_slots(queue, program, INSERT_PACKED, table).await?;
         }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rows of a build side before their table is built.
+
+use std::sync::Arc;
+
+use columnar::DeviceBatch;
+use datafusion::common::Result;
+use device::Queue;
+use futures::TryStreamExt;
+use kernels::ops::HashPartition;
+
+use crate::error::op_error;
+use crate::graph::{BuildSide, Stage};
+use crate::run::DeviceBatchStream;
+use crate::run::memory::free_bytes;
+use crate::run::partitions::{Partition, Partitioning};
+use crate::run::state::Run;
+
+/// Share of the limit that a build side leaves free, for the rows that probe it.
+const LEFT_FREE: usize = 8;
+
+/// The rows of a build side.
+pub(super) enum CollectedSide {
+    Rows(Vec<DeviceBatch>),
+    Spilled(PartitionedSide),
+}
+
+/// A side in partitions.
+pub(super) struct PartitionedSide {
+    pub partitioning: Partitioning,
+    pub partitions: Vec<Partition>,
+}
+
+/// Collects the rows of a build side, in partitions on disk if `can_spill` and they do not fit
+/// memory with their table.
+pub(super) async fn collect_build_side(
+    mut rows: DeviceBatchStream,
+    side: &BuildSide,
+    mut can_spill: bool,
+    stage: &Stage,
+    run: &Run,
+    queue: &Queue,
+) -> Result<CollectedSide> {
+    let (mut batches, mut total, mut bytes) = (Vec::<DeviceBatch>::new(), 0, 0);
+    while let Some(batch) = rows.try_next().await? {
+        (total, bytes) = (total + batch.num_rows(), bytes + batch.row_bytes());
+        batches.push(batch);
+        // Several batches are concatenated.
+        let copied = if batches.len() > 1 { bytes } else { 0 };
+        let free = free_bytes(queue);
+        let left_free = (queue.context().pool().limit() / LEFT_FREE).min(free / 2);
+        if !can_spill || copied + side.build.table_bytes(total) + left_free <= free {
+            continue;
+        }
+        let op = HashPartition::of_build_side(&side.build, Arc::clone(&side.stage.schema), side.stage.types.clone());
+        let op = op.map_err(|error| op_error(&side.operator, error))?;
+        let Some(partitioning) = Partitioning::of(op, &side.checks, stage, run, queue) else {
+            can_spill = false;
+            continue;
+        };
+        let mut writer = partitioning.writer(0);
+        for batch in batches {
+            writer.write(&batch).await?;
+        }
+        while let Some(batch) = rows.try_next().await? {
+            writer.write(&batch).await?;
+        }
+        return Ok(CollectedSide::Spilled(PartitionedSide { partitions: writer.finish().await?, partitioning }));
+    }
+    Ok(CollectedSide::Rows(batches))
+}
