@@ -10,11 +10,43 @@ use device::Queue;
 use futures::{StreamExt, TryStreamExt};
 
 use super::DeviceBatchStream;
+use super::state::Run;
 
 /// Device memory that is free below the limit.
 pub(super) fn free_bytes(queue: &Queue) -> usize {
     let pool = queue.context().pool();
     pool.limit().saturating_sub(pool.in_use())
+}
+
+/// Device memory that an operator counts on, until it is dropped. Other operators of the run that
+/// ask for memory at the same time leave it free.
+pub(super) struct Reservation {
+    run: Arc<Run>,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Without bytes yet.
+    pub fn new(run: &Arc<Run>) -> Reservation {
+        Reservation { run: Arc::clone(run), bytes: 0 }
+    }
+
+    /// Reserves `bytes` in all, if the others and `left_free` bytes have room beside them.
+    pub fn try_grow(&mut self, bytes: usize, left_free: usize) -> bool {
+        let of_others = self.run.reserved.load(Relaxed).saturating_sub(self.bytes);
+        let fits = bytes + left_free + of_others <= free_bytes(&self.run.queue);
+        if fits && bytes > self.bytes {
+            self.run.reserved.fetch_add(bytes - self.bytes, Relaxed);
+            self.bytes = bytes;
+        }
+        fits
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.run.reserved.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 /// A batch as it is where the bytes that it needs are at most `most`, else in pieces of at least

@@ -131,7 +131,7 @@ impl PartitionWriter {
     pub async fn write(&mut self, batch: &DeviceBatch) -> Result<()> {
         let of = &self.partitioning;
         let needed = batch.num_rows() * HashPartition::BYTES_PER_ROW + 2 * batch.row_bytes();
-        for piece in pieces(batch.clone(), needed, free_bytes(&of.queue) / 4, FEWEST_ROWS) {
+        for piece in pieces(batch.clone(), needed, free_bytes(&of.queue) / 8, FEWEST_ROWS) {
             let partitioned = match of.op.run(&of.queue, &piece, self.seed).await {
                 Ok(partitioned) => partitioned,
                 Err(error) => return Err(explain(error, &of.operator, &of.queue, &piece, &of.checks).await),

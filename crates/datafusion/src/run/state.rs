@@ -2,6 +2,7 @@
 //! State that the stages of one execution share.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use datafusion::common::Result;
@@ -50,6 +51,8 @@ pub(super) struct Run {
     pub shared: parking_lot::Mutex<Option<HashMap<usize, (SharedRows, usize)>>>,
     /// Rows of scalar subqueries.
     pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
+    /// Device bytes that operators are about to allocate, and count on.
+    pub reserved: AtomicUsize,
     /// Reads of metrics, awaited when the run ends.
     at_end: parking_lot::Mutex<Vec<BoxFuture<'static, Result<()>>>>,
 }
@@ -63,10 +66,10 @@ impl Run {
         let separate = stage.uploads() && !context.info().unified_memory;
         let uploads = if separate { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        let (meters, tables, scalars, at_end) = Default::default();
+        let (meters, tables, scalars, reserved, at_end) = Default::default();
         let shared = parking_lot::Mutex::new(Some(HashMap::new()));
         let spill = options.spill;
-        Ok(Arc::new(Run { queue, uploads, task, batch_rows, spill, meters, tables, shared, scalars, at_end }))
+        Ok(Arc::new(Run { queue, uploads, task, batch_rows, spill, meters, tables, shared, scalars, reserved, at_end }))
     }
 
     /// Whether operators may write rows to the session's temporary files.

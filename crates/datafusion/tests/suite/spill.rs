@@ -112,7 +112,7 @@ pub async fn lines(ctx: &SessionContext, sql: &str) -> Vec<String> {
 pub async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql: &str) -> (Vec<String>, usize) {
     let before = context.pool().in_use();
     let plan = planned(ctx, sql).await;
-    let batches = collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+    let batches = collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     let lines = ordered_lines(&batches);
     drop(batches);
     assert!(metric(&plan, "launches") > 0, "{sql}");

@@ -12,7 +12,7 @@ use kernels::ops::HashPartition;
 use crate::error::op_error;
 use crate::graph::{BuildSide, Stage};
 use crate::run::DeviceBatchStream;
-use crate::run::memory::free_bytes;
+use crate::run::memory::{Reservation, free_bytes};
 use crate::run::partitions::{Partition, Partitioning};
 use crate::run::state::Run;
 
@@ -21,7 +21,8 @@ const LEFT_FREE: usize = 8;
 
 /// The rows of a build side.
 pub(super) enum CollectedSide {
-    Rows(Vec<DeviceBatch>),
+    /// With the memory that the table will take.
+    Rows(Vec<DeviceBatch>, Reservation),
     Spilled(PartitionedSide),
 }
 
@@ -38,18 +39,18 @@ pub(super) async fn collect_build_side(
     side: &BuildSide,
     mut can_spill: bool,
     stage: &Stage,
-    run: &Run,
+    run: &Arc<Run>,
     queue: &Queue,
 ) -> Result<CollectedSide> {
     let (mut batches, mut total, mut bytes) = (Vec::<DeviceBatch>::new(), 0, 0);
+    let mut reservation = Reservation::new(run);
     while let Some(batch) = rows.try_next().await? {
         (total, bytes) = (total + batch.num_rows(), bytes + batch.row_bytes());
         batches.push(batch);
         // Several batches are concatenated.
         let copied = if batches.len() > 1 { bytes } else { 0 };
-        let free = free_bytes(queue);
-        let left_free = (queue.context().pool().limit() / LEFT_FREE).min(free / 2);
-        if !can_spill || copied + side.build.table_bytes(total) + left_free <= free {
+        let left_free = (queue.context().pool().limit() / LEFT_FREE).min(free_bytes(queue) / 2);
+        if !can_spill || reservation.try_grow(copied + side.build.table_bytes(total), left_free) {
             continue;
         }
         let op = HashPartition::of_build_side(&side.build, Arc::clone(&side.stage.schema), side.stage.types.clone());
@@ -58,6 +59,7 @@ pub(super) async fn collect_build_side(
             can_spill = false;
             continue;
         };
+        drop(reservation);
         let mut writer = partitioning.writer(0);
         for batch in batches {
             writer.write(&batch).await?;
@@ -67,5 +69,5 @@ pub(super) async fn collect_build_side(
         }
         return Ok(CollectedSide::Spilled(PartitionedSide { partitions: writer.finish().await?, partitioning }));
     }
-    Ok(CollectedSide::Rows(batches))
+    Ok(CollectedSide::Rows(batches, reservation))
 }

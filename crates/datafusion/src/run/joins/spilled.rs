@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use columnar::{DeviceBatch, Layout};
+use columnar::{ColumnType, DeviceBatch, Layout};
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion::physical_plan::metrics::Count;
 use device::Queue;
@@ -184,10 +184,15 @@ impl SpilledJoins {
         Ok((probe, partitioning, pending))
     }
 
-    /// Coalesces rows of the probe side, unless the host would have to unify their dictionaries.
+    /// Coalesces rows of the probe side, unless codes may not number the values of several
+    /// dictionaries.
     fn concat(&self, plan: &ChainPlan) -> Result<Option<Concat>> {
         let (schema, types) = (Arc::clone(&plan.part.input.schema), plan.part.input.types.clone());
-        if types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. })) {
+        let may_overflow = |ty: &ColumnType| match ty.layout {
+            Layout::Dictionary { codes, .. } => codes.width() < size_of::<u32>(),
+            _ => false,
+        };
+        if types.iter().any(may_overflow) {
             return Ok(None);
         }
         let concat = Concat::try_new_keeping_layouts(schema, types, plan.options.clone());

@@ -147,14 +147,14 @@ pub(super) async fn build(
 ) -> Result<BuiltSide> {
     let memory = MemoryAttribution::new(&side.operator, "its build side");
     let built = async {
-        let batches = match side.scalar() {
-            Some(scalar) => rows_of(scalar, &side.stage, run).await?,
+        let (batches, _reservation) = match side.scalar() {
+            Some(scalar) => (rows_of(scalar, &side.stage, run).await?, None),
             None => {
                 let rows = memory.counted(run.merge(&side.stage)?);
                 let reads_keys = join.keys.iter().any(|(probe, _)| reads_columns(probe));
                 let can_spill = may_spill && reads_keys && !join.null_aware && !side.keeps_order;
                 match collect_build_side(rows, side, can_spill, stage, run, queue).await? {
-                    CollectedSide::Rows(batches) => batches,
+                    CollectedSide::Rows(batches, reservation) => (batches, Some(reservation)),
                     CollectedSide::Spilled(spilled) => {
                         memory.spilled();
                         return Ok(BuiltSide::Spilled(spilled));
