@@ -26,7 +26,7 @@ pub(in crate::run) fn build_side(join: Arc<BuildSideJoin>, stage: Arc<Stage>, ru
             BuiltSide::Table(table) => table,
             BuiltSide::Spilled(side) => {
                 let rows = run.merge(&join.probe)?;
-                return SpilledJoins { stage, run, queue }.build_side(&join, side, rows).await;
+                return SpilledJoins { stage, run, queue }.build_side(&join, *side, rows).await;
             }
         };
         let batches = visited(&join, table, || run.merge(&join.probe), &stage.operator, &queue).await?;

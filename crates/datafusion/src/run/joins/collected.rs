@@ -23,7 +23,7 @@ const LEFT_FREE: usize = 8;
 pub(super) enum CollectedSide {
     /// With the memory that the table will take.
     Rows(Vec<DeviceBatch>, Reservation),
-    Spilled(PartitionedSide),
+    Spilled(Box<PartitionedSide>),
 }
 
 /// A side in partitions.
@@ -67,7 +67,8 @@ pub(super) async fn collect_build_side(
         while let Some(batch) = rows.try_next().await? {
             writer.write(&batch).await?;
         }
-        return Ok(CollectedSide::Spilled(PartitionedSide { partitions: writer.finish().await?, partitioning }));
+        let side = PartitionedSide { partitions: writer.finish().await?, partitioning };
+        return Ok(CollectedSide::Spilled(Box::new(side)));
     }
     Ok(CollectedSide::Rows(batches, reservation))
 }

@@ -102,7 +102,7 @@ impl SpilledJoins {
             let (before, after) = plan.cut(at).map_err(|error| self.failed(error))?;
             let (of_before, removed) = split_counters(&before, removed);
             let rows = self.probed(before, tables_of(sides), of_before, rows)?;
-            let (probe, build, pending) = self.partitioned(&after, build, rows).await?;
+            let (probe, build, pending) = self.partitioned(&after, *build, rows).await?;
             let next = rest.iter().position(|side| matches!(side, BuiltSide::Spilled(_)));
             let (plan, later) = match next {
                 Some(next) => {

@@ -47,7 +47,7 @@ pub(super) struct BuiltSides {
 pub(super) enum BuiltSide {
     Table(Arc<JoinTable>),
     /// On disk, for they are more than device memory holds.
-    Spilled(PartitionedSide),
+    Spilled(Box<PartitionedSide>),
 }
 
 impl BuiltSides {
