@@ -285,8 +285,8 @@ fn few_strings_sort_without_a_wait() {
         assert!(meter.launches() > 0);
         // The heap of the gathered strings.
         assert_eq!(meter.waits(), 1);
-        // A kernel that is compiled while the process ends may miss objects that LLVM made since the
-        // last exit handler.
+        // A kernel that is compiled while the process ends may miss objects of LLVM, whose exit
+        // handlers run before ours.
         block_on(queue.finish()).unwrap();
     }
 }
