@@ -15,7 +15,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use device::testing::{self, PARTS};
+use device::testing;
 use device::{Context, UnifiedMemory};
 use devicefusion::{DeviceOptions, DeviceRuntime, SessionStateBuilderExt, register_schema};
 use futures::StreamExt;
@@ -122,12 +122,14 @@ pub async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql
     (lines, metric(&plan, "spill_count"))
 }
 
-/// All queries in a full run, else every other one.
+/// All queries in a full run, else every fourth one, others by the part and by the memory.
 pub fn of_turn<'a>(queries: &[&'a str], unified: UnifiedMemory) -> Vec<&'a str> {
-    let is_full = testing::parts().unwrap().len() == PARTS;
-    let first = usize::from(unified == UnifiedMemory::Never);
+    let first = match testing::parts().unwrap().as_slice() {
+        [part] => Some(part + 2 * usize::from(unified == UnifiedMemory::Never)),
+        _ => None,
+    };
     let numbered = queries.iter().enumerate();
-    numbered.filter(|(number, _)| is_full || number % 2 == first).map(|(_, query)| *query).collect()
+    numbered.filter(|(number, _)| first.is_none_or(|first| number % 4 == first % 4)).map(|(_, query)| *query).collect()
 }
 
 /// Queries over all columns. The row's number makes the order total.

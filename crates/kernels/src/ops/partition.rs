@@ -132,6 +132,40 @@ impl HashPartition {
     ///
     /// # Errors
     /// `Row` with the lowest row of which a key failed; `Unsupported` for more than 2^31 - 1 rows.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{Int64Array, RecordBatch};
+    /// use columnar::{natural_types, upload};
+    /// use kernels::codegen::Profile;
+    /// use kernels::expr::Expr;
+    /// use kernels::ops::{HashPartition, Join, JoinBuild, JoinKind, JoinRole, Options};
+    ///
+    /// # futures::executor::block_on(async {
+    /// let host = RecordBatch::try_from_iter([("k", Arc::new(Int64Array::from_iter_values(0..1000)) as _)])?;
+    /// let (schema, types) = (host.schema(), natural_types(&host.schema())?);
+    /// let join = Join {
+    ///     kind: JoinKind::Inner,
+    ///     keys: vec![(Expr::Column(0), Expr::Column(0))],
+    ///     null_equals_null: false,
+    ///     null_aware: false,
+    ///     residual: None,
+    ///     schema: schema.clone(),
+    ///     types: types.clone(),
+    ///     role: JoinRole::Query,
+    /// };
+    /// let build = JoinBuild::try_new(&types, &[], &join, Options::new(Profile::Cpu))?;
+    /// let partition = HashPartition::of_build_side(&build, schema.clone(), types.clone())?;
+    ///
+    /// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
+    /// let batch = upload(&queue, &schema, &types, &[host])?;
+    /// let partitioned = partition.run(&queue, &batch, 0).await?;
+    /// let rows = (0..HashPartition::PARTITIONS).map(|number| partitioned.of(number).len());
+    /// assert_eq!(rows.sum::<usize>(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub async fn run(&self, queue: &Queue, batch: &DeviceBatch, seed: u64) -> Result<PartitionedRows> {
         let n = batch.num_rows();
         check_rows("HashPartition", n)?;
