@@ -22,9 +22,6 @@ use super::state::Run;
 use crate::error::op_error;
 use crate::graph::{AggregateOp, Checks, ListOutput, Stage};
 
-/// Rows of a piece of input under any limit.
-const FEWEST_ROWS: usize = 1 << 8;
-
 /// An aggregation of a stage.
 pub(super) struct Aggregation {
     pub op: Arc<AggregateOp>,
@@ -91,7 +88,7 @@ impl Aggregation {
     fn pieces(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
         let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
         let growth = if is_frozen { 0 } else { op.growth_bytes(&op.start(), rows, bytes) };
-        pieces(batch, growth + 4 * bytes, free_bytes(&self.queue) / 4, FEWEST_ROWS)
+        pieces(batch, growth + 4 * bytes, free_bytes(&self.queue) / 4)
     }
 }
 

@@ -49,15 +49,17 @@ impl Drop for Reservation {
     }
 }
 
-/// A batch as it is where the bytes that it needs are at most `most`, else in pieces of at least
-/// `fewest` rows.
-pub(super) fn pieces(batch: DeviceBatch, needed: usize, most: usize, fewest: usize) -> Vec<DeviceBatch> {
+/// Rows of a piece of input under any limit.
+const FEWEST_ROWS: usize = 1 << 8;
+
+/// A batch as it is where the bytes that it needs are at most `most`, else in pieces.
+pub(super) fn pieces(batch: DeviceBatch, needed: usize, most: usize) -> Vec<DeviceBatch> {
     let rows = batch.num_rows();
-    if rows <= fewest || needed <= most {
+    if rows <= FEWEST_ROWS || needed <= most {
         return vec![batch];
     }
     let rows_each = rows as u128 * most as u128 / needed as u128;
-    batch.chunks((rows_each as usize).max(fewest)).collect()
+    batch.chunks((rows_each as usize).max(FEWEST_ROWS)).collect()
 }
 
 /// Counts the rows that an operator holds, for the message where memory ends.

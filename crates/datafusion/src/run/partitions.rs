@@ -24,8 +24,6 @@ use crate::graph::{Checks, Stage};
 /// bytes.
 const BLOCK_ROWS: usize = 1 << 13;
 const BLOCK_BYTES: usize = 1 << 18;
-/// Rows of a piece of input under any limit.
-const FEWEST_ROWS: usize = 1 << 8;
 /// Times the number of a level it is the seed of that level's hash.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -83,9 +81,9 @@ impl Partitioning {
         PartitionWriter { partitioning: self.clone(), seed: SEED.wrapping_mul(level.into()), partitions }
     }
 
-    /// The rows of a partition in partitions of another level.
-    pub async fn partitioned_again(&self, partition: Partition, level: u32) -> Result<Vec<Partition>> {
-        let (mut writer, mut rows) = (self.writer(level), self.read(partition)?);
+    /// All rows in partitions of a level.
+    pub async fn partitioned(&self, mut rows: DeviceBatchStream, level: u32) -> Result<Vec<Partition>> {
+        let mut writer = self.writer(level);
         while let Some(batch) = rows.try_next().await? {
             writer.write(&batch).await?;
         }
@@ -131,7 +129,7 @@ impl PartitionWriter {
     pub async fn write(&mut self, batch: &DeviceBatch) -> Result<()> {
         let of = &self.partitioning;
         let needed = batch.num_rows() * HashPartition::BYTES_PER_ROW + 2 * batch.row_bytes();
-        for piece in pieces(batch.clone(), needed, free_bytes(&of.queue) / 8, FEWEST_ROWS) {
+        for piece in pieces(batch.clone(), needed, free_bytes(&of.queue) / 8) {
             let partitioned = match of.op.run(&of.queue, &piece, self.seed).await {
                 Ok(partitioned) => partitioned,
                 Err(error) => return Err(explain(error, &of.operator, &of.queue, &piece, &of.checks).await),

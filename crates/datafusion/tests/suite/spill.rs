@@ -100,6 +100,15 @@ pub fn files(folder: &Path) -> usize {
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
+/// Waits until all files of a query that has ended are gone.
+pub async fn assert_no_files_stay(folder: &Path) {
+    let start = std::time::Instant::now();
+    while files(folder) > 0 {
+        assert!(start.elapsed().as_secs() < 30, "files stay");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
 pub async fn planned(ctx: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> {
     ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap()
 }
@@ -292,10 +301,6 @@ fn a_dropped_query_leaves_no_files() {
         assert!(files(folder.path()) > 0);
         drop(merges);
         assert_returned(&context, 0);
-        let start = std::time::Instant::now();
-        while files(folder.path()) > 0 {
-            assert!(start.elapsed().as_secs() < 30, "files stay");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        assert_no_files_stay(folder.path()).await;
     });
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use columnar::DeviceBatch;
 use datafusion::common::Result;
 use device::Queue;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::HashPartition;
 
 use crate::error::op_error;
@@ -60,14 +60,8 @@ pub(super) async fn collect_build_side(
             continue;
         };
         drop(reservation);
-        let mut writer = partitioning.writer(0);
-        for batch in batches {
-            writer.write(&batch).await?;
-        }
-        while let Some(batch) = rows.try_next().await? {
-            writer.write(&batch).await?;
-        }
-        let side = PartitionedSide { partitions: writer.finish().await?, partitioning };
+        let rows = stream::iter(batches.into_iter().map(Ok)).chain(rows).boxed();
+        let side = PartitionedSide { partitions: partitioning.partitioned(rows, 0).await?, partitioning };
         return Ok(CollectedSide::Spilled(Box::new(side)));
     }
     Ok(CollectedSide::Rows(batches, reservation))

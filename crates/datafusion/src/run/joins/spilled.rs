@@ -68,10 +68,10 @@ struct PartitionedJoin {
 }
 
 /// Partitions of the same keys.
-#[derive(Clone, Default)]
 struct PartitionPair {
     build: Partition,
     probe: Partition,
+    /// How often its rows were partitioned again.
     level: u32,
 }
 
@@ -164,7 +164,7 @@ impl SpilledJoins {
         &self,
         plan: &ChainPlan,
         build: PartitionedSide,
-        mut rows: DeviceBatchStream,
+        rows: DeviceBatchStream,
     ) -> Result<(Partitioning, Partitioning, VecDeque<PartitionPair>)> {
         let (Some(side), Some(join)) = (first_side(plan), plan.part.joins.first()) else { return Err(self.without_join()) };
         let input = &plan.part.input;
@@ -172,12 +172,7 @@ impl SpilledJoins {
         let op = op.map_err(|error| self.failed(error))?;
         let probe = Partitioning::of(op, &side.probe_checks, &self.stage, &self.run, &self.queue);
         let probe = probe.ok_or_else(|| internal_datafusion_err!("{}: a probe side of lists", self.stage.operator))?;
-        let mut writer = probe.writer(0);
-        while let Some(batch) = rows.try_next().await? {
-            writer.write(&batch).await?;
-        }
-        drop(rows);
-        let probe_partitions = writer.finish().await?.into_iter();
+        let probe_partitions = probe.partitioned(rows, 0).await?;
         let PartitionedSide { partitioning, partitions } = build;
         let pairs = partitions.into_iter().zip(probe_partitions);
         let pending = pairs.map(|(build, probe)| PartitionPair { build, probe, level: 0 }).collect();
@@ -271,8 +266,8 @@ impl PartitionedJoin {
     async fn split(&mut self, pair: PartitionPair) -> Result<()> {
         let level = pair.level + 1;
         let build_rows = pair.build.rows;
-        let build = self.join.build.partitioned_again(pair.build, level).await?;
-        let probe = self.join.probe.partitioned_again(pair.probe, level).await?;
+        let build = self.join.build.partitioned(self.join.build.read(pair.build)?, level).await?;
+        let probe = self.join.probe.partitioned(self.join.probe.read(pair.probe)?, level).await?;
         for (build, probe) in build.into_iter().zip(probe).rev() {
             // Another hash does not part the rows of one key either.
             let level = if build.rows == build_rows { MOST_LEVELS } else { level };

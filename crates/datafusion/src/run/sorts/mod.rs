@@ -19,9 +19,6 @@ use super::state::Run;
 use crate::error::op_error;
 use crate::graph::{Checks, Stage};
 
-/// Rows of a piece of input under any limit.
-const FEWEST_ROWS: usize = 1 << 8;
-
 /// Sorts all rows of the input.
 pub(super) fn sort(
     input: DeviceBatchStream,
@@ -95,5 +92,5 @@ fn sortable_pieces(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Que
         return vec![batch];
     }
     let needed = op.finish_bytes(2, batch.num_rows(), kept_bytes(op, &batch));
-    pieces(batch, needed, free_bytes(queue) / 4, FEWEST_ROWS)
+    pieces(batch, needed, free_bytes(queue) / 4)
 }
