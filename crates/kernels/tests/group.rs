@@ -235,6 +235,9 @@ fn small_tables() -> impl Iterator<Item = Options> {
 
 #[test]
 fn a_key_of_each_kind() {
+    if !device::testing::is_turn(3).unwrap() {
+        return;
+    }
     let batches = [data(3000, 40, 1), data(0, 40, 1), data(1, 40, 2), data(2000, 90, 3)];
     for options in small_tables() {
         for (key, mode) in [
@@ -255,6 +258,9 @@ fn a_key_of_each_kind() {
 
 #[test]
 fn several_keys_with_nulls_and_a_filter() {
+    if !device::testing::is_turn(1).unwrap() {
+        return;
+    }
     let batches = [data(2000, 20, 4), data(1500, 25, 5)];
     for options in small_tables() {
         for (keys, mode) in [

@@ -101,6 +101,9 @@ fn check(whole: &RecordBatch, sizes: &[usize], by: &[By], fetch: Option<usize>, 
 
 #[test]
 fn every_type_in_every_direction() {
+    if !device::testing::is_turn(2).unwrap() {
+        return;
+    }
     let whole = table(0, 900);
     for options in profiles() {
         for column in 0..whole.num_columns() {

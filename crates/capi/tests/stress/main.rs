@@ -36,6 +36,8 @@ const MB: usize = 1_000_000;
 const STACK_BYTES: usize = 16 << 20;
 /// Host memory that caches and fragments may take beside a share of the whole.
 const SLACK_BYTES: u64 = 16 << 20;
+/// Pools return memory that has been free for 5 to 10 seconds.
+const REST: Duration = Duration::from_secs(11);
 
 #[test]
 fn mixed_statements_of_many_threads_end_right_and_give_their_memory_back() {
@@ -88,12 +90,13 @@ fn stress() {
         crew.bytes_at_rest()
     });
     // A driver without cached kernels compiles for longer than a short run lasts.
-    let (warm, left) = (Instant::now(), time.saturating_sub(begun.elapsed()).max(time / 2));
+    let left = time.saturating_sub(begun.elapsed() + 2 * REST).max(time / 2);
     println!("{:?} until all kernels were compiled", begun.elapsed());
 
     let mut tallies: Vec<Tally> = crews.iter().map(|_| Tally::default()).collect();
     let mut resident = Vec::new();
-    for (phase, end) in [(0, warm + left / 3), (1, warm + left)] {
+    for (phase, length) in [(0, left / 3), (1, left * 2 / 3)] {
+        let end = Instant::now() + length;
         crews.iter().for_each(Crew::create_tables);
         let of_phase = run_together(&crews, &workload, &board, seed.wrapping_mul(2).wrapping_add(phase), end);
         tallies.iter_mut().zip(of_phase).for_each(|(tally, of_phase)| tally.add(of_phase));
@@ -103,6 +106,7 @@ fn stress() {
             crew.assert_returned(before);
             crew.engine.trim();
         }
+        thread::sleep(REST);
         resident.extend(memory::resident_bytes());
     }
 

@@ -69,6 +69,9 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 
 #[test]
 fn joins_of_every_kind_spill() {
+    if !device::testing::is_turn(3).unwrap() {
+        return;
+    }
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {

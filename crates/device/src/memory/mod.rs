@@ -2,6 +2,7 @@
 //! Memory: the pool, buffers, typed values and pinned host memory.
 
 mod buffer;
+mod evictor;
 mod pinned;
 mod pool;
 mod values;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pool of pinned host memory, which copies fast.
+//! The pool of pinned host memory, which copies fast. Blocks that are not reused for some seconds
+//! return to the driver.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::evictor::{self, FREE_FOR, trim_heap};
 use crate::Result;
 use crate::device_loss::DeviceLoss;
 use crate::driver::Driver;
@@ -37,8 +41,10 @@ struct PinnedState {
     uploading: usize,
     downloaded: usize,
     cached: usize,
-    /// Addresses of free blocks, by size.
-    free: HashMap<usize, Vec<usize>>,
+    /// Addresses of free blocks by size, and since when they are free; the latest at the end.
+    free: HashMap<usize, VecDeque<(usize, Instant)>>,
+    /// The thread that returns free blocks to the driver, while there are some.
+    evictor: Option<Thread>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +73,9 @@ impl Drop for PinnedBlock {
 impl Drop for PinnedPool {
     fn drop(&mut self) {
         self.trim();
+        if let Some(evictor) = &self.state.get_mut().evictor {
+            evictor.unpark();
+        }
     }
 }
 
@@ -134,18 +143,42 @@ impl PinnedPool {
 
     /// Returns the free blocks to the driver.
     pub(crate) fn trim(&self) {
-        let free = {
-            let mut state = self.state.lock();
-            state.cached = 0;
-            std::mem::take(&mut state.free)
-        };
-        for (bytes, hosts) in free {
-            // SAFETY: the driver allocated each with these bytes, and a free block has no user.
-            hosts.into_iter().for_each(|host| unsafe { self.driver.free_pinned(host, bytes) });
+        let free = self.state.lock().take_unused(Duration::ZERO);
+        self.free(free);
+    }
+
+    /// Returns the blocks that have been free for `time` to the driver. Whether others are free: if
+    /// not, the process is idle, and its heap returns free memory to the system.
+    pub(crate) fn evict_unused(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        let free = state.take_unused(time);
+        let is_left = state.cached > 0;
+        if !is_left {
+            state.evictor = None;
+        }
+        drop(state);
+        self.free(free);
+        if !is_left {
+            trim_heap();
+        }
+        is_left
+    }
+
+    /// Bytes of the free blocks.
+    #[cfg(test)]
+    pub(crate) fn cached(&self) -> usize {
+        self.state.lock().cached
+    }
+
+    /// Returns blocks that were free to the driver.
+    fn free(&self, blocks: Vec<(usize, usize)>) {
+        for (host, bytes) in blocks {
+            // SAFETY: the driver allocated it with these bytes, and a free block has no user.
+            unsafe { self.driver.free_pinned(host, bytes) };
         }
     }
 
-    fn give_back(&self, host: usize, bytes: usize, purpose: Purpose) {
+    fn give_back(self: &Arc<Self>, host: usize, bytes: usize, purpose: Purpose) {
         let mut state = self.state.lock();
         match purpose {
             Purpose::Upload => state.uploading -= bytes,
@@ -155,7 +188,10 @@ impl PinnedPool {
         let keep = state.cached + bytes <= MAX_CACHED;
         if keep {
             state.cached += bytes;
-            state.free.entry(bytes).or_default().push(host);
+            state.free.entry(bytes).or_default().push_back((host, Instant::now()));
+            if state.evictor.is_none() {
+                state.evictor = evictor::start("device-pinned", self, |pool| pool.evict_unused(FREE_FOR));
+            }
         }
         drop(state);
         if !keep {
@@ -168,9 +204,21 @@ impl PinnedPool {
 
 impl PinnedState {
     fn take(&mut self, bytes: usize) -> Option<usize> {
-        let host = self.free.get_mut(&bytes)?.pop()?;
+        let (host, _) = self.free.get_mut(&bytes)?.pop_back()?;
         self.cached -= bytes;
         Some(host)
+    }
+
+    /// Takes the blocks out that have been free for `time`: addresses and bytes.
+    fn take_unused(&mut self, time: Duration) -> Vec<(usize, usize)> {
+        let mut unused = Vec::new();
+        for (bytes, blocks) in &mut self.free {
+            while let Some((host, _)) = blocks.pop_front_if(|(_, since)| since.elapsed() >= time) {
+                unused.push((host, *bytes));
+            }
+        }
+        self.cached -= unused.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        unused
     }
 }
 

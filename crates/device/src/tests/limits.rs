@@ -157,6 +157,21 @@ fn memory_returns_to_the_driver_where_nothing_reuses_it() -> Result<()> {
 }
 
 #[test]
+fn pinned_memory_returns_to_the_driver_where_nothing_reuses_it() -> Result<()> {
+    let context = context();
+    let pinned = context.pinned();
+    let (old, new) = (pinned.for_export(4 << 20)?, pinned.for_export(1 << 20)?);
+    drop(old);
+    std::thread::sleep(Duration::from_millis(500));
+    drop(new);
+    assert!(pinned.evict_unused(Duration::from_millis(400)));
+    assert_eq!(pinned.cached(), 1 << 20);
+    assert!(!pinned.evict_unused(Duration::ZERO));
+    assert_eq!(pinned.cached(), 0);
+    Ok(())
+}
+
+#[test]
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn the_heap_returns_free_memory_where_the_process_is_idle() -> Result<()> {
     let context = context();

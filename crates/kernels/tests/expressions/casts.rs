@@ -39,6 +39,9 @@ fn all_casts(types: &[DataType]) {
 
 #[test]
 fn integers_cast() {
+    if !device::testing::is_turn(3).unwrap() {
+        return;
+    }
     all_casts(&[&[DataType::Boolean], &data::integers()[..]].concat());
 }
 
@@ -49,11 +52,17 @@ fn floats_cast() {
 
 #[test]
 fn decimals_cast() {
+    if !device::testing::is_turn(1).unwrap() {
+        return;
+    }
     all_casts(&data::decimals());
 }
 
 #[test]
 fn temporals_cast() {
+    if !device::testing::is_turn(2).unwrap() {
+        return;
+    }
     all_casts(&data::temporals());
 }
 
@@ -143,6 +152,9 @@ fn casts_to_dictionaries_agree_with_arrow() {
 /// A `CAST` over valid rows must not fail.
 #[test]
 fn valid_casts_do_not_fail() {
+    if !device::testing::is_turn(0).unwrap() {
+        return;
+    }
     let ints = |values: &[i128]| values.iter().map(|value| LiteralValue::Int(*value)).collect::<Vec<_>>();
     let small = ints(&[0, 1, 2, 9, 10, 15, 99, 100]);
     for from in [&data::integers()[..], &data::decimals(), &data::temporals()].concat() {

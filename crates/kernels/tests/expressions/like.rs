@@ -120,6 +120,9 @@ fn texts() -> Vec<LiteralValue> {
 
 #[test]
 fn constant_patterns_agree_with_arrow() {
+    if !device::testing::is_turn(0).unwrap() {
+        return;
+    }
     for data_type in data::strings() {
         let rows = batch(vec![array(&data_type, &texts())]);
         let patterns = PATTERNS.iter().map(|pattern| text(pattern)).chain([LiteralValue::Null]);
@@ -195,6 +198,9 @@ fn random_patterns_agree_with_arrow() {
 /// The long patterns do not fit into the words of one slice.
 #[test]
 fn periodic_patterns_agree_with_arrow() {
+    if !device::testing::is_turn(2).unwrap() {
+        return;
+    }
     let mut rng = seeded();
     let letters = ["a", "b", "A", "é", "K", "\u{212a}", "日", "😀"];
     let periodic = |rng: &mut StdRng, most: usize, exceptions: &[&str]| {

@@ -263,6 +263,9 @@ fn aggregates_over_every_frame() {
 
 #[test]
 fn every_aggregate() {
+    if !device::testing::is_turn(2).unwrap() {
+        return;
+    }
     let batch = sorted(1200, 300);
     let filtered = |function| match function {
         WindowFunction::Aggregate(aggregate) => {
