@@ -13,7 +13,8 @@ use crate::expr::describe_window;
 
 /// Appends window functions of one partitioning and order to its rows, which have that order.
 ///
-/// Replaces a `WindowAggExec` or a `BoundedWindowAggExec`. It holds all rows until the input ends.
+/// Replaces a `WindowAggExec` or a `BoundedWindowAggExec`. It holds all rows until the input ends,
+/// or those of the partitions that fit device memory.
 #[derive(Debug)]
 pub struct DeviceWindowExec {
     pub(crate) host: Arc<dyn ExecutionPlan>,

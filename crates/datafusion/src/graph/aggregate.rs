@@ -18,7 +18,8 @@ use super::joins::Joins;
 use super::pipeline::kernel_error;
 use super::stage::Stage;
 
-/// An aggregation to one row, or to one row for each group.
+/// An aggregation to one row, or to one row for each group. DISTINCT takes a table, also without
+/// keys.
 #[derive(Debug)]
 pub(crate) enum AggregateOp {
     Reduce(Box<Reduce>),
@@ -32,7 +33,8 @@ impl AggregateOp {
         aggregates: Vec<(Aggregate, Field)>,
         options: Options,
     ) -> kernels::Result<AggregateOp> {
-        Ok(match keys.is_empty() {
+        let has_distinct = aggregates.iter().any(|(aggregate, _)| aggregate.groups_values());
+        Ok(match keys.is_empty() && !has_distinct {
             true => AggregateOp::Reduce(Box::new(Reduce::try_new(input, aggregates, options)?)),
             false => AggregateOp::GroupBy(Box::new(GroupBy::try_new(input, keys, aggregates, options)?)),
         })
@@ -45,7 +47,7 @@ impl AggregateOp {
         }
     }
 
-    /// The aggregation by keys.
+    /// The aggregation over a table of groups. Without keys there is one group.
     pub fn group_by(&self) -> Option<&GroupBy> {
         match self {
             AggregateOp::Reduce(_) => None,
@@ -56,6 +58,11 @@ impl AggregateOp {
     /// Whether groups that do not fit memory can wait on disk.
     pub fn may_freeze(&self) -> bool {
         self.group_by().is_some_and(GroupBy::may_freeze)
+    }
+
+    /// Whether an aggregate is DISTINCT, or a sketch.
+    pub fn has_distinct(&self) -> bool {
+        self.group_by().is_some_and(|op| op.distinct_count() > 0)
     }
 
     /// The state without rows.

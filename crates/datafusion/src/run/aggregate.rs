@@ -53,9 +53,13 @@ struct RoundRows {
 }
 
 impl Aggregation {
-    /// Aggregates rows. Groups that do not fit memory spill, where the aggregates allow that.
+    /// Aggregates rows. Groups that do not fit memory spill, or values of DISTINCT.
     pub fn over(self, rows: DeviceBatchStream) -> DeviceBatchStream {
-        if !self.run.may_spill() || !self.op.may_freeze() || !self.lists.is_empty() {
+        let may_spill = self.run.may_spill() && self.lists.is_empty();
+        if may_spill && self.op.has_distinct() {
+            return self.over_distinct(rows);
+        }
+        if !may_spill || !self.op.may_freeze() {
             let op = Blocking::Aggregate(self.op, self.lists);
             return blocking::run(rows, op, self.checks, self.stage, self.queue);
         }
@@ -96,7 +100,7 @@ impl Rounds {
     /// The groups of a round, as many as fit.
     async fn next(&mut self) -> Result<Option<Vec<DeviceBatch>>> {
         let op = Arc::clone(&self.aggregation.op);
-        let Some(op) = op.group_by() else { return internal_err!("an aggregation without keys spills") };
+        let Some(op) = op.group_by() else { return internal_err!("an aggregation without groups spills") };
         let Some(RoundRows { mut rows, are_input, level }) = self.rows(op)? else { return Ok(None) };
         let Aggregation { stage, queue, checks, .. } = &self.aggregation;
         let failed = |error| op_error(&stage.operator, error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operators that read all of their input before their first row: aggregations, windows, and the
-//! first rows of an order.
+//! Operators that read all of their input before their first row: aggregations, and the first rows
+//! of an order.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_expr::PhysicalExpr;
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
-use kernels::ops::{Sort, SortState, Window, WindowState};
+use kernels::ops::{Sort, SortState};
 
 use super::DeviceBatchStream;
 use super::errors::explain;
@@ -56,20 +56,18 @@ macro_rules! blocking_op {
 }
 blocking_op!(AggregateOp, AggregateState);
 blocking_op!(Sort, SortState);
-blocking_op!(Window, WindowState);
 
 /// The operator of a stage that reads all of its input first.
 pub(super) enum Blocking {
     Aggregate(Arc<AggregateOp>, Vec<ListOutput>),
     TopK(Arc<Sort>),
-    Window(Arc<Window>),
 }
 
 impl Blocking {
     fn lists(&self) -> &[ListOutput] {
         match self {
             Blocking::Aggregate(_, lists) => lists,
-            Blocking::TopK(_) | Blocking::Window(_) => &[],
+            Blocking::TopK(_) => &[],
         }
     }
 }
@@ -81,7 +79,6 @@ pub(super) fn run(input: DeviceBatchStream, op: Blocking, checks: Checks, stage:
         let batches = match &op {
             Blocking::Aggregate(op, _) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
             Blocking::TopK(op) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
-            Blocking::Window(op) => result(op.as_ref(), &checks, input, &mut elements, &stage, &queue).await?,
         };
         let batches = batches.into_iter().filter(|batch| batch.num_rows() > 0);
         let batches: Vec<_> = batches.map(|batch| elements.attach(&queue, &stage, batch)).collect();

@@ -64,8 +64,8 @@ pub(super) fn pieces(batch: DeviceBatch, needed: usize, most: usize) -> Vec<Devi
 
 /// Counts the rows that an operator holds, for the message where memory ends.
 ///
-/// Sorts, windows and aggregations by lists hold their input until it ends. A join holds its build
-/// side while it builds.
+/// Sorts and aggregations by lists hold their input until it ends, windows at least a partition. A
+/// join holds its build side while it builds.
 #[derive(Clone)]
 pub(super) struct MemoryAttribution {
     operator: String,
@@ -85,6 +85,11 @@ impl MemoryAttribution {
     pub fn counted(&self, rows: DeviceBatchStream) -> DeviceBatchStream {
         let count = Arc::clone(&self.rows);
         rows.inspect_ok(move |batch| _ = count.fetch_add(batch.num_rows(), Relaxed)).boxed()
+    }
+
+    /// Sets the number of rows that the operator holds.
+    pub fn holds(&self, rows: usize) {
+        self.rows.store(rows, Relaxed);
     }
 
     /// Ends the attribution: the operator no longer holds all rows.

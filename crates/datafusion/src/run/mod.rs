@@ -8,6 +8,7 @@
 mod aggregate;
 mod blocking;
 mod coalesce;
+mod distinct;
 mod errors;
 mod execute;
 mod expand;
@@ -29,6 +30,7 @@ mod state;
 mod subqueries;
 mod unnest;
 mod upload;
+mod windows;
 
 use std::pin::Pin;
 

@@ -20,7 +20,7 @@ use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
 use super::upload::upload;
-use super::{DeviceBatchStream, futhark, joins, shared, sorts};
+use super::{DeviceBatchStream, futhark, joins, shared, sorts, windows};
 use crate::error::{LOST, columnar_error, op_error};
 use crate::graph::{Origin, Stage, StageKind};
 use crate::panics;
@@ -105,8 +105,8 @@ impl Run {
                 }
             }
             StageKind::Window { input, op, checks } => {
-                let (op, checks, stage) = (Blocking::Window(Arc::clone(op)), Arc::clone(checks), Arc::clone(stage));
-                blocking::run_over_whole_input(self.merge_in_order(input)?, op, checks, stage, queue)
+                let (op, checks, stage) = (Arc::clone(op), Arc::clone(checks), Arc::clone(stage));
+                windows::window(self.merge_in_order(input)?, op, checks, stage, self.batch_rows, queue)
             }
             StageKind::Join(joins) => joins::join(Arc::clone(joins), Arc::clone(stage), Arc::clone(self), queue),
             StageKind::BuildSideJoin(join) => joins::build_side(Arc::clone(join), Arc::clone(stage), Arc::clone(self), queue),

@@ -246,6 +246,51 @@ fn aggregations_of_many_groups_spill() {
     });
 }
 
+/// Aggregations with few groups and many values of several DISTINCTs.
+const DISTINCTS: [&str; 7] = [
+    "SELECT count(DISTINCT many), count(DISTINCT row), count(DISTINCT text), sum(price), count(*) FROM t",
+    "SELECT few, count(DISTINCT many), sum(DISTINCT row % 90000), max(day), min(word) FROM t GROUP BY few",
+    "SELECT code, count(DISTINCT float), count(DISTINCT row), avg(DISTINCT price) FROM t WHERE row % 5 > 0 GROUP BY code",
+    "SELECT flag, few, count(DISTINCT row) FILTER (WHERE day > 4000), count(DISTINCT many), count(price) FROM t GROUP BY 1, 2",
+    "SELECT code, few, count(DISTINCT code), count(DISTINCT row), count(DISTINCT many) FROM t GROUP BY code, few",
+    "SELECT count(DISTINCT many), approx_distinct(many), sum(DISTINCT row) FROM t",
+    "SELECT count(DISTINCT code), count(DISTINCT row), count(DISTINCT many) FILTER (WHERE row < 0), max(code) FROM t",
+];
+
+#[test]
+fn values_of_distinct_spill() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let host = plain(1);
+        register(&host, "t", &rows);
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (ctx, context) = session(6 << 20, unified, folder.path(), None);
+            register(&ctx, "t", &rows);
+            for sql in of_turn(&DISTINCTS, unified) {
+                let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+                let mut expected = lines(&host, sql).await;
+                actual.sort();
+                expected.sort();
+                assert!(actual == expected, "unified memory {unified:?}: {sql}: {actual:?} {expected:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn values_of_distinct_of_a_resident_table_spill() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let host = plain(1);
+        register(&host, "t", &rows);
+        let (ctx, context) = resident(18 << 20, &rows, folder.path()).await;
+        for sql in [DISTINCTS[0], DISTINCTS[6]] {
+            let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+            assert!(actual == lines(&host, sql).await, "{sql}: {actual:?}");
+        }
+    });
+}
+
 #[test]
 fn aggregations_of_a_resident_table_spill() {
     block_on(async {

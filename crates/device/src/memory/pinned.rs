@@ -147,11 +147,12 @@ impl PinnedPool {
         self.free(free);
     }
 
-    /// Returns the blocks that have been free for `time` to the driver. Whether others are free: if
-    /// not, the process is idle, and its heap returns free memory to the system.
+    /// Returns the blocks that have been free for `time` to the driver, which may wait for the work
+    /// of the device: so not during uploads. Whether others are free. If not, nothing has been
+    /// copied for some time, and the heap returns free memory to the system.
     pub(crate) fn evict_unused(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
-        let free = state.take_unused(time);
+        let free = if state.uploading == 0 { state.take_unused(time) } else { vec![] };
         let is_left = state.cached > 0;
         if !is_left {
             state.evictor = None;

@@ -41,7 +41,7 @@ mod unnest;
 mod window;
 
 use arrow::datatypes::SchemaRef;
-use columnar::ColumnType;
+use columnar::{ColumnType, Layout};
 
 pub use arrow_layout::ArrowLayout;
 pub use concat::Concat;
@@ -77,6 +77,19 @@ fn check_rows(operator: &str, rows: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::Unsupported(format!("{operator}: {rows} rows in one batch, the limit is {MAX_ROWS}")))
+}
+
+/// About the device bytes of a row's columns, whose strings are short.
+fn row_width(types: &[ColumnType]) -> usize {
+    let width = |ty: &ColumnType| match &ty.layout {
+        Layout::Null => 0,
+        Layout::Bits => 1,
+        Layout::Fixed(carrier) | Layout::Dictionary { codes: carrier, .. } => carrier.width(),
+        Layout::Bytes(width) => *width as usize,
+        Layout::Offsets32 | Layout::Offsets64 | Layout::List(_) => size_of::<u64>(),
+        Layout::Views => 2 * size_of::<u64>(),
+    };
+    types.iter().map(width).sum()
 }
 
 /// The input of an operator: batches of one source, and the filter that is fused with it.

@@ -282,14 +282,16 @@ impl Sampler {
         self.add(name, reduce.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
     }
 
-    fn group(&mut self, name: &str, input: &Input, keys: Vec<Expr>, aggregates: Vec<Aggregate>) {
+    fn group(&mut self, name: &str, input: &Input, keys: Vec<Expr>, aggregates: Vec<Aggregate>) -> GroupBy {
         let keys = keys.into_iter().map(|expr| {
             let data_type = expr.data_type(&input.schema).unwrap();
             (expr, Field::new("key", data_type, true))
         });
         let aggregates = aggregates.into_iter().map(output).collect();
         let group = GroupBy::try_new(input.clone(), keys.collect(), aggregates, self.options.clone());
-        self.add(name, group.unwrap_or_else(|error| panic!("{name}: {error}")).programs());
+        let group = group.unwrap_or_else(|error| panic!("{name}: {error}"));
+        self.add(name, group.programs());
+        group
     }
 
     /// More columns, keys and aggregates than registers hold, of all types. Most arguments are in
@@ -401,7 +403,7 @@ impl Sampler {
         }
     }
 
-    /// Groups by a key of the type.
+    /// Groups by a key of the type, partitions of groups, and values of DISTINCT that are merged.
     fn keys(&mut self, data_type: &DataType) {
         let input = input(data_type);
         let count = || aggregate(AggregateFunction::Count, None, DataType::Int64);
@@ -409,7 +411,20 @@ impl Sampler {
         for keys in [vec![2], vec![0, 4]] {
             let name = format!("group by {data_type}: columns {keys:?}");
             let keys = keys.into_iter().map(Expr::Column).collect();
-            self.group(&name, &input, keys, vec![count(), sum()]);
+            let group = self.group(&name, &input, keys, vec![count(), sum()]);
+            if group.may_freeze() {
+                self.add(&format!("{name}: partition"), group.set_aside_partition().unwrap().programs());
+            }
+        }
+        let values = aggregate(AggregateFunction::Count, Some(Expr::Column(2)), DataType::Int64);
+        let distinct = Aggregate { distinct: true, ..values };
+        let name = format!("DISTINCT {data_type}");
+        let group = self.group(&name, &input, vec![Expr::Column(6)], vec![distinct]);
+        let merge = group.distinct_merge(0).unwrap();
+        // Few values are array indexes.
+        assert!(merge.is_some() || values_are_few(data_type), "{name}");
+        if let Some(merge) = merge {
+            self.add(&format!("{name}: merge"), merge.programs());
         }
     }
 
@@ -489,7 +504,11 @@ impl Sampler {
         for (keys, fetch) in keys {
             let outputs = vec![(Expr::Column(0), Field::new("out", data_type.clone(), true))];
             let sort = Sort::try_new(input.clone(), keys, outputs, fetch, self.options.clone());
-            self.add(&format!("sort by {data_type}"), sort.unwrap_or_else(|error| panic!("{data_type}: {error}")).programs());
+            let sort = sort.unwrap_or_else(|error| panic!("{data_type}: {error}"));
+            self.add(&format!("sort by {data_type}"), sort.programs());
+            if let Some(merge) = sort.merge().unwrap() {
+                self.add(&format!("merge by {data_type}"), merge.programs());
+            }
         }
     }
 
@@ -687,6 +706,10 @@ impl Sampler {
             );
         }
     }
+}
+
+fn values_are_few(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Null | DataType::Boolean | DataType::Int8 | DataType::UInt8)
 }
 
 /// The columns:

@@ -15,11 +15,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, LargeStringArray, RecordBatch, StringArray,
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, LargeStringArray, RecordBatch,
+    StringArray, UInt64Array,
 };
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema, UInt64Type};
-use columnar::{DeviceBatch, natural_types};
+use columnar::{Carrier, DeviceBatch, Layout, natural_types};
 use device::Queue;
 use futures::executor::block_on;
 use kernels::Error;
@@ -102,6 +103,21 @@ fn run(window: &Window, queue: &Queue, batches: &[DeviceBatch]) -> kernels::Resu
     })
 }
 
+/// The same where partitions are computed once they have ended, behind each batch.
+fn run_split(window: &Window, queue: &Queue, batches: &[DeviceBatch]) -> kernels::Result<Vec<DeviceBatch>> {
+    block_on(async {
+        let (mut state, mut results) = (window.start(), vec![]);
+        for batch in batches {
+            window.push(queue, &mut state, batch).await?;
+            if let Some(ended) = window.split_ended(queue, &mut state).await? {
+                results.extend(window.finish(queue, ended).await?);
+            }
+        }
+        results.extend(window.finish(queue, state).await?);
+        Ok(results)
+    })
+}
+
 #[track_caller]
 fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usize], calls: &[WindowCall], options: &Options) {
     let queue = queue();
@@ -111,12 +127,21 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
     let functions = calls.iter().map(|call| (call.clone(), field(call, batch))).collect();
     let outputs = vec![(col(TEXT), batch.schema().field(TEXT).clone())];
     let window = Window::try_new(input, exprs(partition), exprs(order), outputs, functions, options.clone()).unwrap();
-    let results = run(&window, &queue, &slices(&queue, batch, sizes, &types)).unwrap();
+    let batches = slices(&queue, batch, sizes, &types);
+    let results = run(&window, &queue, &batches).unwrap();
+    let downloaded = |results: &[DeviceBatch]| {
+        let results: Vec<RecordBatch> = results.iter().map(|result| down(&queue, result)).collect();
+        concat_batches(window.schema(), &results).unwrap()
+    };
+    if batches.len() > 1 {
+        let split = run_split(&window, &queue, &batches).unwrap();
+        let columns = |batch: RecordBatch| batch.columns().iter().map(with_one_nan).collect::<Vec<_>>();
+        assert_eq!(columns(downloaded(&split)), columns(downloaded(&results)), "partitions one after another");
+    }
     for result in &results {
         assert_eq!(window.output_types(), result.columns().iter().map(|column| (**column.ty()).clone()).collect::<Vec<_>>());
     }
-    let results: Vec<RecordBatch> = results.iter().map(|result| down(&queue, result)).collect();
-    let actual = concat_batches(window.schema(), &results).unwrap();
+    let actual = downloaded(&results);
     assert_eq!(actual.num_rows(), batch.num_rows());
     assert_eq!(actual.column(0), batch.column(TEXT));
     for (index, call) in calls.iter().enumerate() {
@@ -124,6 +149,51 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
         if let Some(row) = (0..batch.num_rows()).find(|row| actual.slice(*row, 1).as_ref() != expected.slice(*row, 1).as_ref()) {
             let (actual, expected) = (actual.slice(row, 1), expected.slice(row, 1));
             panic!("{call:?}, {:?}, row {row}: {actual:?} should be {expected:?}", options.profile);
+        }
+    }
+}
+
+/// Each number of partitions in each number of rows: all but the last one have ended. The keys are
+/// integers of fewer bits, which keep their layout.
+#[test]
+fn partitions_before_the_last_one_have_ended() {
+    let queue = queue();
+    for options in profiles() {
+        for n in SIZES {
+            for rows_each in [1, 7, n.div_ceil(2).max(1), n.max(1)] {
+                let keys = Int64Array::from_iter_values((0..n).map(|row| (row / rows_each) as i64));
+                let rows = batch(vec![("key", Arc::new(keys) as ArrayRef, false)]);
+                let mut input = input(&rows.schema(), None);
+                input.types[0].layout = Layout::Fixed(Carrier::I32);
+                input.types[0].bounds = Some((0, 1 << 20));
+                let types = input.types.clone();
+                let number = WindowCall { function: WindowFunction::RowNumber, frame: Frame::RUNNING };
+                let functions = vec![(number, Field::new("number", DataType::UInt64, false))];
+                let outputs = vec![(col(0), rows.schema().field(0).clone())];
+                let window = Window::try_new(input, vec![col(0)], vec![], outputs, functions, options.clone()).unwrap();
+                let expected = n.saturating_sub(1) / rows_each * rows_each;
+                let left = n - expected;
+                for copies in [false, true] {
+                    let case = format!("{n} rows, {rows_each} in each, copies: {copies}");
+                    let mut state = window.start();
+                    let batch = up(&queue, &rows, &types);
+                    let results = block_on(async {
+                        match copies {
+                            true => window.push_copy(&queue, &mut state, &batch).await.unwrap(),
+                            false => window.push(&queue, &mut state, &batch).await.unwrap(),
+                        }
+                        let ended = window.split_ended(&queue, &mut state).await.unwrap();
+                        assert_eq!(ended.map_or(0, |ended| ended.num_rows()), expected, "{case}");
+                        assert_eq!(state.num_rows(), left, "{case}");
+                        window.finish(&queue, state).await.unwrap()
+                    });
+                    for result in &results {
+                        let result = down(&queue, result);
+                        assert_eq!(result.column(0), rows.slice(expected, left).column(0), "{case}");
+                        assert_eq!(result.column(1).as_ref(), &UInt64Array::from_iter_values(1..=left as u64), "{case}");
+                    }
+                }
+            }
         }
     }
 }

@@ -47,7 +47,8 @@ impl Lowering<'_> {
         let below = self.with_order(collects).pipeline(input)?.ended_if_joined(Arc::clone(&from))?;
         let LiftedStrings { pipeline: mut below, exprs, .. } = below.lift_strings(&from, &exprs, aggregate.name())?;
         let key_lists = key_lists(aggregate, &below, &from)?;
-        if !key_lists.is_empty() {
+        // The elements of all lists must come from one batch.
+        if collects || !key_lists.is_empty() {
             below.source = self.in_one_batch(below.source, aggregate)?;
         }
         let LoweredAggregation { keys, aggregates, lists, checks } =

@@ -19,6 +19,7 @@
 //! DISTINCT is an inner aggregation by the keys and the argument. Its groups are fed to the outer
 //! one at the end, as an input of its own.
 
+mod distinct;
 mod growth;
 mod kernels;
 mod key;
@@ -78,7 +79,7 @@ pub struct GroupBy {
 }
 
 /// How a row finds the number of its group.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum GroupMode {
     Dense { groups: usize },
     Inline { null_slot: bool },
@@ -233,6 +234,7 @@ impl GroupBy {
     pub fn programs(&self) -> Vec<String> {
         let mut programs: Vec<_> = self.materialized.iter().flat_map(|select| select.programs()).collect();
         programs.extend([self.primitives.source().into(), self.program.source().into()]);
+        programs.extend(self.may_freeze().then(|| set_aside::program(&self.options).source().into()));
         programs.extend(self.distincts.iter().flat_map(GroupBy::programs));
         programs
     }

@@ -44,7 +44,7 @@ impl GroupBy {
     }
 
     /// With `distinct` the last key is the value of a DISTINCT.
-    fn planned(
+    pub(super) fn planned(
         input: Input,
         keys: Vec<(Expr, Field)>,
         aggregates: Vec<(Aggregate, Field)>,
@@ -115,8 +115,10 @@ fn plan_keys(
     options: &Options,
 ) -> Result<(Vec<GroupKey>, Vec<Expr>)> {
     let planned = keys.iter().enumerate().map(|(index, (expr, field))| {
+        // The values of a DISTINCT feed other states. A dictionary of them would serve nothing.
+        let alone = keys.len() == 1 && !distinct;
         let distinct = distinct && index + 1 == keys.len();
-        GroupKey::plan(source, index, expr, field, distinct, keys.len() == 1, options)
+        GroupKey::plan(source, index, expr, field, distinct, alone, options)
     });
     Ok(planned.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }

@@ -71,12 +71,9 @@ impl GroupBy {
     pub fn freeze(&self, state: &mut GroupByState) -> Result<()> {
         let feed = self.feeds.first().filter(|_| self.may_freeze());
         let feed = feed.ok_or_else(|| Error::Internal("an aggregation that cannot be frozen".into()))?;
-        let program = FixedProgram::new("GroupBy", &self.options, |options| {
-            vec![mask_kernel(options), row_indices("group_set_aside_rows", options)]
-        });
         let (schema, types) = feed.source.input();
         let gather = Gather::try_new(schema, types, self.options.clone())?;
-        state.set_aside = Some(SetAside { program, gather });
+        state.set_aside = Some(SetAside { program: program(&self.options), gather });
         Ok(())
     }
 
@@ -107,6 +104,11 @@ impl GroupBy {
         let feed = self.feeds.first().ok_or_else(|| Error::Internal("an aggregation without an input".into()))?;
         Ok(feed.source.input())
     }
+}
+
+/// The kernels that select the rows that are set aside.
+pub(super) fn program(options: &Options) -> FixedProgram {
+    FixedProgram::new("GroupBy", options, |options| vec![mask_kernel(options), row_indices("group_set_aside_rows", options)])
 }
 
 fn mask_kernel(options: &Options) -> Kernel {

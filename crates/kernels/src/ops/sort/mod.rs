@@ -29,7 +29,7 @@ use super::launch::Launch;
 use super::launch::layout_kernels::LayoutKernels;
 use super::launch::primitives::Primitives;
 use super::launch::program::{Kernel, Program, row_loop};
-use super::{Concat, Gather, Input, Options, Select, check_rows};
+use super::{Concat, Gather, Input, Options, Select, check_rows, row_width};
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::prelude::Section;
@@ -275,15 +275,7 @@ impl Sort {
 
     /// About the device bytes of so many outputs and keys, whose strings are short.
     pub fn output_bytes(&self, rows: usize) -> usize {
-        let width = |ty: &ColumnType| match &ty.layout {
-            Layout::Null => 0,
-            Layout::Bits => 1,
-            Layout::Fixed(carrier) | Layout::Dictionary { codes: carrier, .. } => carrier.width(),
-            Layout::Bytes(width) => *width as usize,
-            Layout::Offsets32 | Layout::Offsets64 | Layout::List(_) => size_of::<u64>(),
-            Layout::Views => 2 * size_of::<u64>(),
-        };
-        rows * self.select.output_types().iter().map(width).sum::<usize>()
+        rows * row_width(self.select.output_types())
     }
 
     /// Whether a sort can have so many rows.

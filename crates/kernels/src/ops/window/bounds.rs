@@ -44,38 +44,65 @@ pub(super) fn kernels(
     Ok(kernels)
 }
 
+/// The first row of the last partition of sorted rows. Waits twice for the device.
+pub(super) async fn last_partition(launch: &Launch<'_>, batch: &DeviceBatch) -> Result<usize> {
+    let Numbered { parts, part_count, .. } = number(launch, batch).await?;
+    let starts = starts(launch, &parts, part_count, batch.num_rows())?;
+    let at = part_count.saturating_sub(1) * size_of::<u32>();
+    let start = launch.queue.read(&starts, at..at + size_of::<u32>()).await?;
+    let start = start.as_ref().try_into().map_err(|_| Error::Internal("a row number of other bytes".into()))?;
+    Ok(u32::from_le_bytes(start) as usize)
+}
+
 /// The partitions and peers of sorted rows, at least one. `key`: C type of the order key, if frames
 /// search it. Waits for the numbers of partitions and groups of peers.
 pub(super) async fn find(launch: &Launch<'_>, batch: &DeviceBatch, key: Option<CType>) -> Result<PartitionIndex> {
     let (queue, n) = (launch.queue, batch.num_rows());
-    let grid = launch.grid(n);
-    let numbers = || queue.alloc((n + 1) * size_of::<i64>());
-    let (parts, peers) = (numbers()?, numbers()?);
-    let rows = ("n", Arg::U64(n as u64));
-    let named = vec![("parts", Arg::Buffer(&parts)), ("peers", Arg::Buffer(&peers)), rows];
-    launch.run_on(FLAGS, grid, batch.columns(), None, named)?;
-    let control = queue.alloc(2 * size_of::<u64>())?;
-    for (at, flags) in [&parts, &peers].into_iter().enumerate() {
-        launch.primitives.offsets(Lengths::of(flags, n), &control, at as u32)?;
-    }
-    let counts = queue.read(&control, 0..control.len()).await?;
-    let starts = |numbers: &Buffer, count: u64| -> Result<Buffer> {
-        let starts = queue.alloc((count as usize + 1) * size_of::<u32>())?;
-        let named = vec![("numbers", Arg::Buffer(numbers)), ("starts", Arg::Buffer(&starts)), rows];
-        launch.run(STARTS, grid, named)?;
-        Ok(starts)
-    };
-    let (part_starts, peer_starts) = (starts(&parts, read_u64(&counts, 0)?)?, starts(&peers, read_u64(&counts, 1)?)?);
+    let Numbered { parts, peers, part_count, peer_count } = number(launch, batch).await?;
+    let (part_starts, peer_starts) = (starts(launch, &parts, part_count, n)?, starts(launch, &peers, peer_count, n)?);
     let keys = match key {
         Some(key) => {
             let (keys, valid) = (queue.alloc(n * key.width())?, queue.alloc(n)?);
+            let rows = ("n", Arg::U64(n as u64));
             let named = vec![("range_keys", Arg::Buffer(&keys)), ("range_valid", Arg::Buffer(&valid)), rows];
-            launch.run_on(KEYS, grid, batch.columns(), None, named)?;
+            launch.run_on(KEYS, launch.grid(n), batch.columns(), None, named)?;
             Some((keys, valid))
         }
         None => None,
     };
     Ok(PartitionIndex { parts, peers, part_starts, peer_starts, keys, interval_bounds: vec![] })
+}
+
+/// The numbers of [`PartitionIndex`], and how many partitions and groups of peers there are.
+struct Numbered {
+    parts: Buffer,
+    peers: Buffer,
+    part_count: usize,
+    peer_count: usize,
+}
+
+/// Numbers the partitions and the groups of peers of sorted rows. Waits for their counts.
+async fn number(launch: &Launch<'_>, batch: &DeviceBatch) -> Result<Numbered> {
+    let (queue, n) = (launch.queue, batch.num_rows());
+    let numbers = || queue.alloc((n + 1) * size_of::<i64>());
+    let (parts, peers) = (numbers()?, numbers()?);
+    let named = vec![("parts", Arg::Buffer(&parts)), ("peers", Arg::Buffer(&peers)), ("n", Arg::U64(n as u64))];
+    launch.run_on(FLAGS, launch.grid(n), batch.columns(), None, named)?;
+    let control = queue.alloc(2 * size_of::<u64>())?;
+    for (at, flags) in [&parts, &peers].into_iter().enumerate() {
+        launch.primitives.offsets(Lengths::of(flags, n), &control, at as u32)?;
+    }
+    let counts = queue.read(&control, 0..control.len()).await?;
+    let (part_count, peer_count) = (read_u64(&counts, 0)? as usize, read_u64(&counts, 1)? as usize);
+    Ok(Numbered { parts, peers, part_count, peer_count })
+}
+
+/// The first row of each number, and the number of rows.
+fn starts(launch: &Launch<'_>, numbers: &Buffer, count: usize, n: usize) -> Result<Buffer> {
+    let starts = launch.queue.alloc((count + 1) * size_of::<u32>())?;
+    let named = vec![("numbers", Arg::Buffer(numbers)), ("starts", Arg::Buffer(&starts)), ("n", Arg::U64(n as u64))];
+    launch.run(STARTS, launch.grid(n), named)?;
+    Ok(starts)
 }
 
 fn flags_kernel(types: &[ColumnType], partition: &[usize], order: &[usize], options: &Options) -> Result<Kernel> {

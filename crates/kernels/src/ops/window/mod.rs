@@ -2,7 +2,8 @@
 //! Window functions over sorted rows: ranks, values of other rows, aggregates over frames.
 //!
 //! The input has the order of partition and order keys, as [`Sort`](super::Sort) gives it. Rows
-//! keep their order. All of the input is kept and concatenated to one batch at the end:
+//! keep their order. All of the input is kept and concatenated to one batch at the end, or all of
+//! the partitions that have ended:
 //!
 //! 1. Partitions and groups of peers are found (see [`bounds`]).
 //! 2. The orders of values are found that some functions need (see [`order_facts`]): DISTINCT, MIN
@@ -11,6 +12,8 @@
 
 mod aggregate;
 mod bounds;
+mod compaction;
+mod ended;
 mod first_occurrence;
 mod frame;
 mod interval_bounds;
@@ -23,18 +26,19 @@ mod wavelet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use columnar::{ColumnType, DeviceBatch, DeviceColumn};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
 use device::{Buffer, Queue};
 
 use super::launch::Launch;
 use super::launch::primitives::Primitives;
 use super::launch::program::{Kernel, Program};
 use super::launch::source::Source;
-use super::{Concat, Gather, Input, Options, Select, check_rows};
+use super::{Concat, Gather, Input, Options, Select, check_rows, row_width};
 use crate::codegen::CType;
 use crate::expr::{Aggregate, Expr, Literal};
 use crate::{Error, Result};
 use aggregate::AggregateCall;
+use compaction::Compaction;
 use first_occurrence::FirstOccurrence;
 use frame::PartitionIndex;
 pub use frame::{Frame, FrameBound, FrameUnits, interval};
@@ -45,6 +49,13 @@ pub use quantile::Quantile;
 use quantile::{QuantileCall, QuantilePlan};
 use value::{Ranking, ValueCall, ValueKind};
 use wavelet::Wavelet;
+
+/// Device bytes of a row's numbers: those of its partition and of its peers, and their starts.
+const NUMBER_BYTES: usize = 2 * (size_of::<i64>() + size_of::<u32>());
+/// Device bytes of a row in an order of values, and while it is sorted.
+const ORDER_BYTES: usize = 2 * (size_of::<u64>() + 2 * size_of::<u32>());
+/// Device bytes of a function's state beside its result, for each row.
+const STATE_BYTES: usize = 2 * size_of::<u64>();
 
 /// A function of a row and the rows around it.
 #[derive(Debug, Clone, PartialEq)]
@@ -191,6 +202,11 @@ pub struct Window {
     types: Vec<ColumnType>,
     /// Number of columns that are passed on.
     passed: usize,
+    /// Copies slices of the input, as it is selected, and of rows that are kept.
+    selected_copy: Compaction,
+    kept_copy: Compaction,
+    /// See [`Window::may_split`].
+    may_split: bool,
     /// C type of the order key, if frames find rows by it.
     key: Option<CType>,
     interval_bounds: IntervalBounds,
@@ -259,6 +275,24 @@ struct WindowInput<'a> {
 pub struct WindowState {
     batches: Vec<DeviceBatch>,
     rows: usize,
+    /// Device bytes of a copy of the rows, about.
+    row_bytes: usize,
+}
+
+impl WindowState {
+    fn of(batch: DeviceBatch) -> WindowState {
+        WindowState { rows: batch.num_rows(), row_bytes: batch.row_bytes(), batches: vec![batch] }
+    }
+
+    /// Number of rows.
+    pub fn num_rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Device bytes of a copy of the rows, about.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
 }
 
 impl Window {
@@ -307,6 +341,7 @@ impl Window {
         let mut fields: Vec<_> = outputs.iter().map(|(_, field)| field.clone()).collect();
         fields.extend(functions.iter().map(|(_, field)| field.clone()));
         let mut columns = InputColumns { schema: input.schema.clone(), list: outputs };
+        let has_partitions = !partition.is_empty();
         let partition = columns.add_all(&partition)?;
         let order = columns.add_all(&order)?;
         let mut interval_bounds = IntervalBounds::default();
@@ -318,6 +353,8 @@ impl Window {
         let select = Select::try_new(input, columns.list, options.clone())?;
         let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
         let types = concat.output_types();
+        // Slices of lists keep all elements.
+        let may_split = has_partitions && !types.iter().any(|ty| matches!(ty.layout, Layout::List(_)));
         let units = searched_units(&functions)?;
         let kernels = bounds::kernels(types, &partition, &order, &units, &mut interval_bounds, &options)?;
         let facts = OrderFacts::after(types.len());
@@ -336,6 +373,9 @@ impl Window {
             schema: Arc::new(Schema::new(fields)),
             types: result,
             passed,
+            selected_copy: Compaction::new(select.schema(), select.output_types(), &options),
+            kept_copy: Compaction::new(select.schema(), concat.output_types(), &options),
+            may_split,
             key: units.first().map(|units| units.key()),
             interval_bounds,
             program: Program::new("Window", &options, kernels),
@@ -408,10 +448,35 @@ impl Window {
     /// `Row` with the lowest failing row; `Unsupported` for more than 2^31 - 1 rows in all.
     pub async fn push(&self, queue: &Queue, state: &mut WindowState, batch: &DeviceBatch) -> Result<()> {
         let batch = self.select.run(queue, batch).await?;
+        self.keep(state, batch)
+    }
+
+    fn keep(&self, state: &mut WindowState, batch: DeviceBatch) -> Result<()> {
         state.rows += batch.num_rows();
+        state.row_bytes += batch.row_bytes();
         check_rows("Window", state.rows)?;
         state.batches.push(batch);
         Ok(())
+    }
+
+    /// Whether a window can have so many rows at once.
+    pub fn accepts_rows(rows: usize) -> bool {
+        check_rows("Window", rows).is_ok()
+    }
+
+    /// About the device bytes that [`finish`](Self::finish) takes for so many rows.
+    ///
+    /// They are a copy of several batches as one, the numbers and orders of rows, and the
+    /// functions. Strings of a function count as all rows do. `row_bytes`: of all rows, as they are
+    /// kept.
+    pub fn finish_bytes(&self, batches: usize, rows: usize, row_bytes: usize) -> usize {
+        let copy = if batches > 1 { row_bytes } else { 0 };
+        let key = self.key.map_or(0, |key| key.width() + 1);
+        let functions = self.types.get(self.passed..).unwrap_or_default();
+        let strings = functions.iter().filter(|ty| ty.data_type.is_string() || ty.data_type.is_binary()).count();
+        let orders = self.facts.sort_count() * ORDER_BYTES;
+        let per_row = NUMBER_BYTES + key + orders + self.calls.len() * STATE_BYTES + row_width(functions);
+        copy + strings * row_bytes + rows * per_row
     }
 
     /// The rows with their functions. No batch without rows.

@@ -121,6 +121,11 @@ impl OrderFacts {
         Ok(self.first + known.unwrap_or(self.facts.len() - 1))
     }
 
+    /// Number of the orders.
+    pub fn sort_count(&self) -> usize {
+        self.sorts.len()
+    }
+
     /// Position of the order that a fact is from.
     pub fn order_of(&self, fact: usize) -> usize {
         self.facts.get(fact - self.first).map_or(0, |fact| fact.sort)

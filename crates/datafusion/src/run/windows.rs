@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Window functions. Where not all rows fit memory, partitions are computed once they have ended.
+//!
+//! The input is sorted by the partition keys, so the last partition alone can go on. A partition
+//! that does not fit memory fails.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use columnar::DeviceBatch;
+use datafusion::common::{DataFusionError, Result};
+use device::Queue;
+use futures::{StreamExt, TryStreamExt, stream};
+use kernels::ops::{Window, WindowState};
+
+use super::DeviceBatchStream;
+use super::errors::explain;
+use super::memory::{MemoryAttribution, free_bytes, pieces};
+use crate::error::op_error;
+use crate::graph::{Checks, Stage};
+
+/// The rows that a window holds, for messages.
+const HELD: &str = "the partitions since the last result";
+
+/// Computes the window functions of a stage.
+pub(super) fn window(
+    input: DeviceBatchStream,
+    op: Arc<Window>,
+    checks: Checks,
+    stage: Arc<Stage>,
+    batch_rows: usize,
+    queue: Queue,
+) -> DeviceBatchStream {
+    let memory = MemoryAttribution::new(&stage.operator, if op.may_split() { HELD } else { "its input" });
+    let held = memory.clone();
+    let state = Some(op.start());
+    let (pieces, is_cut, tried_rows, rows_each) = (VecDeque::new(), false, 0, None);
+    let windowing = Windowing { input, pieces, is_cut, state, tried_rows, rows_each, batch_rows, op, checks, stage, queue, held };
+    let results = stream::try_unfold(windowing, |mut windowing| async move {
+        let batches = windowing.next().await?;
+        Ok::<_, DataFusionError>(batches.map(|batches| (stream::iter(batches.into_iter().map(Ok)), windowing)))
+    });
+    results.try_flatten().map_err(move |error| memory.attributed(error)).boxed()
+}
+
+/// Window functions on their way.
+struct Windowing {
+    input: DeviceBatchStream,
+    /// What is left of a batch of the input.
+    pieces: VecDeque<DeviceBatch>,
+    /// Whether the batch is in several pieces.
+    is_cut: bool,
+    /// The rows that are kept. `None` after the last one.
+    state: Option<WindowState>,
+    /// Number of the kept rows at the last search, if none of their partitions had ended; else 0.
+    tried_rows: usize,
+    /// Rows of a result batch, once memory was short: operators above have little, too.
+    rows_each: Option<usize>,
+    batch_rows: usize,
+    op: Arc<Window>,
+    checks: Checks,
+    stage: Arc<Stage>,
+    queue: Queue,
+    held: MemoryAttribution,
+}
+
+impl Windowing {
+    /// The results of the partitions that have ended, or of all that are left.
+    async fn next(&mut self) -> Result<Option<Vec<DeviceBatch>>> {
+        let (op, stage, queue) = (&self.op, &self.stage, &self.queue);
+        let failed = |error| op_error(&stage.operator, error);
+        let Some(mut state) = self.state.take() else { return Ok(None) };
+        loop {
+            let Some(piece) = self.pieces.pop_front() else {
+                let Some(batch) = self.input.next().await else { break };
+                self.pieces.extend(fitting_pieces(op, &state, batch?, queue));
+                self.is_cut = self.pieces.len() > 1;
+                continue;
+            };
+            let is_full = self.is_searched(&state) && !fits(op, &state, &piece, queue);
+            let ended = match is_full {
+                true => op.split_ended(queue, &mut state).await.map_err(failed)?,
+                false => None,
+            };
+            if is_full {
+                self.tried_rows = if ended.is_some() { 0 } else { state.num_rows() };
+            }
+            let of_ended = ended.as_ref().map_or(0, WindowState::num_rows);
+            self.held.holds(of_ended + state.num_rows() + piece.num_rows());
+            let pushed = match self.is_cut {
+                true => op.push_copy(queue, &mut state, &piece).await,
+                false => op.push(queue, &mut state, &piece).await,
+            };
+            if let Err(error) = pushed {
+                return Err(explain(error, &stage.operator, queue, &piece, &self.checks).await);
+            }
+            if let Some(ended) = ended {
+                (self.state, self.rows_each) = (Some(state), Some(self.batch_rows));
+                return self.results(ended).await.map(Some);
+            }
+        }
+        self.input = stream::empty().boxed();
+        self.results(state).await.map(Some)
+    }
+
+    /// The rows with their functions.
+    async fn results(&mut self, state: WindowState) -> Result<Vec<DeviceBatch>> {
+        let finished = self.op.finish(&self.queue, state).await;
+        let batches = finished.map_err(|error| op_error(&self.stage.operator, error))?;
+        Ok(match self.rows_each {
+            Some(rows) => batches.iter().flat_map(|batch| batch.chunks(rows)).collect(),
+            None => batches,
+        })
+    }
+
+    /// Whether to search for partitions that have ended. After a search in vain, a quarter more
+    /// rows come before the next one, so that all searches take linear time.
+    fn is_searched(&self, state: &WindowState) -> bool {
+        self.op.may_split() && 4 * state.num_rows() > 5 * self.tried_rows
+    }
+}
+
+/// Whether the kept rows and a piece can be computed together, in half of the free memory. The
+/// other half is for the operators above, which get the results.
+fn fits(op: &Window, state: &WindowState, piece: &DeviceBatch, queue: &Queue) -> bool {
+    let of_piece = piece.row_bytes();
+    let (rows, bytes) = (state.num_rows() + piece.num_rows(), state.row_bytes() + of_piece);
+    // Two more pieces are on their way.
+    let needed = match state.num_rows() {
+        0 => op.finish_bytes(1, rows, bytes),
+        _ => op.finish_bytes(2, rows, bytes) + 2 * of_piece,
+    };
+    Window::accepts_rows(rows) && needed <= free_bytes(queue) / 2
+}
+
+/// A batch as it is where it fits beside the kept rows, else in pieces of which several fit memory.
+fn fitting_pieces(op: &Window, state: &WindowState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
+    if !op.may_split() || fits(op, state, &batch, queue) {
+        return vec![batch];
+    }
+    let needed = op.finish_bytes(2, batch.num_rows(), batch.row_bytes());
+    pieces(batch, needed, free_bytes(queue) / 8)
+}

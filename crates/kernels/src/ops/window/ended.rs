@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Windows whose rows do not fit device memory: partitions that have ended are computed early.
+
+use columnar::DeviceBatch;
+use device::Queue;
+
+use super::{Window, WindowState, bounds};
+use crate::Result;
+use crate::ops::launch::Launch;
+
+impl Window {
+    /// Whether [`split_ended`](Self::split_ended) may give rows: there are partition keys, and no
+    /// lists among the columns.
+    pub fn may_split(&self) -> bool {
+        self.may_split
+    }
+
+    /// Splits off the rows of the partitions that have ended: all before the last one. `None` if
+    /// no partition has ended, or none [may](Self::may_split). Waits for the device.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{Int64Array, RecordBatch};
+    /// use arrow::datatypes::{DataType, Field};
+    /// use columnar::{download, natural_types, upload};
+    /// use kernels::codegen::Profile;
+    /// use kernels::expr::Expr;
+    /// use kernels::ops::{Frame, Input, Options, Window, WindowCall, WindowFunction};
+    ///
+    /// # futures::executor::block_on(async {
+    /// let host = RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(vec![7, 7, 9])) as _)])?;
+    /// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
+    /// let types = natural_types(&host.schema())?;
+    /// let batch = upload(&queue, &host.schema(), &types, &[host.clone()])?;
+    ///
+    /// let input = Input { schema: host.schema(), types, filter: None };
+    /// let number = WindowCall { function: WindowFunction::RowNumber, frame: Frame::RUNNING };
+    /// let functions = vec![(number, Field::new("number", DataType::UInt64, false))];
+    /// let window = Window::try_new(input, vec![Expr::Column(0)], vec![], vec![], functions, Options::new(Profile::Cpu))?;
+    /// let mut state = window.start();
+    /// window.push(&queue, &mut state, &batch).await?;
+    /// let ended = window.split_ended(&queue, &mut state).await?.ok_or("one partition")?;
+    /// assert_eq!((ended.num_rows(), state.num_rows()), (2, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn split_ended(&self, queue: &Queue, state: &mut WindowState) -> Result<Option<WindowState>> {
+        if !self.may_split {
+            return Ok(None);
+        }
+        let Some(all) = self.concat.run(queue, std::mem::take(&mut state.batches)).await? else { return Ok(None) };
+        let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
+        let (start, rows) = (bounds::last_partition(&launch, &all).await?, all.num_rows());
+        let rest = all.slice(start, rows - start);
+        // A slice keeps the memory of all rows, also the strings of those that have ended.
+        let rest = if start > rows / 2 { self.kept_copy.run(queue, &rest).await? } else { rest };
+        *state = WindowState::of(rest);
+        Ok((start > 0).then(|| WindowState::of(all.slice(0, start))))
+    }
+
+    /// As [`push`](Self::push), of a copy: a slice would keep the memory of its whole batch.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub async fn push_copy(&self, queue: &Queue, state: &mut WindowState, slice: &DeviceBatch) -> Result<()> {
+        let selected = self.select.run(queue, slice).await?;
+        let copy = self.selected_copy.run(queue, &selected).await?;
+        self.keep(state, copy)
+    }
+}
