@@ -254,7 +254,7 @@ const DISTINCTS: [&str; 7] = [
     "SELECT flag, few, count(DISTINCT row) FILTER (WHERE day > 4000), count(DISTINCT many), count(price) FROM t GROUP BY 1, 2",
     "SELECT code, few, count(DISTINCT code), count(DISTINCT row), count(DISTINCT many) FROM t GROUP BY code, few",
     "SELECT count(DISTINCT many), approx_distinct(many), sum(DISTINCT row) FROM t",
-    "SELECT count(DISTINCT code), count(DISTINCT row), count(DISTINCT many) FILTER (WHERE row < 0), max(code) FROM t",
+    "SELECT count(DISTINCT code), count(DISTINCT many), count(DISTINCT row) FILTER (WHERE row < 0), max(code) FROM t",
 ];
 
 #[test]

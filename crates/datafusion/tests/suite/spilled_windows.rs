@@ -62,7 +62,7 @@ fn lists_of_rows_in_little_memory() {
     });
 }
 
-/// Long strings in the heaps of views: twice as many bytes as the memory.
+/// Long strings in the heaps of views: more bytes than the memory.
 #[test]
 fn rows_that_wait_keep_no_strings_of_others() {
     block_on(async {
@@ -71,7 +71,7 @@ fn rows_that_wait_keep_no_strings_of_others() {
         let texts = StringViewArray::from_iter_values((0..200_000).map(|number| format!("{number} ").repeat(24)));
         let rows = [("number", Arc::new(numbers) as ArrayRef), ("text", Arc::new(texts))];
         let rows = RecordBatch::try_from_iter(rows).unwrap();
-        let (ctx, context) = session(16 << 20, UnifiedMemory::Auto, folder.path(), None);
+        let (ctx, context) = session(24 << 20, UnifiedMemory::Auto, folder.path(), None);
         let host = plain(1);
         register(&ctx, "t", &rows);
         register(&host, "t", &rows);
