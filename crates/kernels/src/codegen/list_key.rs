@@ -30,12 +30,14 @@ impl RowWriter<'_> {
         let mut writer = RowWriter::new(&types, self.profile(), &mut params).with_names("at", "e");
         let (known, valid) = if writer.is_list(0) {
             let list = writer.list_key(0, nulls_first, data_type)?;
-            (list.code.replace('#', "to").replace('@', "n"), list.valid)
+            (Some(list.code.replace('#', "to").replace('@', "n")), list.valid)
         } else {
             let element = writer.eval(&Expr::Column(0))?;
-            (if element.is_null() { "n".into() } else { writer.element_key(&element)? }, element.valid)
+            let known = if element.is_null() { None } else { Some(writer.element_key(&element)?) };
+            (known, element.valid)
         };
         let (loads, valid) = (writer.statements(), valid.as_deref().unwrap_or("1"));
+        let known = known.map(|known| format!("    if ({valid}) n = {known};\n")).unwrap_or_default();
         let null = if nulls_first { 1 } else { 3 };
         let declared: String = params.declaration();
         let comma = if declared.is_empty() { "" } else { ", " };
@@ -44,8 +46,7 @@ impl RowWriter<'_> {
   u64 at = view & 0xffffffffu, end = at + (view >> 32);
   for (; at < end; ++at) {{
 {loads}    n = append_byte(to, n, {valid} ? 2 : {null});
-    if ({valid}) n = {known};
-  }}
+{known}  }}
   return append_byte(to, n, 0);
 }}
 "
