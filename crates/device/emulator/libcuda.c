@@ -2,7 +2,7 @@
 // A CUDA driver for tests, with one device: the host. `docs/emulator.md` explains it.
 //
 // - Kernels come as text from `libnvrtc.c`, and run as the host's compiler compiles them.
-// - Device memory comes from malloc.
+// - Device and pinned memory are pages of their own: an access to freed memory is a fault.
 // - Streams are lazy: work runs only when it is waited for.
 // - It is stricter than NVIDIA's driver. Almost every call needs a current context, frees must
 //   match, and work must stay inside live memory.
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "count.h"
 #include "grid.h"
@@ -84,9 +85,9 @@ typedef struct Block { struct Block *next; char *at; size_t bytes; int kind; voi
 static Block *blocks;
 
 static void *take(size_t bytes, int kind) {
-    // Aligned as NVIDIA's driver aligns it.
-    char *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    if (!at) return NULL;
+    // Pages of its own, as with NVIDIA's driver: the heap stays that of the process.
+    char *at = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return NULL;
     Block *block = malloc(sizeof *block);
     *block = (Block){blocks, at, bytes, kind, current};
     blocks = block;
@@ -266,8 +267,7 @@ static Status give(char *at, int kind) {
         *link = block->next;
         live[kind]--;
         if (kind == MEMORY) used -= block->bytes;
-        memset(at, 0xDD, block->bytes);
-        free(at);
+        munmap(at, block->bytes ? block->bytes : 1);
         free(block);
         return SUCCESS;
     }
