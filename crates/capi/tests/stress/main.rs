@@ -94,7 +94,7 @@ fn stress() {
     println!("{:?} until all kernels were compiled", begun.elapsed());
 
     let mut tallies: Vec<Tally> = crews.iter().map(|_| Tally::default()).collect();
-    let mut resident = Vec::new();
+    let (mut resident, mut heap) = (Vec::new(), Vec::new());
     for (phase, length) in [(0, left / 3), (1, left * 2 / 3)] {
         let end = Instant::now() + length;
         crews.iter().for_each(Crew::create_tables);
@@ -108,9 +108,10 @@ fn stress() {
         }
         thread::sleep(REST);
         resident.extend(memory::resident_bytes());
+        heap.extend(memory::heap_bytes());
     }
 
-    println!("{left:?}, resident bytes {resident:?}");
+    println!("{left:?}, resident bytes {resident:?}, heap in use {heap:?}");
     crews.iter().zip(&tallies).for_each(|(crew, tally)| println!("{}: {tally}", crew.name));
     // A short run has few statements of each kind.
     let fewest = (left.as_secs() / 30).clamp(1, 3) as usize;

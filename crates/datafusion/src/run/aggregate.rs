@@ -80,16 +80,16 @@ impl Aggregation {
         Ok(Some(Partitioning::with_format(op, format, &[], &self.stage, &self.run, &self.queue)))
     }
 
-    /// Whether the state can take the groups of a batch, beside a copy of its rows that is written
-    /// and two batches on their way.
-    fn fits(&self, op: &GroupBy, state: &GroupByState, batch: &DeviceBatch) -> bool {
+    /// Whether the state can take the groups and values of a batch. Beside them there is room for a
+    /// copy of its rows that is written or computed, and for two batches on their way.
+    pub(super) fn fits(&self, op: &GroupBy, state: &GroupByState, batch: &DeviceBatch) -> bool {
         let bytes = batch.row_bytes();
         op.growth_bytes(state, batch.num_rows(), bytes) + 4 * bytes <= free_bytes(&self.queue)
     }
 
     /// A batch as it is where its groups fit a new state, else in pieces that several fit memory. A
     /// frozen state takes none.
-    fn pieces(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
+    pub(super) fn pieces(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
         let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
         let growth = if is_frozen { 0 } else { op.growth_bytes(&op.start(), rows, bytes) };
         pieces(batch, growth + 4 * bytes, free_bytes(&self.queue) / 4)

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use columnar::{DeviceBatch, StorageFormat};
+use columnar::StorageFormat;
 use datafusion::common::{Result, internal_err};
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{GroupBy, GroupByState};
@@ -15,7 +15,6 @@ use kernels::ops::{GroupBy, GroupByState};
 use super::DeviceBatchStream;
 use super::aggregate::Aggregation;
 use super::errors::explain;
-use super::memory::{free_bytes, pieces};
 use super::spill::{Spill, SpillWriter};
 use crate::error::op_error;
 use crate::graph::AggregateOp;
@@ -37,9 +36,9 @@ impl Aggregation {
             let failed = |error| op_error(&self.stage.operator, error);
             let (mut state, mut spilled) = (op.start(), None::<Vec<SpilledValues>>);
             while let Some(batch) = rows.try_next().await? {
-                for piece in self.pieces_with_values(op, batch) {
-                    if op.distinct_values(&state) > 0 && !self.fits_with_values(op, &state, &piece) {
-                        for values in self.opened(op, &mut spilled)? {
+                for piece in self.pieces(op, batch, false) {
+                    if op.distinct_values(&state) > 0 && !self.fits(op, &state, &piece) {
+                        for values in self.spilled_values(op, &mut spilled)? {
                             values.take(&self, op, &mut state).await?;
                         }
                     }
@@ -67,34 +66,19 @@ impl Aggregation {
         .boxed()
     }
 
-    /// The files of the values, made when the first values go there.
-    fn opened<'a>(&self, op: &GroupBy, spilled: &'a mut Option<Vec<SpilledValues>>) -> Result<&'a mut [SpilledValues]> {
+    /// What goes to disk, planned when the first values go there.
+    fn spilled_values<'a>(&self, op: &GroupBy, spilled: &'a mut Option<Vec<SpilledValues>>) -> Result<&'a mut [SpilledValues]> {
         if spilled.is_none() {
-            let files = (0..op.distinct_count()).map(|number| SpilledValues::open(self, op, number));
-            *spilled = Some(files.filter_map(Result::transpose).collect::<Result<_>>()?);
+            let values = (0..op.distinct_count()).map(|number| SpilledValues::plan(self, op, number));
+            *spilled = Some(values.filter_map(Result::transpose).collect::<Result<_>>()?);
         }
         Ok(spilled.as_deref_mut().unwrap_or_default())
-    }
-
-    /// Whether the state can take the groups and values of a batch, beside keys and values that are
-    /// computed and two batches on their way.
-    fn fits_with_values(&self, op: &GroupBy, state: &GroupByState, batch: &DeviceBatch) -> bool {
-        let bytes = batch.row_bytes();
-        op.distinct_growth_bytes(state, batch.num_rows(), bytes) + 4 * bytes <= free_bytes(&self.queue)
-    }
-
-    /// A batch as it is where its groups and values fit a new state, else in pieces that several
-    /// fit memory.
-    fn pieces_with_values(&self, op: &GroupBy, batch: DeviceBatch) -> Vec<DeviceBatch> {
-        let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
-        let needed = op.distinct_growth_bytes(&op.start(), rows, bytes) + 4 * bytes;
-        pieces(batch, needed, free_bytes(&self.queue) / 4)
     }
 }
 
 impl SpilledValues {
     /// `None` if the values stay in memory: they cannot be stored, or take bounded memory.
-    fn open(of: &Aggregation, op: &GroupBy, number: usize) -> Result<Option<SpilledValues>> {
+    fn plan(of: &Aggregation, op: &GroupBy, number: usize) -> Result<Option<SpilledValues>> {
         let merge = op.distinct_merge(number).map_err(|error| op_error(&of.stage.operator, error))?;
         let Some(merge) = merge else { return Ok(None) };
         let Some(format) = StorageFormat::of(merge.schema(), merge.output_types()) else { return Ok(None) };

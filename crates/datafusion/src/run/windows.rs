@@ -34,8 +34,8 @@ pub(super) fn window(
     let memory = MemoryAttribution::new(&stage.operator, if op.may_split() { HELD } else { "its input" });
     let held = memory.clone();
     let state = Some(op.start());
-    let (pieces, is_cut, tried_rows, rows_each) = (VecDeque::new(), false, 0, None);
-    let windowing = Windowing { input, pieces, is_cut, state, tried_rows, rows_each, batch_rows, op, checks, stage, queue, held };
+    let (pieces, is_cut, tried_rows, has_split) = (VecDeque::new(), false, 0, false);
+    let windowing = Windowing { input, pieces, is_cut, state, tried_rows, has_split, batch_rows, op, checks, stage, queue, held };
     let results = stream::try_unfold(windowing, |mut windowing| async move {
         let batches = windowing.next().await?;
         Ok::<_, DataFusionError>(batches.map(|batches| (stream::iter(batches.into_iter().map(Ok)), windowing)))
@@ -54,8 +54,9 @@ struct Windowing {
     state: Option<WindowState>,
     /// Number of the kept rows at the last search, if none of their partitions had ended; else 0.
     tried_rows: usize,
-    /// Rows of a result batch, once memory was short: operators above have little, too.
-    rows_each: Option<usize>,
+    /// Whether memory was short. From then on results have at most `batch_rows` rows, since
+    /// operators above have little, too.
+    has_split: bool,
     batch_rows: usize,
     op: Arc<Window>,
     checks: Checks,
@@ -95,7 +96,7 @@ impl Windowing {
                 return Err(explain(error, &stage.operator, queue, &piece, &self.checks).await);
             }
             if let Some(ended) = ended {
-                (self.state, self.rows_each) = (Some(state), Some(self.batch_rows));
+                (self.state, self.has_split) = (Some(state), true);
                 return self.results(ended).await.map(Some);
             }
         }
@@ -107,9 +108,9 @@ impl Windowing {
     async fn results(&mut self, state: WindowState) -> Result<Vec<DeviceBatch>> {
         let finished = self.op.finish(&self.queue, state).await;
         let batches = finished.map_err(|error| op_error(&self.stage.operator, error))?;
-        Ok(match self.rows_each {
-            Some(rows) => batches.iter().flat_map(|batch| batch.chunks(rows)).collect(),
-            None => batches,
+        Ok(match self.has_split {
+            true => batches.iter().flat_map(|batch| batch.chunks(self.batch_rows)).collect(),
+            false => batches,
         })
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory limit: refusals, waits and reservations.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::DeviceKind;
@@ -168,6 +168,22 @@ fn pinned_memory_returns_to_the_driver_where_nothing_reuses_it() -> Result<()> {
     assert_eq!(pinned.cached(), 1 << 20);
     assert!(!pinned.evict_unused(Duration::ZERO));
     assert_eq!(pinned.cached(), 0);
+    Ok(())
+}
+
+/// By the thread of each pool: a block is free for 5 to 10 seconds.
+#[test]
+fn free_memory_returns_by_itself() -> Result<()> {
+    let context = context();
+    drop(context.pinned().for_export(1 << 20)?);
+    drop(context.queue()?.alloc(1 << 20)?);
+    let (pinned, start) = (context.pinned(), Instant::now());
+    let is_cpu = context.info().kind == DeviceKind::Cpu;
+    while pinned.cached() > 0 || (is_cpu && context.pool().cached() > 0) {
+        assert!(start.elapsed() < Duration::from_secs(30), "{} bytes stay", pinned.cached() + context.pool().cached());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(start.elapsed() >= Duration::from_secs(4), "{:?}", start.elapsed());
     Ok(())
 }
 

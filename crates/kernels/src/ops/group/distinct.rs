@@ -7,7 +7,7 @@
 use columnar::{ColumnType, DeviceBatch};
 use device::Queue;
 
-use super::{GroupBy, GroupByState, GroupMode};
+use super::{GroupBy, GroupByState};
 use crate::expr::Expr;
 use crate::ops::Input;
 use crate::{Error, Result};
@@ -25,18 +25,6 @@ impl GroupBy {
         inner.filter(|(inner, _)| inner.holds_values()).map(|(_, state)| state.groups()).sum()
     }
 
-    /// As [`growth_bytes`](Self::growth_bytes), also for the values of DISTINCT.
-    pub fn distinct_growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
-        let of = |op: &GroupBy, state: &GroupByState| match (op.mode, &state.states) {
-            // An array whose size does not change.
-            (GroupMode::Dense { .. }, Some(_)) => 0,
-            (GroupMode::Dense { groups }, None) => groups * op.accumulators.slots * size_of::<u64>(),
-            (GroupMode::Inline { .. } | GroupMode::Wide, _) => op.growth_bytes(state, rows, row_bytes),
-        };
-        let inner = self.distincts.iter().zip(&state.distincts);
-        of(self, state) + inner.map(|(inner, state)| of(inner, state)).sum::<usize>()
-    }
-
     /// Whether the groups are values of a DISTINCT in a table. Those of a sketch have a rank beside
     /// their register. Those that are array indexes take bounded memory.
     fn holds_values(&self) -> bool {
@@ -49,6 +37,44 @@ impl GroupBy {
     ///
     /// # Errors
     /// `Internal` without such a DISTINCT; `Unsupported` if a column cannot be a key.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{Int64Array, RecordBatch};
+    /// use arrow::datatypes::{DataType, Field};
+    /// use columnar::{download, natural_types, upload};
+    /// use kernels::codegen::Profile;
+    /// use kernels::expr::{Aggregate, AggregateFunction, Expr};
+    /// use kernels::ops::{GroupBy, Input, Options};
+    ///
+    /// # futures::executor::block_on(async {
+    /// let host = RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(vec![7, 8, 7])) as _)])?;
+    /// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
+    /// let types = natural_types(&host.schema())?;
+    /// let batch = upload(&queue, &host.schema(), &types, &[host.clone()])?;
+    ///
+    /// let input = Input { schema: host.schema(), types, filter: None };
+    /// let (function, arguments) = (AggregateFunction::Count, vec![Expr::Column(0)]);
+    /// let count = Aggregate { function, arguments, filter: None, distinct: true, data_type: DataType::Int64 };
+    /// let aggregates = vec![(count, Field::new("count", DataType::Int64, false))];
+    /// let group = GroupBy::try_new(input, vec![], aggregates, Options::new(Profile::Cpu))?;
+    /// let merge = group.distinct_merge(0)?.ok_or("values are few")?;
+    /// let (mut state, mut values) = (group.start(), merge.start());
+    /// for _ in 0..2 {
+    ///     group.push(&queue, &mut state, &batch).await?;
+    ///     for taken in group.take_distinct(&queue, &mut state, 0).await? {
+    ///         merge.push(&queue, &mut values, &taken).await?;
+    ///     }
+    /// }
+    /// for once in merge.finish(&queue, values).await? {
+    ///     group.push_distinct(&queue, &mut state, 0, &once).await?;
+    /// }
+    /// let counted = group.finish(&queue, state).await?;
+    /// assert_eq!(download(&queue, &counted[0]).await?.column(0).as_ref(), &Int64Array::from(vec![2]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn distinct_merge(&self, number: usize) -> Result<Option<GroupBy>> {
         let inner = self.distincts.get(number).ok_or_else(unknown)?;
         if !inner.holds_values() {

@@ -16,11 +16,29 @@ const SLOT_BYTES: usize = 2 * size_of::<u64>();
 const EXTREME_BYTES: usize = 3 * size_of::<u64>();
 
 impl GroupBy {
-    /// About the device bytes that the state grows by where a batch has so many new groups, and
-    /// that the result takes at the end.
+    /// About the device bytes that the state grows by, and that the result takes at the end. Each
+    /// row of a batch counts as a new group, and as a new value of each DISTINCT.
     ///
     /// `row_bytes`: of all rows of the batch, for strings.
     pub fn growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
+        let inner = self.distincts.iter().zip(&state.distincts);
+        let values: usize = inner.map(|(inner, state)| inner.growth_bytes(state, rows, row_bytes)).sum();
+        values
+            + match (self.mode, &state.states) {
+                // An array whose size does not change.
+                (GroupMode::Dense { .. }, Some(_)) => 0,
+                (GroupMode::Dense { groups }, None) => groups * self.state_bytes(),
+                (GroupMode::Inline { .. } | GroupMode::Wide, _) => self.table_growth_bytes(state, rows, row_bytes),
+            }
+    }
+
+    /// Device bytes of the states of a group.
+    fn state_bytes(&self) -> usize {
+        self.accumulators.slots * size_of::<u64>() + self.extremes.len() * EXTREME_BYTES
+    }
+
+    /// The same of groups in a table.
+    fn table_growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
         let groups = state.groups + rows;
         let capacity = groups.next_power_of_two();
         // Memory is allocated anew where the old does not suffice.
@@ -42,7 +60,7 @@ impl GroupBy {
             .map(|(heap, needed)| if heap >= needed { 0 } else { needed.next_power_of_two() })
             .sum();
         let heaps = if hashed.is_none() && self.mode.stores_keys() { row_bytes.next_power_of_two() } else { heaps };
-        let state_bytes = self.accumulators.slots * size_of::<u64>() + self.extremes.len() * EXTREME_BYTES;
+        let state_bytes = self.state_bytes();
         let copies = states.map_or(1, |states| states.copies);
         let one = capacity * state_bytes;
         let slots = grown(states.map(|states| states.capacity), (one * copies).min(one.max(self.options.private_bytes)));
