@@ -10,6 +10,7 @@
 mod board;
 mod crew;
 mod engine;
+mod heap;
 mod memory;
 #[allow(dead_code, reason = "the tests of the C functions use all of it")]
 #[path = "../capi/support.rs"]
@@ -94,7 +95,7 @@ fn stress() {
     println!("{:?} until all kernels were compiled", begun.elapsed());
 
     let mut tallies: Vec<Tally> = crews.iter().map(|_| Tally::default()).collect();
-    let (mut resident, mut heap) = (Vec::new(), Vec::new());
+    let (mut resident, mut in_use) = (Vec::new(), Vec::new());
     for (phase, length) in [(0, left / 3), (1, left * 2 / 3)] {
         let end = Instant::now() + length;
         crews.iter().for_each(Crew::create_tables);
@@ -108,10 +109,10 @@ fn stress() {
         }
         thread::sleep(REST);
         resident.extend(memory::resident_bytes());
-        heap.extend(memory::heap_bytes());
+        in_use.extend(heap::bytes_in_use());
     }
 
-    println!("{left:?}, resident bytes {resident:?}, heap in use {heap:?}");
+    println!("{left:?}, resident bytes {resident:?}, heap in use {in_use:?}");
     crews.iter().zip(&tallies).for_each(|(crew, tally)| println!("{}: {tally}", crew.name));
     // A short run has few statements of each kind.
     let fewest = (left.as_secs() / 30).clamp(1, 3) as usize;

@@ -11,19 +11,6 @@ pub fn resident_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Bytes of the heap that are in use, where glibc tells: resident memory without fragments.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub fn heap_bytes() -> Option<u64> {
-    // SAFETY: it has no precondition.
-    let info = unsafe { libc::mallinfo2() };
-    Some((info.uordblks + info.hblkhd) as u64)
-}
-
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub fn heap_bytes() -> Option<u64> {
-    None
-}
-
 /// Returns free memory to the system. glibc keeps some for each of its arenas, which threads share
 /// by chance.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
