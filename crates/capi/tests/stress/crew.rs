@@ -32,6 +32,11 @@ impl Crew {
         self.tables().for_each(|(table, _)| _ = session.run(&format!("DROP TABLE {table}"), None).unwrap());
     }
 
+    /// Bytes of free device memory that the pool keeps.
+    pub fn cached_bytes(&self) -> u64 {
+        self.engine.report()["memory"]["cached"].as_u64().unwrap()
+    }
+
     /// Bytes of device memory in use.
     fn bytes_in_use(&self) -> u64 {
         self.engine.report()["memory"]["in_use"].as_u64().unwrap()

@@ -110,6 +110,7 @@ fn stress() {
         thread::sleep(REST);
         resident.extend(memory::resident_bytes());
         in_use.extend(heap::bytes_in_use());
+        println!("free bytes that pools keep: {:?}", crews.each_ref().map(Crew::cached_bytes));
     }
 
     println!("{left:?}, resident bytes {resident:?}, heap in use {in_use:?}");

@@ -111,10 +111,13 @@ impl Pool {
         self.0.state.lock().reserved
     }
 
-    /// Returns the free lists to the driver, except for blocks in use.
+    /// Returns the free lists to the driver. Blocks that launches still use return after them.
+    ///
+    /// Such blocks count nowhere until then.
     pub fn trim(&self) {
-        let freed = self.evict(&mut self.0.state.lock(), usize::MAX);
-        drop(freed);
+        for Block { memory, uses, .. } in self.take_free() {
+            drop_after(self.freed(memory), &uses);
+        }
     }
 
     /// The failure of a request of `requested` bytes, beside `in_use` ones.

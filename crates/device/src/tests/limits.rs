@@ -157,6 +157,25 @@ fn memory_returns_to_the_driver_where_nothing_reuses_it() -> Result<()> {
 }
 
 #[test]
+fn trimmed_memory_that_a_launch_uses_returns_after_it() -> Result<()> {
+    let plan = FaultPlan::new();
+    let context = under(&plan);
+    let queue = context.queue()?;
+    let spin = block_on(queue.compile(source()))?.kernel("spin")?;
+    let (before, x) = (plan.live().allocations, queue.zeroed(1 << 20)?);
+    queue.launch(&spin, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 300_000_000u64.into()])?;
+    drop(x);
+    context.pool().trim();
+    assert_eq!((context.pool().cached(), plan.live().allocations), (0, before + 1));
+    let start = Instant::now();
+    while plan.live().allocations > before {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", plan.live());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+#[test]
 fn pinned_memory_returns_to_the_driver_where_nothing_reuses_it() -> Result<()> {
     let context = context();
     let pinned = context.pinned();

@@ -142,16 +142,18 @@ impl Pool {
 
     /// Returns the free lists to the driver, and blocks until the launches that use them end.
     fn drain(&self) {
-        let free = {
-            let mut state = self.0.state.lock();
-            state.cached = 0;
-            std::mem::take(&mut state.free)
-        };
-        for Block { memory, uses, .. } in free.into_values().flatten() {
+        for Block { memory, uses, .. } in self.take_free() {
             // If waiting is impossible, the memory is freed when its uses complete.
             uses.iter().for_each(|(worker, last)| _ = worker.wait_blocking(*last));
             drop_after(self.freed(memory), &uses);
         }
+    }
+
+    /// Takes all blocks out of the free lists.
+    pub(super) fn take_free(&self) -> impl Iterator<Item = Block> + use<> {
+        let mut state = self.0.state.lock();
+        state.cached = 0;
+        std::mem::take(&mut state.free).into_values().flatten()
     }
 
     /// Undoes the count of [`take_or_count`](Self::take_or_count) after a failed allocation.
