@@ -15,6 +15,31 @@ use device::Queue;
 use crate::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Error, Layout, Result, download, upload};
 
 /// How batches of one source are stored.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use arrow::array::{Decimal128Array, RecordBatch};
+/// use arrow::datatypes::DataType;
+/// use columnar::{Carrier, Layout, StorageFormat, download, natural_types, upload};
+///
+/// # futures::executor::block_on(async {
+/// let prices = Decimal128Array::from(vec![199, 250]).with_precision_and_scale(9, 2)?;
+/// let host = RecordBatch::try_from_iter([("price", Arc::new(prices) as _)])?;
+/// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
+/// let mut types = natural_types(&host.schema())?;
+/// types[0].layout = Layout::Fixed(Carrier::I16);
+/// let batch = upload(&queue, &host.schema(), &types, &[host.clone()])?;
+///
+/// let format = StorageFormat::of(&host.schema(), &types).ok_or("a list")?;
+/// let stored = format.store(&queue, &batch).await?;
+/// assert_eq!(stored.column(0).data_type(), &DataType::Int16);
+/// let restored = format.restore(&queue, &stored, &format.columns(&batch))?;
+/// assert_eq!(restored.columns()[0].ty().layout, types[0].layout);
+/// assert_eq!(download(&queue, &restored).await?, host);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct StorageFormat {
     schema: SchemaRef,

@@ -15,7 +15,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use columnar::natural_types;
+use columnar::{Carrier, Layout, natural_types};
 use futures::executor::block_on;
 use kernels::Error;
 use kernels::expr::AggregateFunction::*;
@@ -555,17 +555,24 @@ fn codes_of_several_dictionaries_group_by_value() {
 fn a_frozen_state_sets_rows_of_other_groups_aside() {
     let batches = [data(300, 40, 1), data(5000, 3000, 1), data(1, 3000, 3), data(700, 3000, 2)];
     let schema = batches[0].schema();
-    let types = natural_types(&schema).unwrap();
+    let mut types = natural_types(&schema).unwrap();
+    // As a resident table has it.
+    types[11].layout = Layout::Fixed(Carrier::I8);
     let queue = queue();
     for options in profiles() {
         for keys in [&[0][..], &[1], &[3], &[4, 5], &[2, 6, 8], &[7, 8]] {
             let input = Input { schema: schema.clone(), types: types.clone(), filter: None };
             let fields: Vec<(Expr, Field)> = keys.iter().map(|key| (col(*key), schema.field(*key).clone())).collect();
-            let aggregates = vec![
+            let mut aggregates = vec![
                 aggregate(Count, None, DataType::Int64),
                 aggregate(Sum, Some(col(9)), DataType::Int64),
                 aggregate(Max, Some(col(3)), DataType::Utf8),
             ];
+            if [&[1][..], &[4, 5]].contains(&keys) {
+                aggregates.push(aggregate(Sum, Some(col(11)), DataType::Int64));
+                aggregates.push(aggregate(Count, Some(col(3)), DataType::Int64));
+                aggregates[3..].iter_mut().for_each(|(aggregate, _)| aggregate.distinct = true);
+            }
             let group = GroupBy::try_new(input, fields, aggregates, options.clone()).unwrap();
             assert!(group.may_freeze(), "{keys:?}");
             let lines = |results: Vec<columnar::DeviceBatch>| -> Vec<String> {
@@ -599,5 +606,45 @@ fn a_frozen_state_sets_rows_of_other_groups_aside() {
             expected.sort();
             assert_eq!(actual, expected, "{:?}, {keys:?}", options.profile);
         }
+    }
+}
+
+/// A frozen state collects values of DISTINCT of its groups only. If one fails, the error has the
+/// number that its row has in the batch.
+#[test]
+fn a_failing_value_of_a_frozen_state_has_its_row() {
+    let batch_of = |keys: Vec<i64>, divisors: Vec<i64>| {
+        batch(vec![
+            ("key", Arc::new(Int64Array::from(keys)) as ArrayRef, false),
+            ("divisor", Arc::new(Int64Array::from(divisors)), false),
+        ])
+    };
+    let first = batch_of(vec![7, 8], vec![1, 1]);
+    // Rows 0, 3 and 5 are of further groups.
+    let later = |failing: usize| {
+        let divisors = (0..6).map(|row| i64::from(row != failing));
+        batch_of(vec![70, 7, 8, 80, 8, 90], divisors.collect())
+    };
+    let (schema, queue) = (first.schema(), queue());
+    let types = natural_types(&schema).unwrap();
+    let quotient = arithmetic(ArithmeticOp::Divide, int(100, DataType::Int64), col(1), DataType::Int64);
+    for options in profiles() {
+        let input = Input { schema: schema.clone(), types: types.clone(), filter: None };
+        let mut sum = aggregate(Sum, Some(quotient.clone()), DataType::Int64);
+        sum.0.distinct = true;
+        let key = (col(0), Field::new("key", DataType::Int64, false));
+        let group = GroupBy::try_new(input, vec![key], vec![sum], options.clone()).unwrap();
+        for failing in [1, 4] {
+            let mut state = group.start();
+            block_on(group.push(&queue, &mut state, &up(&queue, &first, &types))).unwrap();
+            group.freeze(&mut state).unwrap();
+            let pushed = block_on(group.push_known(&queue, &mut state, &up(&queue, &later(failing), &types)));
+            assert!(matches!(pushed, Err(Error::Row { row }) if row == failing as u64), "{pushed:?}");
+        }
+        let mut state = group.start();
+        block_on(group.push(&queue, &mut state, &up(&queue, &first, &types))).unwrap();
+        group.freeze(&mut state).unwrap();
+        let others = block_on(group.push_known(&queue, &mut state, &up(&queue, &later(3), &types))).unwrap();
+        assert_eq!(others.map(|others| others.num_rows()), Some(3));
     }
 }

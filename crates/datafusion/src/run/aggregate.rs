@@ -3,7 +3,8 @@
 //!
 //! Once further groups would not fit, the state is frozen. Rows of its groups are aggregated; the
 //! others go to disk, in partitions by their groups. Each partition is aggregated after it in the
-//! same way. So each group is whole in one of these rounds, whatever the aggregates are.
+//! same way. So each group is whole in one of these rounds, whatever the aggregates are. Values of
+//! DISTINCT go to disk before, see [`super::distinct`].
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use kernels::ops::{GroupBy, GroupByState};
 
 use super::DeviceBatchStream;
 use super::blocking::{self, Blocking};
+use super::distinct::DistinctValues;
 use super::errors::explain;
 use super::memory::{free_bytes, pieces};
 use super::partitions::{Partition, PartitionWriter, Partitioning};
@@ -56,10 +58,7 @@ impl Aggregation {
     /// Aggregates rows. Groups that do not fit memory spill, or values of DISTINCT.
     pub fn over(self, rows: DeviceBatchStream) -> DeviceBatchStream {
         let may_spill = self.run.may_spill() && self.lists.is_empty();
-        if may_spill && self.op.has_distinct() {
-            return self.over_distinct(rows);
-        }
-        if !may_spill || !self.op.may_freeze() {
+        if !may_spill || !(self.op.may_freeze() || self.op.has_distinct()) {
             let op = Blocking::Aggregate(self.op, self.lists);
             return blocking::run(rows, op, self.checks, self.stage, self.queue);
         }
@@ -81,17 +80,21 @@ impl Aggregation {
     }
 
     /// Whether the state can take the groups and values of a batch. Beside them there is room for a
-    /// copy of its rows that is written or computed, and for two batches on their way.
-    pub(super) fn fits(&self, op: &GroupBy, state: &GroupByState, batch: &DeviceBatch) -> bool {
-        let bytes = batch.row_bytes();
-        op.growth_bytes(state, batch.num_rows(), bytes) + 4 * bytes <= free_bytes(&self.queue)
+    /// copy of its rows that is written or computed, and for two batches on their way. Values of
+    /// DISTINCT are merged beside all groups, so as much is left as those last grew by.
+    fn fits(&self, op: &GroupBy, state: &GroupByState, batch: &DeviceBatch) -> bool {
+        let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
+        let merges = if op.distinct_count() > 0 { op.group_growth_bytes(state, rows, bytes) } else { 0 };
+        op.growth_bytes(state, rows, bytes) + merges + 4 * bytes <= free_bytes(&self.queue)
     }
 
-    /// A batch as it is where its groups fit a new state, else in pieces that several fit memory. A
-    /// frozen state takes none.
-    pub(super) fn pieces(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
+    /// A batch as it is where its groups and values fit a new state, else in pieces that several
+    /// fit memory. A frozen state takes values alone.
+    fn pieces(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
         let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
-        let growth = if is_frozen { 0 } else { op.growth_bytes(&op.start(), rows, bytes) };
+        let start = op.start();
+        let of_groups = if is_frozen { op.group_growth_bytes(&start, rows, bytes) } else { 0 };
+        let growth = op.growth_bytes(&start, rows, bytes) - of_groups;
         pieces(batch, growth + 4 * bytes, free_bytes(&self.queue) / 4)
     }
 }
@@ -104,17 +107,22 @@ impl Rounds {
         let Some(RoundRows { mut rows, are_input, level }) = self.rows(op)? else { return Ok(None) };
         let Aggregation { stage, queue, checks, .. } = &self.aggregation;
         let failed = |error| op_error(&stage.operator, error);
-        let (mut state, mut writer, mut may_spill) = (op.start(), None::<PartitionWriter>, true);
+        let (mut state, mut writer, mut may_freeze) = (op.start(), None::<PartitionWriter>, op.may_freeze());
+        let mut values = DistinctValues::default();
         while let Some(batch) = rows.try_next().await? {
             for piece in self.aggregation.pieces(op, batch, writer.is_some()) {
-                if may_spill && writer.is_none() && state.groups() > 0 && !self.aggregation.fits(op, &state, &piece) {
+                let of = &self.aggregation;
+                if !of.fits(op, &state, &piece) {
+                    values.spill(of, op, &mut state).await?;
+                }
+                if may_freeze && state.groups() > 0 && !of.fits(op, &state, &piece) {
+                    may_freeze = false;
                     if self.partitioning.is_none() {
-                        self.partitioning = self.aggregation.partitioning(op)?;
+                        self.partitioning = of.partitioning(op)?;
                     }
                     writer = self.partitioning.as_ref().map(|partitioning| partitioning.writer(level));
-                    match writer {
-                        Some(_) => op.freeze(&mut state).map_err(failed)?,
-                        None => may_spill = false,
+                    if writer.is_some() {
+                        op.freeze(&mut state).map_err(failed)?;
                     }
                 }
                 let rest = match are_input {
@@ -133,6 +141,7 @@ impl Rounds {
             let partitions = writer.finish().await?.into_iter().filter(|partition| partition.rows > 0);
             self.pending.extend(partitions.map(|partition| (partition, level + 1)));
         }
+        values.merge(&self.aggregation, op, &mut state).await?;
         op.finish(queue, state).await.map(Some).map_err(failed)
     }
 

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Aggregations with DISTINCT whose values may be more than device memory.
+//! Values of DISTINCT that may be more than device memory.
 //!
-//! Once further values would not fit, those so far go to disk, each with its keys. At the end an
-//! aggregation by all of their columns merges them, which may spill too. Its groups are the values,
-//! each once.
+//! Once further values would not fit, those so far go to disk, each with its keys. At the end of a
+//! round an aggregation by all of their columns merges them, which may spill too. Its groups are
+//! the values, each once.
 
 use std::sync::Arc;
 
 use columnar::StorageFormat;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::Result;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{GroupBy, GroupByState};
 
 use super::DeviceBatchStream;
 use super::aggregate::Aggregation;
-use super::errors::explain;
 use super::spill::{Spill, SpillWriter};
 use crate::error::op_error;
 use crate::graph::AggregateOp;
+
+/// The values of all DISTINCTs of a state on disk.
+#[derive(Default)]
+pub(super) struct DistinctValues {
+    /// Planned when the first values go to disk.
+    spilled: Option<Vec<SpilledValues>>,
+}
 
 /// The values of a DISTINCT on disk.
 struct SpilledValues {
@@ -28,51 +34,41 @@ struct SpilledValues {
     writer: Option<SpillWriter>,
 }
 
-impl Aggregation {
-    /// Aggregates rows, with DISTINCT. Groups must fit memory, not so values.
-    pub(super) fn over_distinct(self, mut rows: DeviceBatchStream) -> DeviceBatchStream {
-        stream::once(async move {
-            let Some(op) = self.op.group_by() else { return internal_err!("an aggregation without a table has DISTINCT") };
-            let failed = |error| op_error(&self.stage.operator, error);
-            let (mut state, mut spilled) = (op.start(), None::<Vec<SpilledValues>>);
-            while let Some(batch) = rows.try_next().await? {
-                for piece in self.pieces(op, batch, false) {
-                    if op.distinct_values(&state) > 0 && !self.fits(op, &state, &piece) {
-                        for values in self.spilled_values(op, &mut spilled)? {
-                            values.take(&self, op, &mut state).await?;
-                        }
-                    }
-                    if let Err(error) = op.push(&self.queue, &mut state, &piece).await {
-                        return Err(explain(error, &self.stage.operator, &self.queue, &piece, &self.checks).await);
-                    }
-                }
+impl DistinctValues {
+    /// Moves the values of a state to disk.
+    pub async fn spill(&mut self, of: &Aggregation, op: &GroupBy, state: &mut GroupByState) -> Result<()> {
+        if op.distinct_values(state) == 0 {
+            return Ok(());
+        }
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            None => {
+                let values = (0..op.distinct_count()).map(|number| SpilledValues::plan(of, op, number));
+                self.spilled.insert(values.filter_map(Result::transpose).collect::<Result<_>>()?)
             }
-            drop(rows);
-            // Values that wait would leave little memory to merge others.
-            for values in spilled.iter_mut().flatten() {
-                values.take(&self, op, &mut state).await?;
-            }
-            for values in spilled.into_iter().flatten() {
-                let number = values.number;
-                let mut merged = values.merged(&self).await?;
-                while let Some(batch) = merged.try_next().await? {
-                    op.push_distinct(&self.queue, &mut state, number, &batch).await.map_err(failed)?;
-                }
-            }
-            let groups = op.finish(&self.queue, state).await.map_err(failed)?;
-            Ok(stream::iter(groups.into_iter().filter(|batch| batch.num_rows() > 0).map(Ok)))
-        })
-        .try_flatten()
-        .boxed()
+        };
+        for values in spilled {
+            values.take(of, op, state).await?;
+        }
+        Ok(())
     }
 
-    /// What goes to disk, planned when the first values go there.
-    fn spilled_values<'a>(&self, op: &GroupBy, spilled: &'a mut Option<Vec<SpilledValues>>) -> Result<&'a mut [SpilledValues]> {
-        if spilled.is_none() {
-            let values = (0..op.distinct_count()).map(|number| SpilledValues::plan(self, op, number));
-            *spilled = Some(values.filter_map(Result::transpose).collect::<Result<_>>()?);
+    /// Feeds the values to the outer states, each once.
+    pub async fn merge(mut self, of: &Aggregation, op: &GroupBy, state: &mut GroupByState) -> Result<()> {
+        if self.spilled.is_none() {
+            return Ok(());
         }
-        Ok(spilled.as_deref_mut().unwrap_or_default())
+        // Values that wait would leave little memory to merge others.
+        self.spill(of, op, state).await?;
+        for values in self.spilled.into_iter().flatten() {
+            let number = values.number;
+            let mut merged = values.merged(of).await?;
+            while let Some(batch) = merged.try_next().await? {
+                let pushed = op.push_distinct(&of.queue, state, number, &batch).await;
+                pushed.map_err(|error| op_error(&of.stage.operator, error))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -277,6 +277,35 @@ fn values_of_distinct_spill() {
     });
 }
 
+/// Aggregations with many groups, and with values of several DISTINCTs or sketches.
+const GROUPED_DISTINCTS: [&str; 5] = [
+    "SELECT many, count(DISTINCT few), count(DISTINCT row), sum(price) FROM t GROUP BY many",
+    "SELECT word, row % 40000, count(DISTINCT many), count(DISTINCT text), max(text) FROM t GROUP BY 1, 2",
+    "SELECT row / 2, code, sum(DISTINCT row), count(DISTINCT price) FROM t WHERE row % 5 > 0 GROUP BY 1, 2",
+    "SELECT row / 3, count(DISTINCT many) FILTER (WHERE day > 4000), count(DISTINCT word), min(word) FROM t GROUP BY 1",
+    "SELECT row / 4, approx_distinct(many), count(DISTINCT few) FROM t GROUP BY 1",
+];
+
+#[test]
+fn groups_beside_values_of_distinct_spill() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let host = plain(1);
+        register(&host, "t", &rows);
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (ctx, context) = session(6 << 20, unified, folder.path(), None);
+            register(&ctx, "t", &rows);
+            for sql in of_turn(&GROUPED_DISTINCTS, unified) {
+                let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+                let mut expected = lines(&host, sql).await;
+                actual.sort();
+                expected.sort();
+                assert!(actual == expected, "unified memory {unified:?}: {sql}: {} rows", actual.len());
+            }
+        }
+    });
+}
+
 #[test]
 fn values_of_distinct_of_a_resident_table_spill() {
     block_on(async {
@@ -284,9 +313,13 @@ fn values_of_distinct_of_a_resident_table_spill() {
         let host = plain(1);
         register(&host, "t", &rows);
         let (ctx, context) = resident(18 << 20, &rows, folder.path()).await;
-        for sql in [DISTINCTS[0], DISTINCTS[6]] {
-            let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
-            assert!(actual == lines(&host, sql).await, "{sql}: {actual:?}");
+        // The table has its integers and dates in the fewest bytes.
+        for sql in [DISTINCTS[0], DISTINCTS[6], GROUPED_DISTINCTS[0], GROUPED_DISTINCTS[3]] {
+            let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+            let mut expected = lines(&host, sql).await;
+            actual.sort();
+            expected.sort();
+            assert!(actual == expected, "{sql}: {} rows", actual.len());
         }
     });
 }

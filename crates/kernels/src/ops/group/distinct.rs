@@ -107,7 +107,7 @@ impl GroupBy {
     /// Aggregates values of a DISTINCT, which must come once each.
     ///
     /// # Errors
-    /// As [`push`](Self::push).
+    /// As [`push`](Self::push); `Internal` for values of groups that a frozen state does not have.
     pub async fn push_distinct(
         &self,
         queue: &Queue,
@@ -118,7 +118,7 @@ impl GroupBy {
         if number >= self.distincts.len() {
             return Err(unknown());
         }
-        self.push_feed(queue, state, number + 1, values).await.map(drop)
+        self.feed_values(queue, state, number, values).await
     }
 }
 

@@ -17,19 +17,24 @@ const EXTREME_BYTES: usize = 3 * size_of::<u64>();
 
 impl GroupBy {
     /// About the device bytes that the state grows by, and that the result takes at the end. Each
-    /// row of a batch counts as a new group, and as a new value of each DISTINCT.
+    /// row of a batch counts as a new group, unless the state is frozen, and as a new value of each
+    /// DISTINCT.
     ///
     /// `row_bytes`: of all rows of the batch, for strings.
     pub fn growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
         let inner = self.distincts.iter().zip(&state.distincts);
         let values: usize = inner.map(|(inner, state)| inner.growth_bytes(state, rows, row_bytes)).sum();
-        values
-            + match (self.mode, &state.states) {
-                // An array whose size does not change.
-                (GroupMode::Dense { .. }, Some(_)) => 0,
-                (GroupMode::Dense { groups }, None) => groups * self.state_bytes(),
-                (GroupMode::Inline { .. } | GroupMode::Wide, _) => self.table_growth_bytes(state, rows, row_bytes),
-            }
+        values + self.group_growth_bytes(state, rows, row_bytes)
+    }
+
+    /// The part of [`growth_bytes`](Self::growth_bytes) that is the groups'.
+    pub fn group_growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
+        match (self.mode, &state.states) {
+            // An array whose size does not change.
+            (GroupMode::Dense { .. }, Some(_)) => 0,
+            (GroupMode::Dense { groups }, None) => groups * self.state_bytes(),
+            (GroupMode::Inline { .. } | GroupMode::Wide, _) => self.table_growth_bytes(state, rows, row_bytes),
+        }
     }
 
     /// Device bytes of the states of a group.
@@ -39,7 +44,9 @@ impl GroupBy {
 
     /// The same of groups in a table.
     fn table_growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
-        let groups = state.groups + rows;
+        // A frozen state takes no groups, but its strings of MIN and MAX change.
+        let (new_groups, new_bytes) = if state.set_aside.is_some() { (0, 0) } else { (rows, row_bytes) };
+        let groups = state.groups + new_groups;
         let capacity = groups.next_power_of_two();
         // Memory is allocated anew where the old does not suffice.
         let grown = |known: Option<usize>, bytes: usize| if known.is_some_and(|known| known >= groups) { 0 } else { bytes };
@@ -56,7 +63,7 @@ impl GroupBy {
         // A heap doubles beside the old one.
         let heaps = keys.iter().flat_map(|keys| keys.columns.iter().zip(&keys.heap_bytes));
         let heaps: usize = heaps
-            .filter_map(|(buffers, used)| Some((buffers.heap.as_ref()?.len(), used + row_bytes)))
+            .filter_map(|(buffers, used)| Some((buffers.heap.as_ref()?.len(), used + new_bytes)))
             .map(|(heap, needed)| if heap >= needed { 0 } else { needed.next_power_of_two() })
             .sum();
         let heaps = if hashed.is_none() && self.mode.stores_keys() { row_bytes.next_power_of_two() } else { heaps };

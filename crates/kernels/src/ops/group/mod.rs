@@ -298,10 +298,38 @@ impl GroupBy {
         if batch.num_rows() == 0 {
             return Ok(None);
         }
-        for (inner, state) in self.distincts.iter().zip(&mut state.distincts) {
+        let ids = self.push_feed(queue, state, 0, batch).await?;
+        let (Some(set_aside), Some(ids)) = (&state.set_aside, ids) else {
+            self.push_values(queue, &mut state.distincts, batch).await?;
+            return Ok(None);
+        };
+        let launch = self.launch(queue).await?;
+        if !self.distincts.is_empty()
+            && let Some(known) = set_aside.known_rows(&launch, batch, &ids).await?
+            && let Err(error) = self.push_values(queue, &mut state.distincts, &known.batch).await
+        {
+            return Err(known.error(queue, error).await);
+        }
+        set_aside.further_rows(&launch, batch, &ids).await
+    }
+
+    /// Collects the values of DISTINCTs.
+    async fn push_values(&self, queue: &Queue, states: &mut [GroupByState], batch: &DeviceBatch) -> Result<()> {
+        for (inner, state) in self.distincts.iter().zip(states) {
             Box::pin(inner.push(queue, state, batch)).await?;
         }
-        self.push_feed(queue, state, 0, batch).await
+        Ok(())
+    }
+
+    /// Aggregates values of DISTINCT number `number`, each once.
+    async fn feed_values(&self, queue: &Queue, state: &mut GroupByState, number: usize, values: &DeviceBatch) -> Result<()> {
+        let ids = self.push_feed(queue, state, number + 1, values).await?;
+        if let (Some(set_aside), Some(ids)) = (&state.set_aside, ids)
+            && set_aside.has_further_groups(&self.launch(queue).await?, values.num_rows(), &ids).await?
+        {
+            return Err(Error::Internal("values of a DISTINCT without their groups".into()));
+        }
+        Ok(())
     }
 
     /// The row counts of the joins of an aggregation [over joins](Self::over_joins).
@@ -321,7 +349,7 @@ impl GroupBy {
         let inner = std::mem::take(&mut state.distincts);
         for (index, (distinct, inner)) in self.distincts.iter().zip(inner).enumerate() {
             for batch in Box::pin(distinct.finish(queue, inner)).await? {
-                self.push_feed(queue, &mut state, index + 1, &batch).await?;
+                self.feed_values(queue, &mut state, index, &batch).await?;
             }
         }
         let launch = self.launch(queue).await?;
@@ -394,14 +422,15 @@ impl GroupBy {
         Launch::load(queue, &self.options, &self.program, &self.primitives).await
     }
 
-    /// Aggregates a batch of one of the inputs. Returns the rows that a frozen state sets aside.
+    /// Aggregates a batch of one of the inputs. Returns the group ids of its rows, where they are
+    /// looked up.
     async fn push_feed(
         &self,
         queue: &Queue,
         state: &mut GroupByState,
         feed: usize,
         batch: &DeviceBatch,
-    ) -> Result<Option<DeviceBatch>> {
+    ) -> Result<Option<Buffer>> {
         let n = batch.num_rows();
         if n == 0 {
             return Ok(None);
@@ -428,10 +457,7 @@ impl GroupBy {
         if feed == 0 {
             self.store_winners(&launch, state, &bound).await?;
         }
-        match (&state.set_aside, &ids) {
-            (Some(set_aside), Some(ids)) => set_aside.rows(&launch, batch, ids).await,
-            (Some(_), None) | (None, _) => Ok(None),
-        }
+        Ok(ids)
     }
 
     /// Looks up the rows of a batch: a group id for each. Numbers new groups and stores their keys.

@@ -5,8 +5,8 @@
 //! back, for an aggregation of their own. So each group is whole in one of them.
 
 use arrow::datatypes::SchemaRef;
-use columnar::{ColumnType, DeviceBatch};
-use device::{Arg, Buffer};
+use columnar::{ColumnType, DeviceBatch, StorageFormat};
+use device::{Arg, Buffer, Queue};
 
 use super::key::KeyOutput;
 use super::table::SET_ASIDE;
@@ -24,28 +24,95 @@ use crate::{Error, Result};
 const MASK: usize = 0;
 const ROW_INDICES: usize = 1;
 
-/// Gathers the rows that are set aside.
+/// Splits batches by whether a frozen state has the groups of their rows.
 #[derive(Debug)]
 pub(super) struct SetAside {
     program: FixedProgram,
     gather: Gather,
+    /// The layouts of the input. Gathered rows may have wider ones. `None` for lists.
+    format: Option<StorageFormat>,
+}
+
+/// The rows of a batch to select.
+#[derive(Debug, Clone, Copy)]
+enum SelectedRows {
+    /// Those of groups that the state has, and those that a filter removes.
+    KnownGroups,
+    /// Those of further groups.
+    FurtherGroups,
+}
+
+/// Rows of a batch whose groups a frozen state has, in the layouts of the batch.
+pub(super) struct KnownRows {
+    pub batch: DeviceBatch,
+    /// Their numbers in the batch, unless they are all of it.
+    indices: Option<Buffer>,
 }
 
 impl SetAside {
-    /// The rows of a batch whose group ids say so. Waits for their number.
-    pub async fn rows(&self, launch: &Launch<'_>, batch: &DeviceBatch, ids: &Buffer) -> Result<Option<DeviceBatch>> {
-        let (queue, n) = (launch.queue, batch.num_rows());
+    /// The rows whose group ids say that the state has their groups. Waits for their number.
+    pub async fn known_rows(&self, launch: &Launch<'_>, batch: &DeviceBatch, ids: &Buffer) -> Result<Option<KnownRows>> {
+        let rows = self.selected(launch, batch.num_rows(), ids, SelectedRows::KnownGroups).await?;
+        if rows.count == batch.num_rows() {
+            return Ok(Some(KnownRows { batch: batch.clone(), indices: None }));
+        }
+        let Some((gathered, indices)) = self.gathered(launch, batch, &rows).await? else { return Ok(None) };
+        let format = self.format.as_ref().ok_or_else(|| Error::Internal("known rows with lists".into()))?;
+        let stored = format.store(launch.queue, &gathered).await?;
+        let batch = format.restore(launch.queue, &stored, &format.columns(&gathered))?;
+        Ok(Some(KnownRows { batch, indices: Some(indices) }))
+    }
+
+    /// The rows whose group ids say that the state has no groups for them. Waits for their number.
+    pub async fn further_rows(&self, launch: &Launch<'_>, batch: &DeviceBatch, ids: &Buffer) -> Result<Option<DeviceBatch>> {
+        let rows = self.selected(launch, batch.num_rows(), ids, SelectedRows::FurtherGroups).await?;
+        Ok(self.gathered(launch, batch, &rows).await?.map(|(batch, _)| batch))
+    }
+
+    /// Whether the state lacks the group of one of so many rows.
+    pub async fn has_further_groups(&self, launch: &Launch<'_>, rows: usize, ids: &Buffer) -> Result<bool> {
+        Ok(self.selected(launch, rows, ids, SelectedRows::FurtherGroups).await?.count > 0)
+    }
+
+    async fn selected(&self, launch: &Launch<'_>, rows: usize, ids: &Buffer, selected: SelectedRows) -> Result<Survivors> {
+        let known = match selected {
+            SelectedRows::KnownGroups => 1,
+            SelectedRows::FurtherGroups => 0,
+        };
         let launch = launch.with_program(&self.program).await?;
-        let extra = [("ids", Arg::Buffer(ids))];
-        let rows = Survivors::find(&launch, MASK, &[], n, &extra).await?;
+        let extra = [("ids", Arg::Buffer(ids)), ("known", Arg::U64(known))];
+        Survivors::find(&launch, MASK, &[], rows, &extra).await
+    }
+
+    /// Selected rows, and their numbers. `None` without rows.
+    async fn gathered(
+        &self,
+        launch: &Launch<'_>,
+        batch: &DeviceBatch,
+        rows: &Survivors,
+    ) -> Result<Option<(DeviceBatch, Buffer)>> {
         if rows.count == 0 {
             return Ok(None);
         }
+        let (queue, launch) = (launch.queue, launch.with_program(&self.program).await?);
         let indices = queue.alloc(rows.count * size_of::<u32>())?;
         let mut named: NamedArgs<'_> = rows.args();
         named.push(("indices", Arg::Buffer(&indices)));
         launch.run(ROW_INDICES, rows.grid(), named)?;
-        self.gather.run(queue, batch, &indices, rows.count).await.map(Some)
+        let gathered = self.gather.run(queue, batch, &indices, rows.count).await?;
+        Ok(Some((gathered, indices)))
+    }
+}
+
+impl KnownRows {
+    /// An error of these rows, with the failing row's number in the batch they come from.
+    pub async fn error(&self, queue: &Queue, error: Error) -> Error {
+        let (Error::Row { row }, Some(indices)) = (&error, &self.indices) else { return error };
+        let at = *row as usize * size_of::<u32>();
+        match queue.read(indices, at..at + size_of::<u32>()).await {
+            Ok(bytes) => Error::Row { row: bytes.iter().rev().fold(0, |row, byte| row << 8 | u64::from(*byte)) },
+            Err(error) => error.into(),
+        }
     }
 }
 
@@ -57,10 +124,9 @@ impl GroupByState {
 }
 
 impl GroupBy {
-    /// Whether a state can be frozen: its groups are in a table, and none of the aggregates is
-    /// DISTINCT.
+    /// Whether a state can be frozen: its groups are in a table.
     pub fn may_freeze(&self) -> bool {
-        !self.mode.is_dense() && self.distincts.is_empty()
+        !self.mode.is_dense()
     }
 
     /// Makes a state take no further groups.
@@ -68,12 +134,49 @@ impl GroupBy {
     /// # Errors
     /// `Unsupported` if a column of the input cannot be gathered; `Internal` unless
     /// [`may_freeze`](Self::may_freeze).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{Int64Array, RecordBatch};
+    /// use arrow::datatypes::{DataType, Field};
+    /// use columnar::{natural_types, upload};
+    /// use kernels::codegen::Profile;
+    /// use kernels::expr::Expr;
+    /// use kernels::ops::{GroupBy, Input, Options};
+    ///
+    /// # futures::executor::block_on(async {
+    /// let of = |numbers: Vec<i64>| RecordBatch::try_from_iter([("x", Arc::new(Int64Array::from(numbers)) as _)]);
+    /// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
+    /// let (schema, first, second) = (of(vec![])?.schema(), of(vec![7, 8])?, of(vec![8, 9, 9])?);
+    /// let types = natural_types(&schema)?;
+    ///
+    /// let input = Input { schema: schema.clone(), types: types.clone(), filter: None };
+    /// let keys = vec![(Expr::Column(0), Field::new("x", DataType::Int64, true))];
+    /// let group = GroupBy::try_new(input, keys, vec![], Options::new(Profile::Cpu))?;
+    /// let mut state = group.start();
+    /// group.push(&queue, &mut state, &upload(&queue, &schema, &types, &[first])?).await?;
+    /// group.freeze(&mut state)?;
+    /// let second = upload(&queue, &schema, &types, &[second])?;
+    /// let others = group.push_known(&queue, &mut state, &second).await?.ok_or("9 is new")?;
+    /// assert_eq!((state.groups(), others.num_rows()), (2, 2));
+    ///
+    /// // Rows of one group are in one partition.
+    /// let partitions = group.set_aside_partition()?.run(&queue, &others, 0).await?;
+    /// assert_eq!(partitions.rows.num_rows(), 2);
+    /// let mut rest = group.start();
+    /// group.push_set_aside(&queue, &mut rest, &others).await?;
+    /// assert_eq!(rest.groups(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn freeze(&self, state: &mut GroupByState) -> Result<()> {
         let feed = self.feeds.first().filter(|_| self.may_freeze());
         let feed = feed.ok_or_else(|| Error::Internal("an aggregation that cannot be frozen".into()))?;
         let (schema, types) = feed.source.input();
+        let format = StorageFormat::of(&schema, &types);
         let gather = Gather::try_new(schema, types, self.options.clone())?;
-        state.set_aside = Some(SetAside { program: program(&self.options), gather });
+        state.set_aside = Some(SetAside { program: program(&self.options), gather, format });
         Ok(())
     }
 
@@ -106,7 +209,7 @@ impl GroupBy {
     }
 }
 
-/// The kernels that select the rows that are set aside.
+/// The kernels that split batches.
 pub(super) fn program(options: &Options) -> FixedProgram {
     FixedProgram::new("GroupBy", options, |options| vec![mask_kernel(options), row_indices("group_set_aside_rows", options)])
 }
@@ -114,7 +217,7 @@ pub(super) fn program(options: &Options) -> FixedProgram {
 fn mask_kernel(options: &Options) -> Kernel {
     let mut params = Params::new();
     params.need(Section::Base);
-    let ids = params.named("ids", "const G u32 *RESTRICT");
-    let body = mask_body(&mut params, options, "", &format!("{ids}[row] == {SET_ASIDE}"));
+    let (ids, known) = (params.named("ids", "const G u32 *RESTRICT"), params.named("known", "u64"));
+    let body = mask_body(&mut params, options, "", &format!("({ids}[row] == {SET_ASIDE}) == ({known} == 0)"));
     Kernel::new("group_set_aside", params, body)
 }
