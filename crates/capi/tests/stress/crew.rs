@@ -32,6 +32,11 @@ impl Crew {
         self.tables().for_each(|(table, _)| _ = session.run(&format!("DROP TABLE {table}"), None).unwrap());
     }
 
+    /// Kernels that have been launched, each once.
+    pub fn first_launches(&self) -> u64 {
+        self.engine.report()["programs"]["first_launches"].as_u64().unwrap()
+    }
+
     /// Bytes of free device memory that the pool keeps.
     pub fn cached_bytes(&self) -> u64 {
         self.engine.report()["memory"]["cached"].as_u64().unwrap()
