@@ -32,9 +32,9 @@ impl Crew {
         self.tables().for_each(|(table, _)| _ = session.run(&format!("DROP TABLE {table}"), None).unwrap());
     }
 
-    /// Kernels that have been launched, each once.
-    pub fn first_launches(&self) -> u64 {
-        self.engine.report()["programs"]["first_launches"].as_u64().unwrap()
+    /// Number of the different kernels that were launched so far.
+    pub fn kernels(&self) -> usize {
+        self.engine.report()["kernels"].as_array().unwrap().len()
     }
 
     /// Bytes of free device memory that the pool keeps.

@@ -125,9 +125,9 @@ fn stress() {
         tally.assert_cancels_are_fast(crew.name);
     }
     // A driver's compiler keeps memory, and some kernels run only where memory is short. So the end
-    // is compared with the first rest since which no kernel was launched for the first time.
+    // is compared with the first rest since which no other kernel was launched.
     if let [first, second, last] = &rests[..] {
-        let before = if first.first_launches == last.first_launches { first } else { second };
+        let before = if first.kernels == last.kernels { first } else { second };
         if let (Some(before), Some(last)) = (before.resident, last.resident) {
             assert!(last <= before + before / 20 + SLACK_BYTES, "resident bytes grow: {rests:?}");
         }

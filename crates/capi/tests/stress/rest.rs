@@ -13,8 +13,8 @@ pub struct Rest {
     in_use: Option<u64>,
     /// Free device memory that the pool of each crew keeps.
     cached: [u64; 3],
-    /// Kernels that have run so far.
-    pub first_launches: u64,
+    /// Of all crews.
+    pub kernels: usize,
 }
 
 impl Rest {
@@ -23,7 +23,7 @@ impl Rest {
             resident: memory::resident_bytes(),
             in_use: heap::bytes_in_use(),
             cached: crews.each_ref().map(Crew::cached_bytes),
-            first_launches: crews.iter().map(Crew::first_launches).sum(),
+            kernels: crews.iter().map(Crew::kernels).sum(),
         }
     }
 }
