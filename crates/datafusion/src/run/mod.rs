@@ -15,6 +15,7 @@ mod expand;
 mod futhark;
 mod import;
 mod joins;
+mod kept_rows;
 mod limit;
 mod lists;
 mod memory;

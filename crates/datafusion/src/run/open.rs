@@ -75,7 +75,7 @@ impl Run {
                 unnest(self.open(input, partition)?, Arc::clone(op), stage.operator.clone(), queue)
             }
             StageKind::Union { inputs } => self.open_union(inputs, stage, partition, queue)?,
-            StageKind::Shared { input, sharing, .. } => shared::open(input, sharing, self)?,
+            StageKind::Shared { input, sharing, .. } => shared::open(input, sharing, stage, self)?,
             // A limit over all partitions merges them.
             StageKind::Limit { input, skip, fetch } if stage.partitions < input.partitions => {
                 limit(self.merge(input)?, *skip, *fetch)

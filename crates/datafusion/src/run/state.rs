@@ -13,6 +13,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use kernels::ops::JoinTable;
 
+use super::kept_rows::RowsOfRun;
 use super::metrics::StageMeter;
 use crate::error::device_error;
 use crate::exec::{ScalarSubquery, SharedRows};
@@ -48,7 +49,7 @@ pub(super) struct Run {
     pub tables: parking_lot::Mutex<HashMap<usize, Weak<JoinTable>>>,
     /// Rows of `StageKind::Shared` by number, each with its missing readers. `None` once the run
     /// has ended.
-    pub shared: parking_lot::Mutex<Option<HashMap<usize, (SharedRows, usize)>>>,
+    pub shared: parking_lot::Mutex<Option<HashMap<usize, (RowsOfRun, usize)>>>,
     /// Rows of scalar subqueries.
     pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
     /// Device bytes that operators are about to allocate, and count on.

@@ -25,6 +25,7 @@ mod reductions;
 mod reuse;
 mod spill;
 mod spilled_joins;
+mod spilled_shares;
 mod spilled_windows;
 // Linux tells the number of threads.
 #[cfg(target_os = "linux")]
