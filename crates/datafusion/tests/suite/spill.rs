@@ -131,6 +131,25 @@ pub async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql
     (lines, metric(&plan, "spill_count"))
 }
 
+/// Runs queries over the table in so many bytes of device memory, on both kinds of memory. Each
+/// spills, and gives the rows of plain DataFusion, in any order.
+pub async fn assert_answers_spill(queries: &[&str], bytes: usize) {
+    let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+    let host = plain(1);
+    register(&host, "t", &rows);
+    for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+        let (ctx, context) = session(bytes, unified, folder.path(), None);
+        register(&ctx, "t", &rows);
+        for sql in of_turn(queries, unified) {
+            let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+            let mut expected = lines(&host, sql).await;
+            actual.sort();
+            expected.sort();
+            assert!(actual == expected, "unified memory {unified:?}: {sql}: {} rows, not {}", actual.len(), expected.len());
+        }
+    }
+}
+
 /// All queries in a full run, else every fourth one, others by the part and by the memory.
 pub fn of_turn<'a>(queries: &[&'a str], unified: UnifiedMemory) -> Vec<&'a str> {
     let first = match testing::parts().unwrap().as_slice() {
@@ -227,23 +246,7 @@ const AGGREGATIONS: [&str; 6] = [
 
 #[test]
 fn aggregations_of_many_groups_spill() {
-    block_on(async {
-        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
-        let host = plain(1);
-        register(&host, "t", &rows);
-        let sorted = |mut lines: Vec<String>| {
-            lines.sort();
-            lines
-        };
-        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
-            let (ctx, context) = session(6 << 20, unified, folder.path(), None);
-            register(&ctx, "t", &rows);
-            for sql in of_turn(&AGGREGATIONS, unified) {
-                let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
-                assert!(sorted(actual) == sorted(lines(&host, sql).await), "unified memory {unified:?}: {sql}");
-            }
-        }
-    });
+    block_on(assert_answers_spill(&AGGREGATIONS, 6 << 20));
 }
 
 /// Aggregations with few groups and many values of several DISTINCTs.
@@ -259,22 +262,7 @@ const DISTINCTS: [&str; 7] = [
 
 #[test]
 fn values_of_distinct_spill() {
-    block_on(async {
-        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
-        let host = plain(1);
-        register(&host, "t", &rows);
-        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
-            let (ctx, context) = session(6 << 20, unified, folder.path(), None);
-            register(&ctx, "t", &rows);
-            for sql in of_turn(&DISTINCTS, unified) {
-                let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
-                let mut expected = lines(&host, sql).await;
-                actual.sort();
-                expected.sort();
-                assert!(actual == expected, "unified memory {unified:?}: {sql}: {actual:?} {expected:?}");
-            }
-        }
-    });
+    block_on(assert_answers_spill(&DISTINCTS, 6 << 20));
 }
 
 /// Aggregations with many groups, and with values of several DISTINCTs or sketches.
@@ -288,22 +276,7 @@ const GROUPED_DISTINCTS: [&str; 5] = [
 
 #[test]
 fn groups_beside_values_of_distinct_spill() {
-    block_on(async {
-        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
-        let host = plain(1);
-        register(&host, "t", &rows);
-        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
-            let (ctx, context) = session(6 << 20, unified, folder.path(), None);
-            register(&ctx, "t", &rows);
-            for sql in of_turn(&GROUPED_DISTINCTS, unified) {
-                let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
-                let mut expected = lines(&host, sql).await;
-                actual.sort();
-                expected.sort();
-                assert!(actual == expected, "unified memory {unified:?}: {sql}: {} rows", actual.len());
-            }
-        }
-    });
+    block_on(assert_answers_spill(&GROUPED_DISTINCTS, 6 << 20));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use device::UnifiedMemory;
 
 use crate::harness::{assert_returned, block_on, plain, set, text};
-use crate::spill::{lines, of_turn, register, session, spilled, table};
+use crate::spill::{assert_answers_spill, lines, register, session, spilled, table};
 
 /// Partitions of one row to a seventh of all. The row's number makes the order total.
 const WINDOWS: [&str; 9] = [
@@ -24,22 +24,7 @@ const WINDOWS: [&str; 9] = [
 
 #[test]
 fn windows_of_many_partitions_fit_little_memory() {
-    block_on(async {
-        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
-        let host = plain(1);
-        register(&host, "t", &rows);
-        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
-            let (ctx, context) = session(8 << 20, unified, folder.path(), None);
-            register(&ctx, "t", &rows);
-            for sql in of_turn(&WINDOWS, unified) {
-                let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
-                let mut expected = lines(&host, sql).await;
-                actual.sort();
-                expected.sort();
-                assert!(actual == expected, "unified memory {unified:?}: {sql}");
-            }
-        }
-    });
+    block_on(assert_answers_spill(&WINDOWS, 8 << 20));
 }
 
 /// An aggregation of lists reads its rows in one batch, whatever the window below gives.
