@@ -18,6 +18,7 @@ mod engine;
 mod first_runs;
 mod load_memory;
 mod measure;
+mod memory_limits;
 mod micro;
 mod model;
 mod planning;
@@ -54,6 +55,8 @@ enum Command {
     FirstRuns(first_runs::FirstRunsArguments),
     /// Host memory of loads into the device, in bytes a row.
     LoadMemory(load_memory::LoadMemoryArguments),
+    /// Queries over files with less and less device memory: answers, and times beside the default.
+    MemoryLimits(memory_limits::MemoryLimitsArguments),
     /// Planning time that the plugin adds to TPC-H's 22 queries.
     Planning(planning::PlanningArguments),
     /// TPC-H at a large scale on a GPU, modelled from small data on the CUDA emulator.
@@ -100,6 +103,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::Cold(arguments) => cold::run(arguments).await,
         Command::FirstRuns(arguments) => first_runs::run(arguments, process::apart).await,
         Command::LoadMemory(arguments) => load_memory::run(arguments, process::apart).await,
+        Command::MemoryLimits(arguments) => memory_limits::run(arguments).await,
         Command::Planning(arguments) => planning::run(arguments).await,
         Command::Model(arguments) => model::run(arguments).await,
         Command::Chain(arguments) => chain::run(arguments).await,
@@ -208,6 +212,17 @@ mod tests {
         let alone = report(json.as_ref());
         has(&alone["results"][0], "query source device plain_seconds plain_runs_seconds rows");
         assert_eq!(alone["results"][0]["device"], "none");
+
+        let limits = ["--only", "q6,q9", "--memory", "1", "--device", &device, "--json", &json];
+        works(&[&["memory-limits"][..], &data, &limits].concat()).await;
+        let limited = report(json.as_ref());
+        has(&limited, "suite runs surroundings results");
+        for query in limited["results"].as_array().unwrap() {
+            let limits: Vec<_> = query["limits"].as_array().unwrap().iter().map(|limit| limit["limit"].as_str()).collect();
+            assert_eq!(limits, [Some("default"), Some("1 MiB")]);
+        }
+        let error = run(parse(&[&["memory-limits"][..], &data, &["--only", "q23"]].concat())).await.unwrap_err().to_string();
+        assert!(error.contains("--only q23: the queries are q1, q2"), "{error}");
 
         works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
     }

@@ -117,6 +117,26 @@ impl ColumnType {
         let nullable = nullable || data_type.is_null();
         Some(ColumnType { data_type: data_type.clone(), nullable, layout: natural(data_type)?, bounds: None })
     }
+
+    /// About the device bytes of a value, to size batches by: strings, binary values and lists
+    /// count as two words.
+    ///
+    /// # Examples
+    /// ```
+    /// # use arrow::datatypes::DataType;
+    /// # use columnar::ColumnType;
+    /// let bytes = |ty| ColumnType::of(&ty, true).map(|ty| ty.value_bytes());
+    /// assert_eq!(bytes(DataType::Int32), Some(4));
+    /// assert_eq!(bytes(DataType::Utf8View), Some(16));
+    /// ```
+    pub fn value_bytes(&self) -> usize {
+        match &self.layout {
+            Layout::Fixed(carrier) | Layout::Dictionary { codes: carrier, .. } => carrier.width(),
+            Layout::Bytes(width) => *width as usize,
+            Layout::Null | Layout::Bits => 1,
+            Layout::Offsets32 | Layout::Offsets64 | Layout::Views | Layout::List(_) => 16,
+        }
+    }
 }
 
 /// The types of `schema` in their natural layouts, which an upload does not convert.

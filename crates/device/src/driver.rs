@@ -344,7 +344,7 @@ pub trait Driver: Debug + Send + Sync {
         String::new()
     }
     /// Options of a compilation that shall not take long, whatever its kernels cost then. Empty
-    /// for compilers that take linear time as they are.
+    /// for compilers that have none.
     fn options_against_optimization(&self) -> &'static [&'static str] {
         &[]
     }

@@ -35,7 +35,7 @@ pub enum Error {
         reason: String,
     },
     /// The memory limit, or the device's memory itself, is exhausted.
-    #[error("{}", out_of_memory(pool, *requested, *in_use, *limit, setting))]
+    #[error("{}", out_of_memory(pool, *requested, *in_use, *limit, setting, held))]
     OutOfMemory {
         /// The pool, named after its device.
         pool: String,
@@ -47,6 +47,8 @@ pub enum Error {
         limit: usize,
         /// The setting that raises the limit.
         setting: &'static str,
+        /// The operators that hold most, each with its bytes; empty where none is known.
+        held: String,
     },
     /// An allocation is larger than the device allows.
     #[error(
@@ -166,7 +168,7 @@ impl Error {
 
     /// The driver has no memory. The pool replaces the error with its own numbers.
     pub(crate) fn driver_out_of_memory(device: impl Into<String>, requested: usize) -> Self {
-        Self::OutOfMemory { pool: device.into(), requested, in_use: 0, limit: 0, setting: MEMORY_SETTING }
+        Self::OutOfMemory { pool: device.into(), requested, in_use: 0, limit: 0, setting: MEMORY_SETTING, held: String::new() }
     }
 }
 
@@ -204,16 +206,17 @@ fn excerpt(log: &str) -> String {
 }
 
 /// The message for the pool's limit, or for the driver's memory: the remedies differ.
-fn out_of_memory(pool: &str, requested: usize, in_use: usize, limit: usize, setting: &str) -> String {
+fn out_of_memory(pool: &str, requested: usize, in_use: usize, limit: usize, setting: &str, held: &str) -> String {
     let (asked, used) = (human(requested), human(in_use));
+    let held = if held.is_empty() { String::new() } else { format!(" (by {held})") };
     if in_use.saturating_add(requested) > limit && limit > 0 {
         let limit = human(limit);
         format!(
-            "pool \"{pool}\": {asked} requested, {used} of {limit} in use; raise {setting} or run fewer queries at once; for scans, lower device.batch_rows"
+            "pool \"{pool}\": {asked} requested, {used} of {limit} in use{held}; raise {setting} or run fewer queries at once; for scans, lower device.batch_rows"
         )
     } else {
         format!(
-            "pool \"{pool}\": {asked} requested, {used} in use, and the driver has no more; lower {setting} or run fewer queries at once"
+            "pool \"{pool}\": {asked} requested, {used} in use{held}, and the driver has no more; lower {setting} or run fewer queries at once"
         )
     }
 }

@@ -122,6 +122,29 @@ pub fn is_turn(number: usize) -> Result<bool> {
     Ok(parts()?.iter().any(|part| part / TURNS % TURNS == number % TURNS))
 }
 
+/// Ends a test whose [turn](crate::testing::is_turn) is not in this run. A test that returns a
+/// result gives what it returns then.
+///
+/// # Panics
+/// If `DEVICEFUSION_TEST_PART` is neither `all` nor a number.
+///
+/// # Examples
+/// ```
+/// fn takes_minutes() -> device::Result<()> {
+///     device::skip_unless_turn!(2, Ok(()));
+///     Ok(())
+/// }
+/// assert!(takes_minutes().is_ok());
+/// ```
+#[macro_export]
+macro_rules! skip_unless_turn {
+    ($number:expr $(, $result:expr)?) => {
+        if !$crate::testing::is_turn($number).unwrap() {
+            return $($result)?;
+        }
+    };
+}
+
 /// The half of the cases that is in the [`parts`] of this run, or all. A single case is in both
 /// halves.
 ///

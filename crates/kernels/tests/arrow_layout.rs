@@ -238,9 +238,7 @@ fn dictionary(codes: Carrier, values: Layout) -> Layout {
 
 #[test]
 fn narrow_values_are_widened() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     use Carrier::*;
     use DataType::*;
     let mut rng = generator();

@@ -235,9 +235,7 @@ fn small_tables() -> impl Iterator<Item = Options> {
 
 #[test]
 fn a_key_of_each_kind() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     let batches = [data(3000, 40, 1), data(0, 40, 1), data(1, 40, 2), data(2000, 90, 3)];
     for options in small_tables() {
         for (key, mode) in [
@@ -258,9 +256,7 @@ fn a_key_of_each_kind() {
 
 #[test]
 fn several_keys_with_nulls_and_a_filter() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     let batches = [data(2000, 20, 4), data(1500, 25, 5)];
     for options in small_tables() {
         for (keys, mode) in [
@@ -646,5 +642,29 @@ fn a_failing_value_of_a_frozen_state_has_its_row() {
         group.freeze(&mut state).unwrap();
         let others = block_on(group.push_known(&queue, &mut state, &up(&queue, &later(3), &types))).unwrap();
         assert_eq!(others.map(|others| others.num_rows()), Some(3));
+    }
+}
+
+/// Fifty averages have 100 words of state a group.
+#[test]
+fn first_states_fit_little_memory() {
+    let rows = batch(vec![
+        ("k", Arc::new(Int64Array::from_iter_values((0..1000).map(|row| row % 7 * 1_000_000_007))) as ArrayRef, false),
+        ("x", Arc::new(Float64Array::from_iter_values((0..1000).map(f64::from))), false),
+    ]);
+    // Equal ones would be one.
+    let add = |sum: &Expr| arithmetic(ArithmeticOp::Add, sum.clone(), col(1), DataType::Float64);
+    let arguments = std::iter::successors(Some(col(1)), |sum| Some(add(sum))).take(50);
+    let averages: Vec<_> = arguments.map(|sum| aggregate(Avg, Some(sum), DataType::Float64)).collect();
+    let keys = vec![(col(0), rows.schema().field(0).clone())];
+    for options in profiles() {
+        let queue = queue_of_bytes(1 << 20);
+        let op = GroupBy::try_new(input(&rows.schema(), None), keys.clone(), averages.clone(), options).unwrap();
+        block_on(async {
+            let mut state = op.start();
+            op.push(&queue, &mut state, &up(&queue, &rows, &natural_types(&rows.schema()).unwrap())).await.unwrap();
+            let groups: usize = op.finish(&queue, state).await.unwrap().iter().map(|batch| batch.num_rows()).sum();
+            assert_eq!(groups, 7);
+        });
     }
 }

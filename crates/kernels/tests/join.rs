@@ -308,9 +308,7 @@ fn check(case: &Case, build: &RecordBatch, probe: &RecordBatch) {
 
 #[test]
 fn every_kind_on_every_type_of_key() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     let (build, probe) = (side(40, 15, 1), side(60, 15, 2));
     let keys =
         [vec![1], vec![2], vec![3], vec![4], vec![5], vec![6], vec![7], vec![8], vec![9], vec![1, 2], vec![3, 4], vec![5, 1]];
@@ -325,9 +323,7 @@ fn every_kind_on_every_type_of_key() {
 
 #[test]
 fn null_equals_null() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     let (build, probe) = (side(40, 9, 3), side(50, 9, 4));
     for (index, kind) in KINDS.into_iter().enumerate() {
         let keys = [vec![2], vec![4], vec![5], vec![8], vec![2, 8], vec![7, 4]];
@@ -340,9 +336,7 @@ fn null_equals_null() {
 
 #[test]
 fn residual_conditions() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     let (build, probe) = (side(40, 5, 5), side(60, 5, 6));
     for (index, kind) in KINDS.into_iter().enumerate() {
         let keys = [vec![], vec![1], vec![2], vec![6]];
@@ -366,9 +360,7 @@ fn unique_keys() {
 
 #[test]
 fn sides_without_rows() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     for (left, right) in [(0, 0), (0, 5), (5, 0), (1, 1)] {
         let (build, probe) = (side(left, 2, 9), side(right, 2, 10));
         for kind in KINDS {
@@ -710,9 +702,7 @@ fn launches(queue: &Queue, kernel: &str) -> u64 {
 
 #[test]
 fn many_candidate_pairs_take_several_launches() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     let queue = queue();
     let units = queue.context().info().compute_units.max(1) as usize;
     let n = (1 << 17) + 1;
@@ -848,5 +838,42 @@ fn check_partitions(build: &RecordBatch, probe: &RecordBatch, keys: Vec<usize>, 
             let expected = take_record_batch(rows, &Int64Array::from(numbers)).unwrap();
             assert_eq!(ordered.columns()[1..7], expected.columns()[1..7]);
         }
+    }
+}
+
+/// A dimension of 8000 keys in a range of two million, and 2^17 rows that refer to it.
+#[test]
+fn tables_and_wide_results_fit_little_memory() {
+    const LIMIT: usize = 16 << 20;
+    let (keys, rows) = (8000_i64, (1_i64 << 17) + 1);
+    let build = batch(vec![("k", Arc::new(Int64Array::from_iter_values((0..keys).map(|key| key * 250))) as ArrayRef, false)]);
+    let probe =
+        batch(vec![("k", Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row % keys * 250))) as ArrayRef, false)]);
+    let join = join_of(&Case { kind: JoinKind::Inner, keys: vec![0], null_equals_null: false, residual: false }, &build, &probe);
+    for options in profiles() {
+        let queue = queue_of_bytes(LIMIT);
+        let pool = queue.context().pool().clone();
+        futures::executor::block_on(async {
+            let table = table(&queue, &join, &probe, &build, &options).await;
+            queue.finish().await.unwrap();
+            // The rows, and an array or a hash table of their numbers.
+            assert!(pool.in_use() < LIMIT / 8, "{} bytes, {:?}", pool.in_use(), options.profile);
+            let mut join = join.clone();
+            join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+            let types = natural_types(&probe.schema()).unwrap();
+            let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
+            // 320 bytes a row: 42 MB in all.
+            let outputs = (0..40).map(|output| (col(output % 2), Field::new(format!("o{output}"), DataType::Int64, false)));
+            let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs.collect(), options.clone()).unwrap();
+            let (mut state, mut found) = (chain.start(), 0);
+            let whole = up(&queue, &probe, &types);
+            for slice in chain.slices(&queue, &whole) {
+                chain.push(&mut state, &slice);
+                while let Some(batch) = chain.next(&queue, &mut state).await.unwrap() {
+                    found += batch.num_rows();
+                }
+            }
+            assert_eq!(found, rows as usize);
+        });
     }
 }

@@ -57,9 +57,7 @@ fn list_is_null_filters() {
 
 #[test]
 fn lists_follow_the_sort_order() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     let queue = queue();
     for (n, sizes) in [(0, vec![0]), (1, vec![1]), (700, vec![31, 257, 0, 412]), (SIZES[4], vec![SIZES[4]])] {
         let whole = table_with_lists(0, n);

@@ -234,9 +234,7 @@ fn query(
 
 #[test]
 fn every_kind_with_at_most_one_match() {
-    if !device::testing::is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     let build = side(300, 1, 1);
     for options in profiles() {
         for rows in [1, 3, 257, 1025] {

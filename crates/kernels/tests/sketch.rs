@@ -241,9 +241,7 @@ fn estimates_agree_with_the_host() {
 
 #[test]
 fn every_size_with_and_without_keys_and_filter() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     let key = 14;
     for options in profiles() {
         for n in [0, 1, 5, 257, (1 << 17) + 1] {

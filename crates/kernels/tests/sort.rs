@@ -101,9 +101,7 @@ fn check(whole: &RecordBatch, sizes: &[usize], by: &[By], fetch: Option<usize>, 
 
 #[test]
 fn every_type_in_every_direction() {
-    if !device::testing::is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     let whole = table(0, 900);
     for options in profiles() {
         for column in 0..whole.num_columns() {
@@ -161,9 +159,7 @@ fn sorts_without_a_key_keep_the_order() {
 /// More rows than the retained ones, so that thresholds apply.
 #[test]
 fn fetch_of_many_rows() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     let n = 200_000;
     let key = |i: usize| (!random(i, 1).is_multiple_of(1000)).then(|| random(i, 2) as i64 >> 8);
     let few = |i: usize| (random(i, 3) % 3) as i64;

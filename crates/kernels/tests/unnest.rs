@@ -128,9 +128,7 @@ fn several_lists_at_once() {
 
 #[test]
 fn every_batch_size() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     let whole = table_with_lists(0, SIZES[4]).project(&[0, 12, 20, 22, 27]).unwrap();
     for options in profiles() {
         for n in SIZES {

@@ -50,10 +50,7 @@ fn recorder_itself_is_clean_under_the_thread_sanitizer() {
 /// The recorder poisons freed memory for valgrind, which detects every late read of either side.
 #[test]
 fn all_tests_are_clean_under_valgrind() {
-    if !device::testing::is_turn(1).unwrap() {
-        eprintln!("skipped: the turn of other parts");
-        return;
-    }
+    device::skip_unless_turn!(1);
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("skipped: no valgrind");
         return;

@@ -12,8 +12,36 @@ fn longest() -> Duration {
     Duration::from_secs(if is_emulated { 600 } else { 60 })
 }
 
-/// The running statement of each thread, and since when it runs.
-pub struct Board(Vec<Mutex<Option<(Instant, String)>>>);
+/// What the bound is multiplied by where other processes take the cores.
+const STARVED: u32 = 4;
+
+/// Whether a statement of `elapsed` hangs, in whose time the process had `on_cores` of `cores`.
+///
+/// Threads that all wait for each other use no core: a process below a twentieth of a core is idle.
+/// One with less than half of the cores is busy and lacks them.
+fn hangs(elapsed: Duration, on_cores: Duration, cores: u32) -> bool {
+    let is_idle = on_cores < elapsed / 20;
+    let is_starved = !is_idle && on_cores < elapsed * cores / 2;
+    elapsed > if is_starved { longest() * STARVED } else { longest() }
+}
+
+/// What all threads of this process have run until now. Linux counts hundredths of a second.
+fn time_on_cores() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, in parentheses, may contain blanks. User and system time are the
+    // twelfth and thirteenth field after it.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
+    Duration::from_millis(fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10)
+}
+
+struct Running {
+    begun: Instant,
+    on_cores: Duration,
+    sql: String,
+}
+
+/// The running statement of each thread.
+pub struct Board(Vec<Mutex<Option<Running>>>);
 
 impl Board {
     pub fn new(threads: usize) -> Self {
@@ -21,7 +49,8 @@ impl Board {
     }
 
     pub fn begin(&self, thread: usize, sql: &str) {
-        *self.0[thread].lock() = Some((Instant::now(), sql.to_owned()));
+        let running = Running { begun: Instant::now(), on_cores: time_on_cores(), sql: sql.to_owned() };
+        *self.0[thread].lock() = Some(running);
     }
 
     pub fn end(&self, thread: usize) {
@@ -30,14 +59,36 @@ impl Board {
 
     /// Aborts the process if a statement hangs: its thread would never be joined.
     pub fn check(&self) {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX));
         for (thread, running) in self.0.iter().enumerate() {
-            if let Some((begun, sql)) = &*running.lock()
-                && begun.elapsed() > longest()
-            {
+            let running = running.lock();
+            let Some(Running { begun, on_cores, sql }) = &*running else { continue };
+            let (elapsed, on_cores) = (begun.elapsed(), time_on_cores().saturating_sub(*on_cores));
+            if hangs(elapsed, on_cores, cores) {
                 // Not captured, unlike what `eprintln` writes.
-                _ = writeln!(std::io::stderr(), "thread {thread} hangs since {:?}: {sql}", begun.elapsed());
+                _ = writeln!(
+                    std::io::stderr(),
+                    "thread {thread} hangs since {elapsed:?}, in which the process had {on_cores:?} of {cores} cores: {sql}"
+                );
                 std::process::abort();
             }
         }
     }
+}
+
+#[test]
+fn a_statement_hangs_if_cores_were_there_or_all_threads_wait() {
+    let seconds = Duration::from_secs;
+    let bound = longest();
+    assert!(!hangs(bound, bound, 2));
+    assert!(hangs(bound + seconds(1), bound * 2, 2), "others ran");
+    assert!(hangs(bound + seconds(1), seconds(0), 2), "all wait");
+    assert!(!hangs(bound * STARVED, bound, 2), "a quarter of a core");
+    assert!(hangs(bound * STARVED + seconds(1), bound, 2));
+    let before = time_on_cores();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(100) {
+        std::hint::black_box(0);
+    }
+    assert!(time_on_cores() > before, "this test has run");
 }

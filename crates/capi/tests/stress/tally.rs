@@ -77,8 +77,9 @@ impl fmt::Display for Tally {
         let Tally { done, out_of_memory, cancels, others } = self;
         write!(f, "{} statements", cancels.len() + others.len())?;
         Kind::ALL.into_iter().zip(done).try_for_each(|(kind, done)| write!(f, ", {done} {kind:?}"))?;
-        write!(f, ", {out_of_memory} out of memory; {:?} in the middle, ", median(others))?;
-        let most = cancels.iter().max().copied().unwrap_or_default();
-        write!(f, "{} cancelled within {:?} in the middle and {most:?} at most", cancels.len(), median(cancels))
+        let most = |times: &[Duration]| times.iter().max().copied().unwrap_or_default();
+        let (usual, slowest) = (median(others), most(others));
+        write!(f, ", {out_of_memory} out of memory; {usual:?} in the middle and {slowest:?} at most, ")?;
+        write!(f, "{} cancelled within {:?} in the middle and {:?} at most", cancels.len(), median(cancels), most(cancels))
     }
 }

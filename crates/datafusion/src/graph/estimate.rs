@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use columnar::ColumnType;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
+use super::stage::{Stage, StageKind};
 use crate::exec::{DeviceOperator, JoinColumns, JoinTypeFacts, device_inputs};
 
 /// About how many rows a device subtree gives; `None` if there is nothing to go by. More rather
@@ -15,10 +17,7 @@ pub(super) fn estimated_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let inputs = || device_inputs(plan).into_iter().map(estimated_rows);
     match DeviceOperator::of(plan)? {
         Scan(scan) => Some(scan.snapshot().num_rows()),
-        Upload(upload) => {
-            let statistics = StatisticsContext::new().compute(upload.input().as_ref(), &StatisticsArgs::new());
-            statistics.ok()?.num_rows.get_value().copied()
-        }
+        Upload(upload) => host_rows(upload.input()),
         Stream(_) | Unnest(_) | Futhark(_) => None,
         Join(join) => {
             let (left, right) = (estimated_rows(join.left()), estimated_rows(join.right()));
@@ -33,6 +32,45 @@ pub(super) fn estimated_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
         Union(_) => inputs().try_fold(0_usize, |rows, input| Some(rows.saturating_add(input?))),
         Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Limit(_) | Projection(_) | Shared(_) | Sort(_) | Window(_) => {
             inputs().next().flatten()
+        }
+    }
+}
+
+fn host_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
+    statistics.ok()?.num_rows.get_value().copied()
+}
+
+/// About the bytes of all rows that a stage reads, also for its joins' tables; `None` if there is
+/// nothing to go by. More rather than less, as for [`estimated_rows`].
+///
+/// Shared rows count nothing: they have a share of the memory of their own.
+pub(super) fn input_bytes(stage: &Stage) -> Option<usize> {
+    let bytes_of = |rows: usize| rows.saturating_mul(stage.types.iter().map(ColumnType::value_bytes).sum());
+    match &stage.kind {
+        StageKind::Upload { input } => host_rows(input).map(bytes_of),
+        StageKind::Scan { snapshot, .. } => Some(bytes_of(snapshot.num_rows())),
+        StageKind::Stream { .. } => None,
+        StageKind::Shared { .. } => Some(0),
+        StageKind::Join(joins) => {
+            let of_builds = joins.builds().map(|build| build.input_bytes);
+            of_builds.chain([input_bytes(&joins.probe)]).try_fold(0_usize, |sum, bytes| Some(sum.saturating_add(bytes?)))
+        }
+        StageKind::BuildSideJoin(join) => Some(join.build.input_bytes?.saturating_add(input_bytes(&join.probe)?)),
+        StageKind::Columns { .. }
+        | StageKind::Expand { .. }
+        | StageKind::LibraryCalls { .. }
+        | StageKind::LibraryAggregates { .. }
+        | StageKind::Limit { .. }
+        | StageKind::Select { .. }
+        | StageKind::Aggregate { .. }
+        | StageKind::Coalesce { .. }
+        | StageKind::Sort { .. }
+        | StageKind::Window { .. }
+        | StageKind::Union { .. }
+        | StageKind::Unnest { .. } => {
+            let inputs = stage.inputs().into_iter().map(|input| input_bytes(input));
+            inputs.into_iter().try_fold(0_usize, |sum, bytes| Some(sum.saturating_add(bytes?)))
         }
     }
 }

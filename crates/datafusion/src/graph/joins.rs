@@ -218,6 +218,8 @@ pub(crate) struct BuildSide {
     /// Name of the join, for messages.
     pub operator: String,
     pub stage: Arc<Stage>,
+    /// About the bytes of all rows that the stage reads; `None` if they are not known.
+    pub input_bytes: Option<usize>,
     pub concat: Concat,
     pub build: JoinBuild,
     /// The keys, for messages.

@@ -39,7 +39,7 @@ pub(crate) fn execute_host(
 ) -> Result<SendableRecordBatchStream> {
     let run = Run::start(stage, task)?;
     let batches = open_run(stage, partition, &run)?;
-    let queue = run.metered(&run.queue, metrics, partition);
+    let queue = run.metered(&run.queue, OFFLOADED_SUBPLAN, metrics, partition);
     let output_rows = MetricBuilder::new(metrics).output_rows(partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches

@@ -18,8 +18,8 @@ pub(crate) struct StageMeter {
 }
 
 impl StageMeter {
-    pub fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
-        StageMeter { meter: Arc::new(Meter::default()), metrics: metrics.clone(), partition }
+    pub fn new(operator: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        StageMeter { meter: Arc::new(Meter::named(operator)), metrics: metrics.clone(), partition }
     }
 
     pub fn meter(&self) -> &Arc<Meter> {

@@ -29,7 +29,7 @@ impl Run {
     /// The batches of one partition of a stage.
     pub fn open(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize) -> Result<DeviceBatchStream> {
         let of_stage = if stage.origin() == Origin::External { &self.uploads } else { &self.queue };
-        let queue = self.metered(of_stage, &stage.metrics.set(), partition);
+        let queue = self.metered(of_stage, &stage.operator, &stage.metrics.set(), partition);
         let output_rows = MetricBuilder::new(&stage.metrics.set()).output_rows(partition);
         let batches = self.open_kind(stage, partition, queue)?;
         // A coalesced batch is charged to its reader's operator, and its rows are none of the

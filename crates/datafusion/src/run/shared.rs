@@ -46,7 +46,7 @@ fn of_run(sharing: &Sharing, input: &Arc<Stage>, stage: &Arc<Stage>, run: &Arc<R
                 let format = run.may_spill().then(|| StorageFormat::of(&stage.schema, &stage.types)).flatten();
                 format.map(|format| Spill::new(format, &stage, &run.task))
             };
-            KeptRows::of(run.merge(&input)?, &run.queue, run.batch_rows, spill).await
+            KeptRows::of(run.merge(&input)?, &run.queue, &run.kept, run.batch_rows, spill).await
         };
         (rows.map(|rows| rows.map(Arc::new).map_err(Arc::new)).boxed().shared(), sharing.readers)
     });

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
+use columnar::ColumnType;
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
@@ -13,7 +14,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use kernels::ops::JoinTable;
 
-use super::kept_rows::RowsOfRun;
+use super::kept_rows::{KeptBytes, RowsOfRun};
 use super::metrics::StageMeter;
 use crate::error::device_error;
 use crate::exec::{ScalarSubquery, SharedRows};
@@ -33,6 +34,9 @@ pub(super) const BATCHES_AHEAD: usize = 3;
 /// input, output and the state of operators.
 const LIMIT_PER_ROW: usize = 1 << 10;
 
+/// Share of the limit that a batch has whose columns are many.
+const BATCHES_OF_LIMIT: usize = 32;
+
 /// Rows of a batch under any limit.
 const FEWEST_ROWS: usize = 1 << 10;
 
@@ -43,6 +47,8 @@ pub(super) struct Run {
     pub uploads: Queue,
     pub task: Arc<TaskContext>,
     pub batch_rows: usize,
+    /// Most bytes of a batch, which `device.batch_rows` lifts.
+    pub batch_bytes: usize,
     spill: SpillSetting,
     meters: parking_lot::Mutex<Vec<StageMeter>>,
     /// Tables of joins by dynamic filter number. A table lives as long as its join probes.
@@ -54,6 +60,8 @@ pub(super) struct Run {
     pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
     /// Device bytes that operators are about to allocate, and count on.
     pub reserved: AtomicUsize,
+    /// Device bytes of the rows of `shared` that are in memory.
+    pub kept: KeptBytes,
     /// Reads of metrics, awaited when the run ends.
     at_end: parking_lot::Mutex<Vec<BoxFuture<'static, Result<()>>>>,
 }
@@ -62,15 +70,40 @@ impl Run {
     pub fn start(stage: &Stage, task: &Arc<TaskContext>) -> Result<Arc<Run>> {
         let (context, options) = task_context(task)?;
         let batch_rows = batch_rows(&options, context.info().kind, context.pool().limit());
+        let batch_bytes = if options.batch_rows == 0 { context.pool().limit() / BATCHES_OF_LIMIT } else { usize::MAX };
         let new_queue = || context.queue().map_err(|error| device_error(OFFLOADED_SUBPLAN, error));
         let queue = new_queue()?;
         let separate = stage.uploads() && !context.info().unified_memory;
         let uploads = if separate { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        let (meters, tables, scalars, reserved, at_end) = Default::default();
+        let (meters, tables, scalars, reserved, kept, at_end) = Default::default();
         let shared = parking_lot::Mutex::new(Some(HashMap::new()));
         let spill = options.spill;
-        Ok(Arc::new(Run { queue, uploads, task, batch_rows, spill, meters, tables, shared, scalars, reserved, at_end }))
+        Ok(Arc::new(Run {
+            queue,
+            uploads,
+            task,
+            batch_rows,
+            batch_bytes,
+            spill,
+            meters,
+            tables,
+            shared,
+            scalars,
+            reserved,
+            kept,
+            at_end,
+        }))
+    }
+
+    /// Rows of a batch of columns of these types.
+    pub fn rows_of_batch(&self, types: &[ColumnType]) -> usize {
+        self.rows_of_bytes(types).min(self.batch_rows)
+    }
+
+    /// Rows of columns of these types in the most bytes of a batch.
+    pub fn rows_of_bytes(&self, types: &[ColumnType]) -> usize {
+        rows_of_bytes(self.batch_bytes, types)
     }
 
     /// Whether operators may write rows to the session's temporary files.
@@ -78,9 +111,10 @@ impl Run {
         self.spill == SpillSetting::Auto && self.task.runtime_env().disk_manager.tmp_files_enabled()
     }
 
-    /// A handle of a queue whose work is charged to an operator's metrics.
-    pub fn metered(&self, queue: &Queue, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
-        let meter = StageMeter::new(metrics, partition);
+    /// A handle of a queue whose work is charged to an operator's metrics, and whose memory to its
+    /// name.
+    pub fn metered(&self, queue: &Queue, operator: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
+        let meter = StageMeter::new(operator, metrics, partition);
         let queue = queue.metered(meter.meter());
         self.meters.lock().push(meter);
         queue
@@ -125,6 +159,12 @@ fn batch_rows(options: &DeviceOptions, kind: DeviceKind, limit: usize) -> usize 
     (limit / LIMIT_PER_ROW).clamp(FEWEST_ROWS, most)
 }
 
+/// Rows of so many bytes, in columns of these types.
+fn rows_of_bytes(bytes: usize, types: &[ColumnType]) -> usize {
+    let of_row: usize = types.iter().map(ColumnType::value_bytes).sum();
+    (bytes / of_row.max(1)).max(FEWEST_ROWS)
+}
+
 /// Ends a run when its stream is dropped: drops shared rows without a reader, and rows of scalar
 /// subqueries.
 pub(super) struct EndsOnDrop(pub Arc<Run>);
@@ -139,6 +179,8 @@ impl Drop for EndsOnDrop {
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::DataType;
+
     use super::*;
 
     #[test]
@@ -148,6 +190,9 @@ mod tests {
         assert_eq!(batch_rows(&options, DeviceKind::Gpu, 8 << 30), 1 << 20);
         assert_eq!(batch_rows(&options, DeviceKind::Cpu, 16 << 20), 1 << 14);
         assert_eq!(batch_rows(&options, DeviceKind::Gpu, 1 << 16), FEWEST_ROWS);
+        let text = ColumnType::of(&DataType::Utf8View, true).unwrap();
+        assert_eq!(rows_of_bytes(1 << 20, &vec![text.clone(); 16]), 1 << 12);
+        assert_eq!(rows_of_bytes(1 << 20, &vec![text; 1000]), FEWEST_ROWS);
         options.batch_rows = 77;
         assert_eq!(batch_rows(&options, DeviceKind::Cpu, 1 << 16), 77);
     }

@@ -30,8 +30,11 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
             run.throttle(&mut consumed, &stage.operator).await?;
             let failed = |error| columnar_error(&stage.operator, error);
             // After a full batch the next one is most often full too.
-            let expected = if consumed.len() > 1 { run.batch_rows } else { 0 };
-            let coalescer = BatchCoalescer::new(&queue, &stage.schema, &stage.types, run.batch_rows);
+            let batch_rows = run.rows_of_batch(&stage.types);
+            let expected = if consumed.len() > 1 { batch_rows } else { 0 };
+            // Without a copy, a batch of the host has any size.
+            let whole_rows = if queue.context().info().unified_memory { usize::MAX } else { run.rows_of_bytes(&stage.types) };
+            let coalescer = BatchCoalescer::new(&queue, &stage.schema, &stage.types, batch_rows);
             let mut coalescer = coalescer.with_expected_rows(expected);
             while coalescer.remaining_rows() > 0 {
                 let batch: RecordBatch = match rest.take() {
@@ -46,7 +49,7 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
                 }
                 let batch = cast_to_schema(batch, &stage.schema)?;
                 let remaining = coalescer.remaining_rows();
-                if batch.num_rows() <= remaining || coalescer.is_empty() {
+                if batch.num_rows() <= remaining || (coalescer.is_empty() && batch.num_rows() <= whole_rows) {
                     coalescer.push(batch).map_err(failed)?;
                 } else {
                     rest = Some(batch.slice(remaining, batch.num_rows() - remaining));

@@ -59,9 +59,7 @@ async fn check_on_device(ctx: &SessionContext, sql: &str, instead: &str) {
 
 #[tokio::test]
 async fn a_library_that_shares_the_device_is_called_inside_an_offloaded_subplan() {
-    if !device::testing::is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     for profile in ["cpu", "gpu"] {
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         for (sql, instead) in [
@@ -143,9 +141,7 @@ async fn masks_stay_on_the_device() {
 
 #[tokio::test]
 async fn aggregates_of_all_rows_stay_on_the_device() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     for (profile, batch_rows) in [("cpu", "0"), ("gpu", "128")] {
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         if batch_rows != "0" {

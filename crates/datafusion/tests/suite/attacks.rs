@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::prelude::{CsvReadOptions, SessionContext};
-use device::testing::{PARTS, is_turn, parts};
+use device::testing::{PARTS, parts};
 use devicefusion::DeviceRuntime;
 
 use crate::harness::{Answer, answer, block_on, context, device_config, plain, strict, strict_on};
@@ -73,9 +73,7 @@ async fn check_times(host: &SessionContext, device: &SessionContext, sql: &str, 
 
 #[test]
 fn a_projection_of_2000_columns_takes_at_most_a_few_times_as_long_as_on_the_host() {
-    if !is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     block_on(async {
         let (folder, columns) = (tempfile::tempdir().unwrap(), 2000);
         let (host, device) = (plain(1), strict(1));

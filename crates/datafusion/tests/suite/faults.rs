@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, Float64Array, RecordBatch};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::prelude::{ParquetReadOptions, SessionContext};
-use device::testing::{Fault, FaultPlan, PARTS, is_turn, parts, sample};
+use device::testing::{Fault, FaultPlan, PARTS, parts, sample};
 use device::{Context, DeviceConfig, DeviceInfo, UnifiedMemory};
 use devicefusion::{DeviceOptions, DeviceRuntime};
 
@@ -595,9 +595,7 @@ fn rows_of(sql: &str, answer: &Answer) -> Vec<String> {
 
 #[test]
 fn under_each_memory_limit_queries_give_the_answer_or_an_error_that_names_it() {
-    if !is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     block_on(async {
         let tables = facts_and_dims().await;
         let with_tables = |ctx: SessionContext| {

@@ -23,6 +23,7 @@ mod panics;
 mod plan_cache;
 mod reductions;
 mod reuse;
+mod small_memory;
 mod spill;
 mod spilled_joins;
 mod spilled_shares;

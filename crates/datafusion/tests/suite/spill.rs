@@ -172,9 +172,7 @@ const SORTS: [&str; 6] = [
 
 #[test]
 fn sorts_of_every_layout_spill() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     block_on(async {
         let (rows, folder) = (table(), tempfile::tempdir().unwrap());
         let host = plain(1);

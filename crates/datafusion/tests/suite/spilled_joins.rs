@@ -69,9 +69,7 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 
 #[test]
 fn joins_of_every_kind_spill() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {

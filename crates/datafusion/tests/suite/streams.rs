@@ -211,9 +211,7 @@ fn a_query_that_is_cancelled_within_any_operator_returns_its_memory() {
 
 #[test]
 fn a_join_that_explodes_gives_its_memory_back_when_it_is_cancelled() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     block_on(async {
         // Kernels without optimization exceed the bound.
         let context = context(DeviceConfig::default().with_selector(device_config().selector));

@@ -16,11 +16,12 @@ mod allocation;
 mod block;
 mod claim;
 mod evictor;
+mod holders;
 mod host;
 mod reservation;
 mod state;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -30,11 +31,11 @@ pub use self::reservation::Reservation;
 
 use self::block::{Block, Freed};
 use self::state::PoolState;
-use crate::Error;
 use crate::driver::Driver;
 use crate::error::MEMORY_SETTING;
 use crate::queue::drop_after;
 use crate::report::LiveCounters;
+use crate::{Error, Meter};
 
 /// The memory pool of a context. Clones share one pool.
 ///
@@ -59,6 +60,8 @@ struct PoolInner {
     name: String,
     limit: usize,
     state: Mutex<PoolState>,
+    /// Meters with names, for errors.
+    holders: Mutex<Vec<Weak<Meter>>>,
 }
 
 impl Drop for PoolInner {
@@ -76,7 +79,7 @@ impl Drop for PoolInner {
 impl Pool {
     pub(crate) fn new(driver: Arc<dyn Driver>, counters: Arc<LiveCounters>, limit: usize) -> Self {
         let name = driver.info().label();
-        Self(Arc::new(PoolInner { driver, counters, name, limit, state: Mutex::default() }))
+        Self(Arc::new(PoolInner { driver, counters, name, limit, state: Mutex::default(), holders: Mutex::default() }))
     }
 
     /// The most bytes of buffers, reservations and free lists together.
@@ -122,6 +125,13 @@ impl Pool {
 
     /// The failure of a request of `requested` bytes, beside `in_use` ones.
     fn out_of_memory(&self, in_use: usize, requested: usize) -> Error {
-        Error::OutOfMemory { pool: self.0.name.clone(), requested, in_use, limit: self.0.limit, setting: MEMORY_SETTING }
+        Error::OutOfMemory {
+            pool: self.0.name.clone(),
+            requested,
+            in_use,
+            limit: self.0.limit,
+            setting: MEMORY_SETTING,
+            held: self.largest_holders(),
+        }
     }
 }

@@ -101,8 +101,10 @@ impl Queue {
         })
     }
 
-    /// A handle of the same queue that also charges its costs to `meter`.
+    /// A handle of the same queue that also charges its costs to `meter`. The pool's errors name a
+    /// meter that has a name.
     pub fn metered(&self, meter: &Arc<Meter>) -> Queue {
+        self.context().pool().list(meter);
         Queue { meters: self.meters.with(meter), ..self.clone() }
     }
 

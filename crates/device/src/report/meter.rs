@@ -31,6 +31,7 @@ use super::counters::nanos;
 /// ```
 #[derive(Debug, Default)]
 pub struct Meter {
+    name: Option<String>,
     launches: AtomicU64,
     waits: AtomicU64,
     kernel_nanos: AtomicU64,
@@ -43,6 +44,16 @@ pub struct Meter {
 }
 
 impl Meter {
+    /// A meter whose name stands in errors of a pool without memory, with the bytes it counts.
+    pub fn named(name: impl Into<String>) -> Meter {
+        Meter { name: Some(name.into()), ..Meter::default() }
+    }
+
+    /// The name, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// Launches of kernels.
     pub fn launches(&self) -> u64 {
         self.launches.load(Relaxed)

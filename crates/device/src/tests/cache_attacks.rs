@@ -95,9 +95,7 @@ fn counts(output: &Output) -> (usize, usize) {
 
 #[test]
 fn processes_killed_amid_compilations_leave_right_programs() {
-    if !crate::testing::is_turn(0).unwrap() {
-        return;
-    }
+    crate::skip_unless_turn!(0);
     const NAME: &str = "tests::cache_attacks::processes_killed_amid_compilations_leave_right_programs";
     /// More programs than a process compiles before it is killed.
     const MANY: usize = 100_000;
@@ -135,9 +133,7 @@ fn processes_killed_amid_compilations_leave_right_programs() {
 /// also stop PoCL, which compiles by files.
 #[test]
 fn a_full_disk_costs_the_cache_alone() {
-    if !crate::testing::is_turn(1).unwrap() {
-        return;
-    }
+    crate::skip_unless_turn!(1);
     const NAME: &str = "tests::cache_attacks::a_full_disk_costs_the_cache_alone";
     const FULL: &str = "/dev/full";
     if !std::fs::metadata(FULL).is_ok_and(|metadata| metadata.file_type().is_char_device()) {
@@ -168,9 +164,7 @@ fn a_full_disk_costs_the_cache_alone() {
 
 #[test]
 fn processes_at_once_fill_one_folder() {
-    if !crate::testing::is_turn(2).unwrap() {
-        return;
-    }
+    crate::skip_unless_turn!(2);
     const NAME: &str = "tests::cache_attacks::processes_at_once_fill_one_folder";
     const COUNT: usize = 12;
     if is_process_of(NAME) {

@@ -128,3 +128,26 @@ fn concurrent_waits_count_once() -> Result<()> {
     assert_eq!(meter.waits(), 2);
     Ok(())
 }
+
+#[test]
+fn errors_of_memory_name_the_holders() -> Result<()> {
+    let context = Context::new(config().with_memory_bytes(1 << 20))?;
+    let queue = context.queue()?;
+    let (sort, join) = (Arc::new(Meter::named("a sort")), Arc::new(Meter::named("a join")));
+    let of_sort = [queue.metered(&sort).alloc(300_000)?, queue.metered(&sort).alloc(1000)?];
+    // Another partition of the operator, through a handle that both charge.
+    let of_both = queue.metered(&sort).metered(&Arc::new(Meter::named("a join"))).alloc(2000)?;
+    let of_join = queue.metered(&join).alloc(5000)?;
+    let _unnamed = queue.metered(&Arc::new(Meter::default())).alloc(100)?;
+    let held = context.pool().held();
+    assert_eq!(held.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a sort", "a join"]);
+    let bytes = |buffers: &[&Buffer]| buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
+    assert!(held[0].1 >= bytes(&[&of_sort[0], &of_sort[1], &of_both]), "{held:?}");
+    assert!(held[1].1 >= bytes(&[&of_join]) && held[1].1 < held[0].1, "{held:?}");
+    let error = queue.alloc(1 << 20).unwrap_err().to_string();
+    assert!(error.contains("of 1.0 MB in use (by a sort ") && error.contains(", a join "), "{error}");
+    drop((of_sort, of_both, of_join));
+    assert_eq!(context.pool().held(), []);
+    assert!(!queue.alloc(2 << 20).unwrap_err().to_string().contains("(by"));
+    Ok(())
+}

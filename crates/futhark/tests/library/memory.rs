@@ -6,10 +6,7 @@ use std::process::Command;
 
 #[test]
 fn valgrind_finds_nothing() {
-    if !device::testing::is_turn(2).unwrap() {
-        println!("skipped: another part of the long tests has it");
-        return;
-    }
+    device::skip_unless_turn!(2);
     if let Err(error) = Command::new("valgrind").arg("--version").output() {
         eprintln!("skipped: valgrind: {error}");
         return;

@@ -52,6 +52,7 @@ pub use join::{
     BloomFilterUse, ChainPart, ChainState, CutChain, FirstStep, FusedJoinCounts, FusedJoins, Join, JoinBuild, JoinChain,
     JoinKind, JoinRole, JoinTable, Throttle, VisitedBitmap, VisitedState,
 };
+pub use launch::program::LONGEST_OPTIMIZED;
 pub use launch::sizes::Sizes;
 pub use null_stripping::{Arguments, NullStripping};
 pub use partition::{HashPartition, PartitionedRows};

@@ -39,9 +39,7 @@ fn all_casts(types: &[DataType]) {
 
 #[test]
 fn integers_cast() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     all_casts(&[&[DataType::Boolean], &data::integers()[..]].concat());
 }
 
@@ -52,17 +50,13 @@ fn floats_cast() {
 
 #[test]
 fn decimals_cast() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     all_casts(&data::decimals());
 }
 
 #[test]
 fn temporals_cast() {
-    if !device::testing::is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     all_casts(&data::temporals());
 }
 
@@ -152,9 +146,7 @@ fn casts_to_dictionaries_agree_with_arrow() {
 /// A `CAST` over valid rows must not fail.
 #[test]
 fn valid_casts_do_not_fail() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     let ints = |values: &[i128]| values.iter().map(|value| LiteralValue::Int(*value)).collect::<Vec<_>>();
     let small = ints(&[0, 1, 2, 9, 10, 15, 99, 100]);
     for from in [&data::integers()[..], &data::decimals(), &data::temporals()].concat() {

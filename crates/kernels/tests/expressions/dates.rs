@@ -178,9 +178,7 @@ fn seeded() -> StdRng {
 
 #[test]
 fn date_trunc_of_timestamps() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     let mut random = seeded();
     for data_type in date_time_types().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
         let rows = batch(vec![array(&data_type, &[some_timestamps(&data_type, &mut random), vec![LiteralValue::Null]].concat())]);
@@ -199,9 +197,7 @@ fn date_trunc_of_timestamps() {
 /// Every offset change of some zones, where midnights and hours are skipped or repeated.
 #[test]
 fn date_trunc_and_intervals_around_offset_changes() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     use arrow::array::timezone::Tz;
     use chrono::{DateTime, Offset, TimeZone};
     for name in ["America/Sao_Paulo", "America/Juneau", "Asia/Beirut", "Africa/Monrovia", "Pacific/Apia", "Australia/Lord_Howe"] {
@@ -271,9 +267,7 @@ fn date_bin_of_timestamps() {
 
 #[test]
 fn intervals_are_added() {
-    if !device::testing::is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     let mut random = seeded();
     const DAY: i64 = 86_400_000_000_000;
     let intervals = [

@@ -120,9 +120,7 @@ fn texts() -> Vec<LiteralValue> {
 
 #[test]
 fn constant_patterns_agree_with_arrow() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     for data_type in data::strings() {
         let rows = batch(vec![array(&data_type, &texts())]);
         let patterns = PATTERNS.iter().map(|pattern| text(pattern)).chain([LiteralValue::Null]);
@@ -198,9 +196,7 @@ fn random_patterns_agree_with_arrow() {
 /// The long patterns do not fit into the words of one slice.
 #[test]
 fn periodic_patterns_agree_with_arrow() {
-    if !device::testing::is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     let mut rng = seeded();
     let letters = ["a", "b", "A", "é", "K", "\u{212a}", "日", "😀"];
     let periodic = |rng: &mut StdRng, most: usize, exceptions: &[&str]| {

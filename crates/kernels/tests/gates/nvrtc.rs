@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use device::cuda::nvrtc::{KernelUsage, Nvrtc, usage};
 use device::testing::sample;
 use kernels::codegen::Profile;
+use kernels::ops::LONGEST_OPTIMIZED;
 use kernels::prelude::Section;
 
 use crate::sample::{Sample, programs, sized_programs};
@@ -19,6 +20,9 @@ const REQUIRED: &str = "DEVICEFUSION_REQUIRE_NVRTC";
 /// Machine code tells registers and spills; PTX shows that older devices are supported.
 const MACHINE: &str = "sm_90";
 const PORTABLE: &str = "compute_75";
+
+/// Most bytes of a thread's stack in a program that is too long to be optimized.
+const MOST_STACK: u32 = 4 << 10;
 
 fn nvrtc() -> Option<Nvrtc> {
     let wheel = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/nvrtc/nvidia/cu13/lib");
@@ -32,7 +36,8 @@ fn nvrtc() -> Option<Nvrtc> {
     }
 }
 
-/// Compiles a source to PTX and machine code; the resources of its kernels, or the errors.
+/// Compiles a source to PTX and machine code, as the driver does; the resources of its kernels, or
+/// the errors. A program that is optimized spills no registers.
 fn compile(nvrtc: &Nvrtc, text: &str) -> Result<Vec<KernelUsage>, String> {
     let error = |error: device::Error| match error {
         device::Error::CompileFailed { device, log, .. } => {
@@ -41,9 +46,16 @@ fn compile(nvrtc: &Nvrtc, text: &str) -> Result<Vec<KernelUsage>, String> {
         other => other.to_string(),
     };
     nvrtc.compile(text, PORTABLE, &[]).map_err(error)?;
-    let compiled = nvrtc.compile(text, MACHINE, &["--ptxas-options=-v".to_owned()]).map_err(error)?;
+    let is_optimized = text.len() <= LONGEST_OPTIMIZED;
+    let mut options = vec!["--ptxas-options=-v"];
+    if !is_optimized {
+        options.extend(nvrtc.options_against_optimization());
+    }
+    let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+    let compiled = nvrtc.compile(text, MACHINE, &options).map_err(error)?;
     let kernels = usage(&compiled.log);
-    match kernels.iter().find(|kernel| kernel.spill_bytes > 0) {
+    let is_bad = |kernel: &KernelUsage| if is_optimized { kernel.spill_bytes > 0 } else { kernel.stack_bytes > MOST_STACK };
+    match kernels.iter().find(|kernel| is_bad(kernel)) {
         Some(kernel) => Err(format!("spills registers: {kernel:?}")),
         None if kernels.is_empty() => Err(format!("no kernels in the log:\n{}", compiled.log)),
         None => Ok(kernels),

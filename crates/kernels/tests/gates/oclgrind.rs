@@ -310,9 +310,7 @@ fn null_stripping() {
 /// tiles.
 #[test]
 fn sorts() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     clean("sorts", |queue| {
         for options in profiles() {
             for (column, fetch) in [(KEY, None), (KEY, Some(5)), (NAME, Some(5)), (AMOUNT, None), (CODE, None)] {
@@ -335,9 +333,7 @@ fn sorts() {
 
 #[test]
 fn windows() {
-    if !device::testing::is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     use WindowFunction::*;
     let functions = || {
         let aggregates = aggregates().into_iter().map(|(aggregate, _)| aggregate);
@@ -520,9 +516,7 @@ fn group_distinct() {
 /// Slices in Arrow's layouts, from every layout of the types.
 #[test]
 fn arrow_layout() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     clean("arrow_layout", |queue| {
         // Two batches: views over two heaps.
         let halves = [batch(0), batch(ROWS)];

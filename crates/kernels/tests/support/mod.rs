@@ -37,6 +37,12 @@ pub fn queue() -> Queue {
     context().queue().expect("a queue")
 }
 
+/// A queue of a context with so little memory.
+pub fn queue_of_bytes(memory: usize) -> Queue {
+    let config = testing::config().expect("a selector").with_memory_bytes(memory);
+    Context::new(config).expect("a device").queue().expect("a queue")
+}
+
 /// A pseudorandom number per index, the same in every run.
 pub fn random(index: usize, salt: u64) -> u64 {
     let mut x = (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);

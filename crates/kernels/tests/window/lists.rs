@@ -68,9 +68,7 @@ fn lists_hold_counted_values_only() {
 
 #[test]
 fn string_agg_of_every_frame() {
-    if !device::testing::is_turn(3).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(3);
     let rows = sorted(600, 40);
     let texts = rows.column(TEXT).as_string::<i32>();
     for (delimiter, nullable) in [(", ", true), ("", true), ("·", false)] {
@@ -107,9 +105,7 @@ fn string_agg_of_every_frame() {
 
 #[test]
 fn distinct_values_over_every_frame() {
-    if !device::testing::is_turn(1).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(1);
     // Few distinct values per partition.
     let rows = sorted(900, 90);
     let numbers = rows.column(NUMBER).as_primitive::<Int64Type>();

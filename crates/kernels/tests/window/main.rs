@@ -333,9 +333,7 @@ fn aggregates_over_every_frame() {
 
 #[test]
 fn every_aggregate() {
-    if !device::testing::is_turn(2).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(2);
     let batch = sorted(1200, 300);
     let filtered = |function| match function {
         WindowFunction::Aggregate(aggregate) => {

@@ -9,9 +9,7 @@ pub fn quantile(quantile: Quantile, column: usize) -> WindowFunction {
 
 #[test]
 fn quantiles_of_every_frame() {
-    if !device::testing::is_turn(0).unwrap() {
-        return;
-    }
+    device::skip_unless_turn!(0);
     use Quantile::{Median, Percentile};
     let special = [-f64::NAN, f64::NEG_INFINITY, -0.0, 0.0, 1e308, f64::INFINITY, f64::NAN];
     let rows = sorted(700, 60);

@@ -14,6 +14,7 @@ use kernels::ops::{Concat, Join, JoinBuild, JoinRole, VisitedBitmap};
 use super::Lowering;
 use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, JoinColumns, JoinSpec, JoinStrings, JoinTypeFacts, drops_rows};
 use crate::expr::ComputedStrings;
+use crate::graph::estimate::input_bytes;
 use crate::graph::joins::{BuildRows, BuildSide, BuildSideJoin, ScalarSide, ScanFilter, Side};
 use crate::graph::pipeline::{Pipeline, column, kernel_error, lowered, over_columns};
 use crate::graph::stage::{Stage, StageKind};
@@ -194,6 +195,7 @@ impl<'a> LoweredJoin<'a, '_> {
         };
         Ok(BuildSide {
             operator: self.join.name().to_string(),
+            input_bytes: input_bytes(&stage),
             stage,
             concat,
             // Narrow key ranges make a filter by the table drop more rows.

@@ -27,7 +27,7 @@ pub(in crate::run) fn aggregate(over: Arc<OverJoins>, aggregation: Aggregation, 
         let (joins, plan) = (&over.joins, &over.joins.plan);
         let (run, stage) = (Arc::clone(&aggregation.run), Arc::clone(&aggregation.stage));
         let (queue, checks) = (aggregation.queue.clone(), Arc::clone(&aggregation.checks));
-        let of_joins = run.metered(&run.queue, &below.metrics.set(), 0);
+        let of_joins = run.metered(&run.queue, &below.operator, &below.metrics.set(), 0);
         let joined_rows = MetricBuilder::new(&below.metrics.set()).output_rows(0);
         let over_written = |rows: DeviceBatchStream, joined_rows: Count| {
             aggregation.over(rows.inspect_ok(move |batch| joined_rows.add(batch.num_rows())).boxed())

@@ -17,7 +17,7 @@ use crate::run::partitions::{Partition, Partitioning};
 use crate::run::state::Run;
 
 /// Share of the limit that a build side leaves free, for the rows that probe it.
-const LEFT_FREE: usize = 8;
+const LEFT_FREE: usize = 4;
 
 /// The rows of a build side.
 pub(super) enum CollectedSide {

@@ -61,7 +61,7 @@ async fn spilled(
 /// Small batches as larger ones, where the parent wants them.
 fn coalesced(rows: DeviceBatchStream, joins: &Joins, stage: &Stage, run: &Run, queue: Queue) -> DeviceBatchStream {
     match joins.coalescer.clone() {
-        Some(concat) => coalesce_small(rows, concat, run.batch_rows, queue, stage.operator.clone()),
+        Some(concat) => coalesce_small(rows, concat, run.rows_of_batch(&stage.types), queue, stage.operator.clone()),
         None => rows,
     }
 }

@@ -303,6 +303,14 @@ impl PairJoin {
         Ok(2 * bytes + self.side()?.build.table_bytes(rows) <= budget)
     }
 
+    /// Rows of a batch of the probe side.
+    fn rows_of_batch(&self) -> usize {
+        match &self.pairs {
+            Pairs::Chain { plan, .. } => self.joins.run.rows_of_batch(&plan.part.input.types),
+            Pairs::BuildSide(join) => self.joins.run.rows_of_batch(&join.input.types),
+        }
+    }
+
     /// The joined rows of a pair.
     async fn joined(self: Arc<PairJoin>, pair: PartitionPair) -> Result<DeviceBatchStream> {
         let PartitionPair { build, probe, level: _ } = pair;
@@ -347,7 +355,7 @@ impl PairJoin {
         let rows = || {
             let rows = self.probe.read(probe)?;
             Ok(match self.concat.clone() {
-                Some(concat) => coalesce_small(rows, concat, run.batch_rows, queue.clone(), stage.operator.clone()),
+                Some(concat) => coalesce_small(rows, concat, self.rows_of_batch(), queue.clone(), stage.operator.clone()),
                 None => rows,
             })
         };

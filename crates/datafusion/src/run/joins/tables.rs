@@ -17,7 +17,7 @@ use super::scan_filter::push_key_ranges;
 use crate::error::op_error;
 use crate::graph::{BuildSide, ChainPlan, Side, Stage};
 use crate::run::errors::explain;
-use crate::run::memory::MemoryAttribution;
+use crate::run::memory::{MemoryAttribution, free_bytes};
 use crate::run::state::Run;
 use crate::run::subqueries::rows_of;
 
@@ -52,7 +52,7 @@ pub(super) enum BuiltSide {
 
 impl BuiltSides {
     pub async fn build(plan: &ChainPlan, stage: &Stage, run: &Arc<Run>, queue: &Queue) -> Result<BuiltSides> {
-        // Sides without a dynamic filter by another side's table are built at the same time.
+        // Sides without a dynamic filter by another side's table may be built at the same time.
         let of_these = |number| plan.builds().any(|side| side.number == Some(number));
         let may_spill = run.may_spill() && plan.may_store();
         let first = plan.part.joins.iter().zip(&plan.sides).map(|(join, side)| async move {
@@ -63,7 +63,18 @@ impl BuiltSides {
                 Side::Build(_) | Side::Filter { .. } => Ok(None),
             }
         });
-        let mut first = try_join_all(first).await?;
+        let first: Vec<_> = first.collect();
+        let sides = plan.builds().filter(|side| side.scalar().is_none());
+        let mut first = match may_build_together(sides.map(|side| side.input_bytes), free_bytes(queue)) {
+            true => try_join_all(first).await?,
+            false => {
+                let mut built = Vec::with_capacity(first.len());
+                for side in first {
+                    built.push(side.await?);
+                }
+                built
+            }
+        };
         let mut built = BuiltSides { joins: vec![], sides: vec![], numbers: vec![], removed: vec![] };
         // The last join first: its table filters the build sides of the joins before it.
         for (number, (join, side)) in plan.part.joins.iter().zip(&plan.sides).enumerate().rev() {
@@ -128,6 +139,13 @@ impl Tables {
         }
         Ok(chain)
     }
+}
+
+/// Whether sides may be built at the same time: whether all that they read fits half of the free
+/// memory. A side whose rows are not known is built alone.
+fn may_build_together(mut input_bytes: impl Iterator<Item = Option<usize>>, free: usize) -> bool {
+    let sum = input_bytes.try_fold(0_usize, |sum, bytes| Some(sum.saturating_add(bytes?)));
+    sum.is_some_and(|sum| sum <= free / 2)
 }
 
 /// Whether columns have the types that were planned.
@@ -203,5 +221,19 @@ pub(super) async fn build_table(
         }
         (Err(error), Some(batch)) => Err(explain(error, operator, queue, &batch, &side.checks).await),
         (Err(error), None) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_are_built_together_if_half_of_the_memory_holds_them() {
+        assert!(may_build_together([Some(10), Some(40)].into_iter(), 100));
+        assert!(!may_build_together([Some(10), Some(41)].into_iter(), 100));
+        assert!(!may_build_together([Some(0), None].into_iter(), 100));
+        assert!(!may_build_together([Some(1), Some(usize::MAX)].into_iter(), 100));
+        assert!(may_build_together([].into_iter(), 0));
     }
 }

@@ -157,6 +157,7 @@ impl CudaDriver {
             in_use: total.saturating_sub(free),
             limit: total,
             setting: MEMORY_SETTING,
+            held: String::new(),
         }
     }
 
@@ -512,6 +513,10 @@ impl Driver for CudaDriver {
     fn compiler(&self) -> String {
         let (major, minor) = self.nvrtc.version();
         format!("NVRTC {major}.{minor} for {} with {}", self.target, OPTIONS.join(" "))
+    }
+
+    fn options_against_optimization(&self) -> &'static [&'static str] {
+        self.nvrtc.options_against_optimization()
     }
 
     fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>> {

@@ -187,6 +187,22 @@ impl Nvrtc {
         Some(format!("compute_{older}"))
     }
 
+    /// Options of a compilation that shall not take long. From version 12.9 on there is one: a
+    /// kernel of 290 KB takes 8 instead of 28 s.
+    ///
+    /// # Examples
+    /// ```
+    /// # use device::cuda::nvrtc::Nvrtc;
+    /// # let Ok(nvrtc) = Nvrtc::open(None) else { return Ok(()) };
+    /// let options = nvrtc.options_against_optimization().iter().map(|option| option.to_string());
+    /// let source = "extern \"C\" __global__ void nothing() {}";
+    /// nvrtc.compile(source, "sm_90", &options.collect::<Vec<_>>())?;
+    /// # Ok::<(), device::Error>(())
+    /// ```
+    pub fn options_against_optimization(&self) -> &'static [&'static str] {
+        if self.version >= (12, 9) { &["--Ofast-compile=min"] } else { &[] }
+    }
+
     /// Compiles `source` for `arch`: a cubin for `sm_90` and the like, PTX for `compute_75`.
     ///
     /// # Errors

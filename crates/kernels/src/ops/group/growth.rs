@@ -14,6 +14,16 @@ use crate::ops::launch::{Launch, NamedArgs};
 const SLOT_BYTES: usize = 2 * size_of::<u64>();
 /// Bytes of a group's MIN or MAX that exceeds a state slot, beside its bytes.
 const EXTREME_BYTES: usize = 3 * size_of::<u64>();
+/// Share of the memory limit that the first keys or states of an aggregation take at most, and that
+/// private copies of states take.
+const FIRST_OF_LIMIT: usize = 32;
+const COPIES_OF_LIMIT: usize = 16;
+
+/// Groups that arrays have room for at first, of `most` and so many bytes a group: a power of two.
+fn first_groups(most: usize, bytes: usize, limit: usize) -> usize {
+    let affordable = (limit / FIRST_OF_LIMIT / bytes.max(1)).max(1);
+    most.min(1 << affordable.ilog2())
+}
 
 impl GroupBy {
     /// About the device bytes that the state grows by, and that the result takes at the end. Each
@@ -135,12 +145,18 @@ impl GroupBy {
         Ok(keys)
     }
 
+    /// Groups that arrays of so many bytes a group have room for at first.
+    fn first_groups(&self, queue: &Queue, bytes: usize) -> usize {
+        first_groups(self.options.initial_groups.min(FEWEST_STATES), bytes, queue.context().pool().limit())
+    }
+
     /// Reserves columns of the key store for `groups` groups.
     pub(super) fn reserve_key_columns(&self, queue: &Queue, store: &mut KeyStore, groups: usize) -> Result<()> {
         if store.columns_capacity >= groups {
             return Ok(());
         }
-        let capacity = groups.next_power_of_two().max(self.options.initial_groups.min(FEWEST_STATES));
+        let key_bytes = self.keys.iter().map(|key| key.store_bytes()).sum();
+        let capacity = groups.next_power_of_two().max(self.first_groups(queue, key_bytes));
         for (key, buffers) in self.keys.iter().zip(&mut store.columns) {
             let mut grown = key.store.alloc(queue, capacity)?;
             grown.heap = buffers.heap.take();
@@ -169,10 +185,11 @@ impl GroupBy {
         let capacity = match self.mode {
             GroupMode::Dense { groups } => groups,
             GroupMode::Inline { .. } | GroupMode::Wide => {
-                groups.next_power_of_two().max(self.options.initial_groups.min(FEWEST_STATES))
+                groups.next_power_of_two().max(self.first_groups(queue, self.state_bytes()))
             }
         };
-        let most = if slot_count == 0 { usize::MAX } else { self.options.private_bytes / (capacity * slot_count * 8).max(1) };
+        let copied_bytes = self.options.private_bytes.min(queue.context().pool().limit() / COPIES_OF_LIMIT);
+        let most = if slot_count == 0 { usize::MAX } else { copied_bytes / (capacity * slot_count * 8).max(1) };
         let wanted = match self.options.max_work_groups {
             0 => queue.context().info().compute_units.max(1),
             chosen => chosen,
@@ -218,5 +235,18 @@ pub(super) fn grown_heap(queue: &Queue, old: Option<Buffer>, used: usize, needed
             }
             Ok(heap)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_groups_fit_a_small_limit() {
+        assert_eq!(first_groups(FEWEST_STATES, 100, 8 << 30), FEWEST_STATES);
+        assert_eq!(first_groups(FEWEST_STATES, 100, 16 << 20), 4096);
+        assert_eq!(first_groups(FEWEST_STATES, 1 << 20, 1 << 20), 1);
+        assert_eq!(first_groups(FEWEST_STATES, 0, 1 << 20), FEWEST_STATES);
     }
 }

@@ -59,7 +59,7 @@ impl FusedJoins {
 
     /// Slices of a batch that kernels search in bounded time.
     pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
-        bounded_slices(queue, batch, self.source.max_candidates())
+        bounded_slices(queue, batch, self.source.max_candidates(), usize::MAX)
     }
 
     /// Waits, before a slice is pushed to the aggregation, while the host is too far ahead of the

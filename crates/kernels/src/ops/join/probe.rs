@@ -12,7 +12,7 @@
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Field, SchemaRef};
-use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
+use columnar::{ColumnType, DeviceBatch, DeviceColumn};
 use device::{Arg, Buffer, Queue};
 
 use super::block::BLOCK;
@@ -43,13 +43,18 @@ const fn max_pairs(profile: Profile) -> usize {
 }
 
 /// The same for a small memory limit.
-const MIN_PAIRS: usize = 1 << 16;
-/// Bytes of the memory limit for each pair that is written at once: for its columns, and for
+const MIN_PAIRS: usize = 1 << 12;
+/// Bytes of the memory limit for each row that is written at once: for its columns, and for
 /// results of the operators above. At least so many, and at least a multiple of a row's.
-const LIMIT_BYTES_PER_PAIR: usize = 1 << 10;
+const LIMIT_PER_ROW: usize = 1 << 10;
 const LIMIT_PER_ROW_BYTES: usize = 16;
 /// Candidate pairs that could be compared in the time that a pair takes to be written.
 const CANDIDATES_PER_PAIR: usize = 16;
+
+/// Rows of `row_bytes` that are written at once, under a memory limit.
+fn affordable_rows(limit: usize, row_bytes: usize) -> usize {
+    (limit / LIMIT_PER_ROW.max(row_bytes * LIMIT_PER_ROW_BYTES)).max(MIN_PAIRS)
+}
 
 /// Probes through joins. The last one may multiply rows or keep those of its build side.
 #[derive(Debug, Clone)]
@@ -200,9 +205,15 @@ impl Probe {
         self.lookup.is_empty()
     }
 
-    /// Slices of a batch that kernels search in bounded time.
+    /// Slices of a batch that kernels search in bounded time, and whose results are small beside
+    /// the memory limit.
     pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
-        bounded_slices(queue, batch, self.lookup.max_candidates())
+        bounded_slices(queue, batch, self.lookup.max_candidates(), self.affordable_rows(queue))
+    }
+
+    /// Most rows of the result that are written at once.
+    fn affordable_rows(&self, queue: &Queue) -> usize {
+        affordable_rows(queue.context().pool().limit(), self.row_bytes()).min(max_pairs(self.options.profile))
     }
 
     async fn launch<'a>(&'a self, queue: &'a Queue) -> Result<Launch<'a>> {
@@ -222,22 +233,14 @@ impl Probe {
         }
     }
 
-    /// About the bytes of a row of the result. A string counts as two words.
+    /// About the bytes of a row of the result.
     fn row_bytes(&self) -> usize {
-        let bytes = |ty: &ColumnType| match &ty.layout {
-            Layout::Fixed(carrier) | Layout::Dictionary { codes: carrier, .. } => carrier.width(),
-            Layout::Bytes(width) => *width as usize,
-            Layout::Null | Layout::Bits => 1,
-            Layout::Offsets32 | Layout::Offsets64 | Layout::Views | Layout::List(_) => 16,
-        };
-        self.types.iter().map(bytes).sum()
+        self.types.iter().map(ColumnType::value_bytes).sum()
     }
 
     /// Writes the next pairs of a batch; `None` if no pairs are left.
     pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs) -> Result<Option<DeviceBatch>> {
-        let bytes_per_pair = LIMIT_BYTES_PER_PAIR.max(self.row_bytes() * LIMIT_PER_ROW_BYTES);
-        let affordable = queue.context().pool().limit() / bytes_per_pair;
-        let most = self.options.threshold(affordable.clamp(MIN_PAIRS, max_pairs(self.options.profile)));
+        let most = self.options.threshold(self.affordable_rows(queue));
         let (from, to) = (pairs.next, pairs.total.min(pairs.next + most as u64));
         if from == to {
             return Ok(None);
@@ -601,4 +604,16 @@ pub(super) fn lists_pairs(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> 
     let Some(last) = joins.last() else { return false };
     let table = tables.and_then(|tables| tables.get(joins.len() - 1));
     last.kind.keeps_unmatched_build_rows() || last.kind.gives_pairs() && !last.is_unique(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_written_at_once_fit_a_sixteenth_of_the_limit() {
+        assert_eq!(affordable_rows(1 << 30, 8), 1 << 20);
+        assert_eq!(affordable_rows(1 << 30, 1 << 10), 1 << 16);
+        assert_eq!(affordable_rows(1 << 20, 8), MIN_PAIRS);
+    }
 }

@@ -20,13 +20,15 @@ const MANY_CANDIDATES: usize = 1 << 10;
 /// Most rows of a tile then.
 const SMALL_TILE_ROWS: u32 = 256;
 
-/// Slices of a batch, in each of which a launch can compare every row with `candidates` others.
+/// Slices of a batch of at most `most` rows, in each of which a launch can compare every row with
+/// `candidates` others.
 pub(super) fn bounded_slices(
     queue: &Queue,
     batch: &DeviceBatch,
     candidates: usize,
+    most: usize,
 ) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
-    let (rows, all) = ((max_candidate_pairs(queue) / candidates.max(1)).max(1), batch.num_rows());
+    let (rows, all) = ((max_candidate_pairs(queue) / candidates.max(1)).min(most).max(1), batch.num_rows());
     let batch = batch.clone();
     (0..all.div_ceil(rows)).map(move |slice| batch.slice(slice * rows, rows))
 }

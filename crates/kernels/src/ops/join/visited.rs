@@ -107,7 +107,7 @@ impl VisitedBitmap {
     pub async fn push(&self, queue: &Queue, state: &mut VisitedState, batch: &DeviceBatch) -> Result<()> {
         let candidates = self.table()?.max_rows_per_key();
         let mut first = 0;
-        for slice in bounded_slices(queue, batch, candidates) {
+        for slice in bounded_slices(queue, batch, candidates, usize::MAX) {
             state.throttle.wait(queue, slice.num_rows(), candidates).await?;
             self.push_slice(queue, state, &slice).await.map_err(|error| match error {
                 Error::Row { row } => Error::Row { row: first + row },

@@ -17,7 +17,10 @@ use crate::{Error, Result};
 
 /// Bytes of the longest source that is optimized. Of 40 KB, prelude included, most programs are.
 /// LLVM 15 optimizes 200 KB in 40 s, for it takes superlinear time, and translates them in 3 s.
-const LONGEST_OPTIMIZED: usize = 128 << 10;
+///
+/// Kernels of longer sources spill registers on GPUs: a row has more values than a thread has
+/// registers.
+pub const LONGEST_OPTIMIZED: usize = 128 << 10;
 
 /// One kernel: its parameters and its body.
 #[derive(Debug, Clone)]

@@ -42,12 +42,15 @@ fn max_unique_perfect_hash(rows: u128, options: &Options) -> u128 {
     (rows * 256).min(options.threshold(1 << 23) as u128).max(max_perfect_hash(rows, options))
 }
 
-/// Most packed keys of a perfect hash that leaves half of the free memory, or takes about the bytes
-/// of a hash table.
+/// Most packed keys of a perfect hash that takes a sixteenth of the free memory, or about the bytes
+/// of a hash table. A chain of joins has several tables at once.
 fn max_affordable_perfect_hash(rows: u128, queue: &Queue) -> u128 {
     let pool = queue.context().pool();
-    let free = pool.limit().saturating_sub(pool.in_use());
-    ((free / 2 / size_of::<u32>()) as u128).max(rows * 8)
+    affordable_perfect_hash(rows, pool.limit().saturating_sub(pool.in_use()))
+}
+
+fn affordable_perfect_hash(rows: u128, free: usize) -> u128 {
+    ((free / 16 / size_of::<u32>()) as u128).max(rows * 8)
 }
 
 /// Programs that insert rows.
@@ -361,5 +364,16 @@ impl JoinBuild {
         let answer = queue.read(&control, 0..8).await?;
         (table.starts, table.rows, table.max_rows_per_key) = (starts, rows, read_u64(&answer, 0)? as usize);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparse_perfect_hash_takes_little_of_the_free_memory() {
+        assert_eq!(affordable_perfect_hash(1000, 64 << 20), 1 << 20);
+        assert_eq!(affordable_perfect_hash(1 << 20, 64 << 20), 8 << 20, "as much as a hash table");
     }
 }

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows of many columns in little device memory: no batch on its way may take most of it.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use datafusion::datasource::MemTable;
+use datafusion::prelude::SessionContext;
+use device::UnifiedMemory;
+
+use crate::harness::{assert_returned, block_on, metric, ordered_lines, plain};
+use crate::spill::{lines, planned, session};
+
+const COLUMNS: i64 = 150;
+/// As many as DataFusion's batches have.
+const BATCH_ROWS: i64 = 8192;
+const BATCHES: i64 = 4;
+const LIMIT: usize = 16 << 20;
+
+/// Rows of 1200 bytes each. A row for each KiB of the limit would be more than the limit.
+fn register_wide(ctx: &SessionContext) {
+    let batch = |number: i64| {
+        let rows = number * BATCH_ROWS..(number + 1) * BATCH_ROWS;
+        let column = |column: i64| Int64Array::from_iter_values(rows.clone().map(|row| row * 7 + column));
+        let columns = (0..COLUMNS).map(|number| (format!("c{number}"), Arc::new(column(number)) as ArrayRef));
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let batches: Vec<RecordBatch> = (0..BATCHES).map(batch).collect();
+    ctx.register_table("wide", Arc::new(MemTable::try_new(batches[0].schema(), vec![batches]).unwrap())).unwrap();
+    let keys = Int64Array::from_iter_values((0..BATCH_ROWS * BATCHES).map(|row| row * 7));
+    let keys = RecordBatch::try_from_iter([("k", Arc::new(keys) as ArrayRef)]).unwrap();
+    ctx.register_table("keys", Arc::new(MemTable::try_new(keys.schema(), vec![vec![keys]]).unwrap())).unwrap();
+}
+
+#[test]
+fn rows_of_many_columns_fit_little_memory() {
+    let sums = |columns: std::ops::Range<i64>| columns.map(|column| format!("sum(c{column})")).collect::<Vec<_>>().join(", ");
+    let queries = [
+        // Uploads, of which a filter leaves few rows.
+        "SELECT * FROM wide WHERE c0 % 1001 = 7".to_string(),
+        // Rows of a probe that are coalesced for an aggregation by groups.
+        format!("SELECT c0 % 1000003 AS g, {} FROM keys JOIN wide ON k = c0 WHERE k % 5 = 0 GROUP BY 1", sums(1..COLUMNS)),
+        // Pairs of a probe. Kernels of more aggregates need buffers with addresses.
+        format!(
+            "SELECT {} FROM (SELECT k FROM keys UNION ALL SELECT k FROM keys) JOIN wide ON k = c0 WHERE k % 5 = 0",
+            sums(0..60)
+        ),
+    ];
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let host = plain(1);
+        register_wide(&host);
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (ctx, context) = session(LIMIT, unified, folder.path(), None);
+            register_wide(&ctx);
+            for sql in &queries {
+                let plan = planned(&ctx, sql).await;
+                let batches = datafusion::physical_plan::collect(Arc::clone(&plan), ctx.task_ctx()).await;
+                let mut actual =
+                    ordered_lines(&batches.unwrap_or_else(|error| panic!("unified memory {unified:?}: {sql}: {error}")));
+                let mut expected = lines(&host, sql).await;
+                actual.sort();
+                expected.sort();
+                assert!(actual == expected, "unified memory {unified:?}: {sql}: {} rows", actual.len());
+                assert!(metric(&plan, "launches") > 0, "{sql}");
+                drop(plan);
+                assert_returned(&context, 0);
+            }
+        }
+    });
+}
