@@ -295,6 +295,7 @@ fn validity_is_moved_and_counted() {
 
 #[test]
 fn strings_take_the_layout_of_their_type() {
+    device::skip_unless_turn!(1);
     let mut rng = generator();
     for (n, nulls) in sizes_and_nulls() {
         let mut cases = Vec::new();
@@ -314,6 +315,7 @@ fn dictionary_type(key: DataType, value: DataType) -> DataType {
 /// Plain strings in a dictionary layout, as in resident tables with few distinct values.
 #[test]
 fn codes_of_plain_types_are_decoded() {
+    device::skip_unless_turn!(3);
     let mut rng = generator();
     for (n, nulls) in sizes_and_nulls() {
         let mut cases = Vec::new();
@@ -336,6 +338,7 @@ fn codes_of_plain_types_are_decoded() {
 
 #[test]
 fn dictionaries_get_natural_codes_and_values() {
+    device::skip_unless_turn!(3);
     use DataType::*;
     let mut rng = generator();
     for (n, nulls) in sizes_and_nulls() {

@@ -33,17 +33,20 @@ fn selftest(name: &str, flags: &[&str], arguments: &[&str]) -> Option<String> {
 
 #[test]
 fn recorder_detects_every_violation_and_nothing_else() {
+    device::skip_unless_turn!(3);
     let printed = selftest("plain", &[], &[]).unwrap();
     assert!(!printed.starts_with("0 breaches") && printed.contains("\n0 problems"), "{printed}");
 }
 
 #[test]
 fn recorder_itself_is_clean_under_address_and_undefined_behaviour_sanitizers() {
+    device::skip_unless_turn!(3);
     selftest("address", &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], &[]);
 }
 
 #[test]
 fn recorder_itself_is_clean_under_the_thread_sanitizer() {
+    device::skip_unless_turn!(1);
     selftest("thread", &["-fsanitize=thread"], &["kept"]);
 }
 

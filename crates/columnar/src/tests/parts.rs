@@ -42,6 +42,7 @@ fn joined(parts: &[ArrayRef]) -> ArrayRef {
 
 #[test]
 fn lists_that_share_elements_download_in_parts_of_bounded_bytes() {
+    device::skip_unless_turn!(2);
     let mut rng = generator();
     for queue in [default_queue(), discrete_queue()] {
         for data_type in list_types() {

@@ -58,6 +58,7 @@ fn dictionaries_of_every_type_round_trip() {
 
 #[test]
 fn every_type_round_trips_in_large_batches() {
+    device::skip_unless_turn!(0);
     let mut rng = generator();
     let len = (1 << 17) + 1;
     let queues = [default_queue(), discrete_queue()];

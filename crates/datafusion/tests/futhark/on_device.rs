@@ -119,6 +119,7 @@ async fn what_libraries_measure_is_in_the_devices_report() {
 
 #[tokio::test]
 async fn masks_stay_on_the_device() {
+    device::skip_unless_turn!(2);
     for profile in ["cpu", "gpu"] {
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         for name in ["fill", "halves"] {
@@ -224,6 +225,7 @@ async fn a_call_inside_an_offloaded_subplan_stays_on_the_device() {
 
 #[tokio::test]
 async fn rows_of_table_functions_stay_on_the_device() {
+    device::skip_unless_turn!(1);
     for profile in ["cpu", "gpu"] {
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         create(&ctx, &fixture, &["count_to", "divmod"]).await;
@@ -293,6 +295,7 @@ async fn explain_names_the_function_and_the_library() {
 
 #[tokio::test]
 async fn failures_inside_an_offloaded_subplan_are_errors_of_the_query() {
+    device::skip_unless_turn!(0);
     let Some((ctx, fixture)) = device_session("auto").await else { return };
     // Failures when the library waits for its work, at once, and for rows without a value.
     check_fails(&ctx, "SELECT late(i - 10) FROM device.t", "late: futhark_entry_late: Error: the kernel failed").await;

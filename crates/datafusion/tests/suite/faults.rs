@@ -192,6 +192,7 @@ fn each_failing_copy_is_an_error_and_the_session_goes_on() {
 
 #[test]
 fn a_failing_compilation_names_the_operator_and_the_next_attempt_compiles() {
+    device::skip_unless_turn!(0);
     block_on(async {
         let faulty = Faulty::new().await;
         // Constants compile nothing, so each query must be new to the device.
@@ -294,6 +295,7 @@ fn a_failing_wait_is_an_error_and_the_session_goes_on() {
 
 #[test]
 fn faults_among_eight_concurrent_queries_fail_only_the_queries_they_hit() {
+    device::skip_unless_turn!(1);
     block_on(async {
         let faulty = Faulty::new().await;
         let queries = &QUERIES[..8];
@@ -460,6 +462,7 @@ fn settings_that_cannot_be_met_fail_the_query_by_name() {
 
 #[test]
 fn damaged_parquet_fails_as_on_the_host_and_the_session_goes_on() {
+    device::skip_unless_turn!(0);
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
@@ -639,6 +642,7 @@ fn under_each_memory_limit_queries_give_the_answer_or_an_error_that_names_it() {
 
 #[test]
 fn memory_errors_name_the_operator_that_holds_all_rows() {
+    device::skip_unless_turn!(1);
     block_on(async {
         let big = "generate_series(1, 1000000)";
         // The failing allocation is that of an upload, or of the operator itself for its keys.
@@ -680,6 +684,7 @@ fn memory_errors_name_the_operator_that_holds_all_rows() {
 /// 25 million pairs of two columns take 400 MB.
 #[test]
 fn a_join_that_explodes_stays_within_the_memory_limit() {
+    device::skip_unless_turn!(3);
     block_on(async {
         let ctx = strict_on(1, DeviceRuntime::new());
         set(&ctx, "device.memory_bytes", "100000000");
@@ -759,6 +764,7 @@ fn a_reopened_device_that_lacks_capabilities_fails_queries_until_they_return() {
 
 #[test]
 fn answers_do_not_depend_on_shared_memory_or_argument_limits() {
+    device::skip_unless_turn!(1);
     block_on(async {
         let plan = FaultPlan::masking(|info| {
             info.unified_memory = false;

@@ -80,6 +80,7 @@ fn small_batches_of_a_join_are_aggregated_together() {
 /// The join still reports their number.
 #[test]
 fn an_aggregation_probes_the_joins_below_it() {
+    device::skip_unless_turn!(0);
     block_on(async {
         for profile in ["cpu", "gpu"] {
             // Each query has a device of its own, which separates the kernels of its join from

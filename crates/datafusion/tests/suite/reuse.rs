@@ -33,6 +33,7 @@ async fn assert_rows_up(ctx: &SessionContext, host: &SessionContext, sql: &str, 
 
 #[test]
 fn a_second_run_and_other_constants_compile_nothing() {
+    device::skip_unless_turn!(2);
     block_on(async {
         let runtime = DeviceRuntime::new();
         let ctx = strict_on(2, Arc::clone(&runtime));
@@ -260,6 +261,7 @@ fn subqueries_and_partitions_share_the_rows_of_one_subquery() {
 
 #[test]
 fn copies_with_other_columns_run_once() {
+    device::skip_unless_turn!(3);
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t.parquet").display().to_string();
@@ -313,6 +315,7 @@ fn a_main_query_below_host_operators_shares_the_rows_of_its_subquery() {
 
 #[test]
 fn a_cancel_while_subqueries_wait_for_each_other_returns_the_memory() {
+    device::skip_unless_turn!(1);
     block_on(async {
         let context = harness::context(harness::device_config());
         let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));

@@ -54,6 +54,7 @@ fn damage(files: Vec<PathBuf>, damage: impl Fn(&mut Vec<u8>)) {
 
 #[test]
 fn damaged_files_are_compiled_again() {
+    crate::skip_unless_turn!(3);
     const NAME: &str = "tests::pocl_cache::damaged_files_are_compiled_again";
     let folder = tempfile::tempdir().unwrap();
     let alone = || alone_with(NAME, &[(FOLDER, folder.path())]);
@@ -85,6 +86,7 @@ fn damaged_files_are_compiled_again() {
 
 #[test]
 fn a_process_that_dies_leaves_a_check_to_the_next() {
+    crate::skip_unless_turn!(3);
     const NAME: &str = "tests::pocl_cache::a_process_that_dies_leaves_a_check_to_the_next";
     let folder = tempfile::tempdir().unwrap();
     let alone = || alone_with(NAME, &[(FOLDER, folder.path())]);

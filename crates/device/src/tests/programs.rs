@@ -139,6 +139,7 @@ fn cache_folder_serves_the_next_context() -> Result<()> {
 
 #[test]
 fn sources_in_the_common_dialect_are_left_in_a_folder() {
+    crate::skip_unless_turn!(2);
     let folder = tempfile::tempdir().unwrap();
     let sources = folder.path().join("sources");
     let variables = [("DEVICEFUSION_DUMP_KERNELS", &*sources)];
@@ -168,6 +169,7 @@ fn sources_in_the_common_dialect_are_left_in_a_folder() {
 
 #[test]
 fn programs_are_left_in_a_folder_and_taken_from_there() -> Result<()> {
+    crate::skip_unless_turn!(1, Ok(()));
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let of = |extension: &str| -> Vec<_> {

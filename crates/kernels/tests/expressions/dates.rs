@@ -80,6 +80,7 @@ fn parts_of_special_values() {
 
 #[test]
 fn parts_of_random_timestamps() {
+    device::skip_unless_turn!(2);
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);

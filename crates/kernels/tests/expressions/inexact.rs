@@ -77,6 +77,7 @@ fn special(data_type: &DataType) -> Vec<f64> {
 
 #[test]
 fn results_are_close_to_the_hosts() {
+    device::skip_unless_turn!(3);
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -99,6 +100,7 @@ fn results_are_close_to_the_hosts() {
 
 #[test]
 fn edge_cases_follow_ieee() {
+    device::skip_unless_turn!(1);
     for data_type in data::floats() {
         let special = special(&data_type);
         for function in InexactFunction::ALL {

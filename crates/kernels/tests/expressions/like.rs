@@ -179,6 +179,7 @@ fn check_likes(rng: &mut StdRng, rows: &[(String, String)]) {
 
 #[test]
 fn random_patterns_agree_with_arrow() {
+    device::skip_unless_turn!(2);
     let mut rng = seeded();
     let alphabets: [(&[&str], &[&str]); 4] = [
         (&["a", "b", "é", "%", r"\"], &["a", "b", "é", "%", "%", "_", r"\"]),

@@ -131,6 +131,7 @@ fn widened(data_type: &DataType) -> DataType {
 
 #[test]
 fn digits_by_row() {
+    device::skip_unless_turn!(2);
     let decimal_places = [-400, -40, -20, -19, -18, -10, -9, -3, -2, -1, 0, 1, 2, 5, 9, 20, 40, 400];
     let decimal_places: Vec<LiteralValue> =
         decimal_places.into_iter().map(LiteralValue::Int).chain([LiteralValue::Null]).collect();
@@ -216,6 +217,7 @@ fn gcd_and_lcm() {
 
 #[test]
 fn greatest_and_least_of_every_type() {
+    device::skip_unless_turn!(0);
     for data_type in data::all() {
         let (left, right) = pairs(&data_type, &data_type);
         let columns = vec![Expr::Column(0), Expr::Column(1)];
