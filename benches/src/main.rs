@@ -213,7 +213,7 @@ mod tests {
         has(&alone["results"][0], "query source device plain_seconds plain_runs_seconds rows");
         assert_eq!(alone["results"][0]["device"], "none");
 
-        let limits = ["--only", "q6,q9", "--memory", "1", "--device", &device, "--json", &json];
+        let limits = ["--only", "q6,q9", "--memory", "1", "--partitions", "2", "--device", &device, "--json", &json];
         works(&[&["memory-limits"][..], &data, &limits].concat()).await;
         let limited = report(json.as_ref());
         has(&limited, "suite runs surroundings results");

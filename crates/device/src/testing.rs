@@ -140,6 +140,7 @@ pub fn is_turn(number: usize) -> Result<bool> {
 macro_rules! skip_unless_turn {
     ($number:expr $(, $result:expr)?) => {
         if !$crate::testing::is_turn($number).unwrap() {
+            eprintln!("skipped: the turn of other parts");
             return $($result)?;
         }
     };

@@ -27,6 +27,18 @@ impl Crew {
         self.tables().for_each(|(table, rows)| _ = session.run(&format!("CREATE TABLE {table} AS {rows}"), None).unwrap());
     }
 
+    /// Makes the driver compile a kernel that no cache has: an expression of a random shape.
+    ///
+    /// A driver loads its compiler then, and keeps it: PoCL's takes some 37 MB in each context.
+    /// Else that would happen whenever the first kernel that is in no cache is needed.
+    pub fn compile_anew(&self) {
+        let shape: u64 = rand::random();
+        let operators = (0..30).map(|digit| ["+", "-", "*"][(shape / 3_u64.pow(digit) % 3) as usize]);
+        let expression = operators.fold("k".to_owned(), |left, operator| format!("({left} {operator} k)"));
+        let sql = format!("SELECT count(*) AS n FROM device.dims WHERE {expression} <> 3");
+        self.engine.connect().run(&sql, None).unwrap();
+    }
+
     pub fn drop_tables(&self) {
         let mut session = self.engine.connect();
         self.tables().for_each(|(table, _)| _ = session.run(&format!("DROP TABLE {table}"), None).unwrap());

@@ -91,6 +91,7 @@ fn stress() {
     let before = crews.each_ref().map(|crew| {
         crew.create_tables();
         run_alone(crew, &workload, &board);
+        crew.compile_anew();
         crew.drop_tables();
         crew.bytes_at_rest()
     });

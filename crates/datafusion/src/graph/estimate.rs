@@ -44,16 +44,16 @@ fn host_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 /// About the bytes of all rows that a stage reads, also for its joins' tables; `None` if there is
 /// nothing to go by. More rather than less, as for [`estimated_rows`].
 ///
-/// Shared rows count nothing: they have a share of the memory of their own.
+/// Rows that are read again count nothing, and neither do scalar subqueries.
 pub(super) fn input_bytes(stage: &Stage) -> Option<usize> {
     let bytes_of = |rows: usize| rows.saturating_mul(stage.types.iter().map(ColumnType::value_bytes).sum());
     match &stage.kind {
         StageKind::Upload { input } => host_rows(input).map(bytes_of),
         StageKind::Scan { snapshot, .. } => Some(bytes_of(snapshot.num_rows())),
-        StageKind::Stream { .. } => None,
-        StageKind::Shared { .. } => Some(0),
+        StageKind::Stream { .. } | StageKind::Unnest { .. } => None,
+        StageKind::Shared { is_reuse: true, .. } => Some(0),
         StageKind::Join(joins) => {
-            let of_builds = joins.builds().map(|build| build.input_bytes);
+            let of_builds = joins.builds().filter(|build| build.scalar().is_none()).map(|build| build.input_bytes);
             of_builds.chain([input_bytes(&joins.probe)]).try_fold(0_usize, |sum, bytes| Some(sum.saturating_add(bytes?)))
         }
         StageKind::BuildSideJoin(join) => Some(join.build.input_bytes?.saturating_add(input_bytes(&join.probe)?)),
@@ -67,8 +67,8 @@ pub(super) fn input_bytes(stage: &Stage) -> Option<usize> {
         | StageKind::Coalesce { .. }
         | StageKind::Sort { .. }
         | StageKind::Window { .. }
-        | StageKind::Union { .. }
-        | StageKind::Unnest { .. } => {
+        | StageKind::Shared { is_reuse: false, .. }
+        | StageKind::Union { .. } => {
             let inputs = stage.inputs().into_iter().map(|input| input_bytes(input));
             inputs.into_iter().try_fold(0_usize, |sum, bytes| Some(sum.saturating_add(bytes?)))
         }

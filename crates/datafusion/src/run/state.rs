@@ -34,8 +34,9 @@ pub(super) const BATCHES_AHEAD: usize = 3;
 /// input, output and the state of operators.
 const LIMIT_PER_ROW: usize = 1 << 10;
 
-/// Share of the limit that a batch has whose columns are many.
-const BATCHES_OF_LIMIT: usize = 32;
+/// Share of the limit that a batch has whose columns are many, for each partition that is read at
+/// once. A partition has a few batches on their way.
+const BATCHES_OF_LIMIT: usize = 16;
 
 /// Rows of a batch under any limit.
 const FEWEST_ROWS: usize = 1 << 10;
@@ -70,7 +71,9 @@ impl Run {
     pub fn start(stage: &Stage, task: &Arc<TaskContext>) -> Result<Arc<Run>> {
         let (context, options) = task_context(task)?;
         let batch_rows = batch_rows(&options, context.info().kind, context.pool().limit());
-        let batch_bytes = if options.batch_rows == 0 { context.pool().limit() / BATCHES_OF_LIMIT } else { usize::MAX };
+        let partitions = task.session_config().target_partitions().max(2);
+        let batch_bytes = context.pool().limit() / BATCHES_OF_LIMIT / partitions;
+        let batch_bytes = if options.batch_rows == 0 { batch_bytes } else { usize::MAX };
         let new_queue = || context.queue().map_err(|error| device_error(OFFLOADED_SUBPLAN, error));
         let queue = new_queue()?;
         let separate = stage.uploads() && !context.info().unified_memory;

@@ -19,7 +19,7 @@ use super::state::Run;
 use crate::error::columnar_error;
 use crate::graph::Stage;
 
-/// Coalesces host batches to `run.batch_rows` and uploads them, a few ahead of the kernels.
+/// Coalesces host batches to a batch of the run and uploads them, a few ahead of the kernels.
 ///
 /// Kernels may never wait for an answer of the device, so the throttle alone bounds the memory.
 pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, queue: Queue) -> DeviceBatchStream {
@@ -36,6 +36,7 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
             let whole_rows = if queue.context().info().unified_memory { usize::MAX } else { run.rows_of_bytes(&stage.types) };
             let coalescer = BatchCoalescer::new(&queue, &stage.schema, &stage.types, batch_rows);
             let mut coalescer = coalescer.with_expected_rows(expected);
+            let mut bytes = 0;
             while coalescer.remaining_rows() > 0 {
                 let batch: RecordBatch = match rest.take() {
                     Some(rest) => rest,
@@ -48,6 +49,12 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
                     continue;
                 }
                 let batch = cast_to_schema(batch, &stage.schema)?;
+                // Strings and lists may be long.
+                bytes += slice_bytes(&batch);
+                if bytes > run.batch_bytes && !coalescer.is_empty() {
+                    rest = Some(batch);
+                    break;
+                }
                 let remaining = coalescer.remaining_rows();
                 if batch.num_rows() <= remaining || (coalescer.is_empty() && batch.num_rows() <= whole_rows) {
                     coalescer.push(batch).map_err(failed)?;
@@ -63,6 +70,11 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
     })
     .try_flatten()
     .boxed()
+}
+
+/// Bytes of a batch's rows on the host.
+fn slice_bytes(batch: &RecordBatch) -> usize {
+    batch.columns().iter().filter_map(|column| column.to_data().get_slice_memory_size().ok()).sum()
 }
 
 /// Casts columns to the types of the schema. Some of DataFusion's plans give a column's values for

@@ -45,18 +45,16 @@ fn compile(nvrtc: &Nvrtc, text: &str) -> Result<Vec<KernelUsage>, String> {
         }
         other => other.to_string(),
     };
-    nvrtc.compile(text, PORTABLE, &[]).map_err(error)?;
     let is_optimized = text.len() <= LONGEST_OPTIMIZED;
-    let mut options = vec!["--ptxas-options=-v"];
-    if !is_optimized {
-        options.extend(nvrtc.options_against_optimization());
-    }
-    let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
+    let options = if is_optimized { &[] } else { nvrtc.options_against_optimization() };
+    let mut options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
+    nvrtc.compile(text, PORTABLE, &options).map_err(error)?;
+    options.push("--ptxas-options=-v".to_owned());
     let compiled = nvrtc.compile(text, MACHINE, &options).map_err(error)?;
     let kernels = usage(&compiled.log);
     let is_bad = |kernel: &KernelUsage| if is_optimized { kernel.spill_bytes > 0 } else { kernel.stack_bytes > MOST_STACK };
     match kernels.iter().find(|kernel| is_bad(kernel)) {
-        Some(kernel) => Err(format!("spills registers: {kernel:?}")),
+        Some(kernel) => Err(format!("spills registers, or has a large stack: {kernel:?}")),
         None if kernels.is_empty() => Err(format!("no kernels in the log:\n{}", compiled.log)),
         None => Ok(kernels),
     }

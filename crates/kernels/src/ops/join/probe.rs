@@ -43,7 +43,7 @@ const fn max_pairs(profile: Profile) -> usize {
 }
 
 /// The same for a small memory limit.
-const MIN_PAIRS: usize = 1 << 12;
+const MIN_PAIRS: usize = 1 << 10;
 /// Bytes of the memory limit for each row that is written at once: for its columns, and for
 /// results of the operators above. At least so many, and at least a multiple of a row's.
 const LIMIT_PER_ROW: usize = 1 << 10;
