@@ -8,10 +8,6 @@ import re
 
 from . import measure
 
-# `LONGEST_OPTIMIZED` of `crates/kernels/src/ops/launch/program.rs`: longer sources are compiled
-# fast, not well. The gate over all programs bounds their stack.
-LONGEST = 128 << 10
-
 KERNEL = re.compile(r"^KERNEL void (\w+)\(", re.M)
 HELPER = re.compile(r"^(?:COLD_)?FN \w+ \*?(\w+)\(", re.M)
 
@@ -51,7 +47,7 @@ def kind(name):
 
 
 def sources(folder, base):
-    """Sources for GPUs in a folder that are optimized, without those of the crate `device`.
+    """Sources for GPUs in a folder, without those of the crate `device`.
 
     The first line of an operator's source has its profile. Sources of the tests of expressions
     begin with `base`, the first section of the prelude.
@@ -60,7 +56,7 @@ def sources(folder, base):
         text = path.read_text()
         if text.split("\n", 1)[0].endswith("profile gpu") or text.startswith(base):
             # A projection of plain columns has no kernel.
-            if KERNEL.search(text) and len(text.encode()) <= LONGEST:
+            if KERNEL.search(text):
                 yield Source(path, text)
 
 

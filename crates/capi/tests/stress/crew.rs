@@ -36,6 +36,7 @@ impl Crew {
         let operators = (0..30).map(|digit| ["+", "-", "*"][(shape / 3_u64.pow(digit) % 3) as usize]);
         let expression = operators.fold("k".to_owned(), |left, operator| format!("({left} {operator} k)"));
         let sql = format!("SELECT count(*) AS n FROM device.dims WHERE {expression} <> 3");
+        println!("{}: {sql}", self.name);
         self.engine.connect().run(&sql, None).unwrap();
     }
 
