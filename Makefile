@@ -15,6 +15,8 @@ BIN = $${CARGO_TARGET_DIR:-target}/release
 PREFIX ?= /usr/local
 INSTALL ?= install -m 644
 INSTALL_STATIC ?= scripts/static-library.sh
+# The folder of ADBC's driver manifests, which driver managers search.
+ADBC_DRIVERS ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)/adbc/drivers
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 
 # A missing tool fails its gate; elsewhere the gate is skipped.
@@ -27,7 +29,7 @@ help:
 	@echo "make demo   SQL on the device and on plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
-	@echo "make test   the tests, on an OpenCL driver for the CPU; a sixteenth of the cases of long tests"
+	@echo "make test   the tests, on an OpenCL driver for the CPU; a part of the cases of long tests"
 	@echo "make test-full  all cases, documentation, NVRTC over every kernel of the tests, and their budget of machine code; needs the tools of .ci/run"
 	@echo "make test-scripts  the tests of scripts, in a second; needs Python only"
 	@echo "make lint   prose, links, import circles, formatting and clippy"
@@ -56,6 +58,8 @@ install:
 	for file in devicefusion-config.cmake devicefusion-config-version.cmake; do \
 	    sed 's/@VERSION@/$(VERSION)/' crates/capi/pkg/$$file >"$$root/lib/cmake/devicefusion/$$file"; \
 	done; \
+	mkdir -p "$(DESTDIR)$(ADBC_DRIVERS)"; \
+	sed 's/@VERSION@/$(VERSION)/; s,@LIBRARY@,$(PREFIX)/lib/libdevicefusion.so,' crates/capi/pkg/devicefusion.toml >"$(DESTDIR)$(ADBC_DRIVERS)/devicefusion.toml"; \
 	echo "installed in $$root"
 
 test:
@@ -65,7 +69,7 @@ test-full: docs test-scripts
 	@rm -rf target/test-full && mkdir -p target/test-full && $(OPENCL) && \
 	NVRTC_PATH=$$(scripts/nvrtc.sh) && export NVRTC_PATH && \
 	$(REQUIRE_TOOLS) DEVICEFUSION_TEST_PART=all DEVICEFUSION_DUMP_KERNELS="$(CURDIR)/target/test-full" CARGO="$(CARGO)" PROFILE=full scripts/test.sh
-	scripts/nvrtc-gate.sh target/test-full
+	PROFILE=full scripts/nvrtc-gate.sh target/test-full
 
 test-scripts:
 	python3 -m unittest discover --start-directory scripts --top-level-directory scripts

@@ -5,19 +5,23 @@
 #
 # Targets are PTX for compute_75 and machine code for sm_90. Spilled registers are a failure. With
 # FOLDER, the machine code of a sample must also stay in its budget: docs/machine-code.md.
-# Installs NVRTC unless NVRTC_PATH is set.
+# Installs NVRTC unless NVRTC_PATH is set. PROFILE is a profile of `Cargo.toml`.
 #
 #     scripts/nvrtc-gate.sh [FOLDER]
 set -eu
 cd "$(dirname "$0")/.."
 NVRTC_PATH=${NVRTC_PATH:-$(scripts/nvrtc.sh)}
 export NVRTC_PATH DEVICEFUSION_REQUIRE_NVRTC=1
+gates() {
+    cargo test --profile "${PROFILE:-test}" --quiet --workspace --test gates "$@"
+}
 if [ -z "${1:-}" ]; then
-    exec cargo test --quiet --workspace --test gates nvrtc::gpu -- --nocapture
+    gates nvrtc::gpu -- --nocapture
+    exit
 fi
 DEVICEFUSION_KERNEL_SOURCES=$(cd "$1" && pwd)
 export DEVICEFUSION_KERNEL_SOURCES
 status=0
 scripts/machine-code.py "$1" || status=$?
-cargo test --quiet --workspace --test gates nvrtc::dumped -- --ignored --nocapture || status=$?
+gates nvrtc::dumped -- --ignored --nocapture || status=$?
 exit "$status"

@@ -25,7 +25,7 @@ impl CancelHandle for Canceller {
 }
 
 /// Receiver of one operation, which any of several cancellers stops.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct CancelSignal(Vec<watch::Receiver<u64>>);
 
 impl CancelSignal {

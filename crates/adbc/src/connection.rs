@@ -11,9 +11,10 @@ use arrow::datatypes::Schema;
 use datafusion::common::TableReference;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
+use devicefusion::with_file_tables;
 
 use crate::cancel::{CancelSignal, Canceller};
-use crate::error::{error, not_implemented};
+use crate::error::{error, from_datafusion, not_implemented};
 use crate::objects;
 use crate::reader::BoxedReader;
 use crate::runtime::DatabaseRuntime;
@@ -28,11 +29,11 @@ pub struct DeviceFusionConnection {
 }
 
 impl DeviceFusionConnection {
-    pub(crate) fn new(runtime: Arc<DatabaseRuntime>, database: &SessionContext) -> DeviceFusionConnection {
+    pub(crate) fn new(runtime: Arc<DatabaseRuntime>, database: &SessionContext) -> Result<DeviceFusionConnection> {
         // The catalogs and the device are shared, the settings copied.
         let state = SessionStateBuilder::new_from_existing(database.state()).build();
-        let session = SessionContext::new_with_state(state);
-        DeviceFusionConnection { runtime, session, canceller: Canceller::default() }
+        let session = with_file_tables(SessionContext::new_with_state(state)).map_err(from_datafusion)?;
+        Ok(DeviceFusionConnection { runtime, session, canceller: Canceller::default() })
     }
 
     fn settings(&self) -> Settings<'_> {

@@ -84,7 +84,7 @@ impl Database for DeviceFusionDatabase {
     type ConnectionType = DeviceFusionConnection;
 
     fn new_connection(&self) -> Result<DeviceFusionConnection> {
-        Ok(DeviceFusionConnection::new(Arc::clone(&self.runtime), &self.session))
+        DeviceFusionConnection::new(Arc::clone(&self.runtime), &self.session)
     }
 
     fn new_connection_with_opts(

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ADBC entry point that the C library exports. `devicefusion.h` has its documentation.
 
+mod default_entry;
+mod stream;
+
 use std::ffi::{c_int, c_void};
 
 use adbc_core::constants::{ADBC_STATUS_NOT_IMPLEMENTED, ADBC_STATUS_OK, ADBC_VERSION_1_1_0};
@@ -14,6 +17,9 @@ use crate::DeviceFusionDriver;
 use crate::bind::{validated_batch, validated_stream};
 use crate::error::error;
 use crate::statement::ROWS_AFFECTED;
+
+pub use default_entry::AdbcDriverInit;
+pub(crate) use stream::note_failure;
 
 /// The ADBC driver: fills in the struct AdbcDriver at `driver`. `version` is 1001000, for 1.1.0.
 ///
@@ -53,11 +59,12 @@ fn driver_table(version: c_int, driver: *mut c_void) -> Result<FFI_AdbcDriver> {
     table.StatementExecuteQuery = Some(execute_query);
     table.StatementBind = Some(bind);
     table.StatementBindStream = Some(bind_stream);
+    table.ErrorFromArrayStream = Some(stream::error_from_array_stream);
     Ok(table)
 }
 
-/// `AdbcStatementExecuteQuery` of `adbc_ffi`, which knows no number of rows beside a result stream.
-/// This function adds it, from the statement's option.
+/// `AdbcStatementExecuteQuery` of `adbc_ffi`, with two additions: the number of rows written beside
+/// a result stream, from the statement's option, and the errors of the stream.
 ///
 /// # Safety
 /// That of `AdbcStatementExecuteQuery`.
@@ -73,6 +80,10 @@ unsafe extern "C" fn execute_query(
     };
     // SAFETY: this function's own condition.
     let status = unsafe { execute(statement, out, rows_affected, failure) };
+    if status == ADBC_STATUS_OK && !out.is_null() {
+        // SAFETY: the call has written a stream, which moves into another one.
+        unsafe { out.write_unaligned(stream::with_failures(out.read_unaligned())) };
+    }
     if status == ADBC_STATUS_OK && !out.is_null() && !rows_affected.is_null() {
         // SAFETY: the statement was good for the call above, and the number is writable. If the
         // call fails, the number stays -1.

@@ -17,6 +17,7 @@ use futures::StreamExt;
 use crate::cancel::CancelSignal;
 use crate::effect::{counts_written_rows, is_command, writes_rows};
 use crate::error::{error, from_datafusion};
+use crate::ffi::note_failure;
 use crate::runtime::DatabaseRuntime;
 
 /// A reader that a caller pulls batches from.
@@ -181,11 +182,12 @@ impl Iterator for PlanReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.advance();
-        if batch.is_err() {
+        if let Err(failure) = &batch {
             // An error ends the reader.
             self.running = None;
+            // An Arrow C stream carries its message alone.
+            note_failure(failure);
         }
-        // An Arrow C stream carries the message of an error, not its status.
         batch.map_err(|error: Error| ArrowError::ExternalError(error.message.into())).transpose()
     }
 }

@@ -1,30 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements: SQL with parameters, or a bulk ingest.
 
+use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::mem;
 use std::sync::Arc;
 
 use adbc_core::error::{Result, Status};
 use adbc_core::options::{OptionStatement, OptionValue};
-use adbc_core::{CancelHandle, Optionable, PartitionedResult, Statement};
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader};
+use adbc_core::{CancelHandle, Optionable, PartitionedResult};
+use arrow::array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
-use devicefusion::{check_nesting, with_enough_stack};
+use datafusion::sql::parser::Statement;
+use devicefusion::{check_nesting, parse_statements, with_enough_stack};
 
 use crate::bind::Bound;
 use crate::cancel::{CancelSignal, Canceller};
 use crate::error::{error, from_datafusion, not_implemented};
 use crate::ingest::Ingest;
+use crate::parameters::Binding;
 use crate::reader::{BoxedReader, PlanReader};
 use crate::runtime::DatabaseRuntime;
 
 /// Statement option: the number of rows that the last execution has written, -1 if unknown.
 /// `adbc_core` returns it from `execute_update` only.
 pub(crate) const ROWS_AFFECTED: &CStr = c"devicefusion.rows_affected";
+
+/// Statement option of ADBC 1.2, which Python's driver manager sets for parameters in a dictionary.
+const BIND_BY_NAME: &str = "adbc.statement.bind_by_name";
 
 /// The query of a statement.
 enum Query {
@@ -41,6 +46,7 @@ pub struct DeviceFusionStatement {
     canceller: Canceller,
     query: Query,
     bound: Option<Bound>,
+    binding: Binding,
     ingest: Ingest,
     /// Of the last execution.
     rows_affected: Option<i64>,
@@ -59,6 +65,7 @@ impl DeviceFusionStatement {
             canceller: Canceller::default(),
             query: Query::None,
             bound: None,
+            binding: Binding::default(),
             ingest: Ingest::default(),
             rows_affected: None,
         }
@@ -74,21 +81,41 @@ impl DeviceFusionStatement {
         with_enough_stack(move || drop(last));
     }
 
-    /// The prepared plan, or a new one.
-    fn plan(&self, signal: &mut CancelSignal) -> Result<LogicalPlan> {
-        let sql = match &self.query {
-            Query::None => return Err(error(Status::InvalidState, "the statement has no query")),
-            Query::Text(sql) => sql,
-            Query::Prepared(plan) => return Ok(plan.as_ref().clone()),
-        };
+    /// The prepared plan, or a new one. Of several statements it is the last one's, and `run` gets
+    /// the others.
+    fn plan(&self, signal: &CancelSignal, mut run: impl FnMut(Statement) -> Result<()>) -> Result<LogicalPlan> {
+        if let Query::Prepared(plan) = &self.query {
+            return Ok(plan.as_ref().clone());
+        }
+        let mut statements = self.statements()?;
+        let last = statements.pop_back().ok_or_else(|| error(Status::InvalidArguments, "the query has no statement"))?;
+        statements.into_iter().try_for_each(&mut run)?;
+        self.planned(signal, last)
+    }
+
+    /// The statements of the query's text.
+    fn statements(&self) -> Result<VecDeque<Statement>> {
+        let Query::Text(sql) = &self.query else { return Err(error(Status::InvalidState, "the statement has no query")) };
         let state = self.session.state();
         check_nesting(state.config_options(), sql).map_err(from_datafusion)?;
-        let planned = async { state.create_logical_plan(sql).await };
-        self.runtime.block_on(signal, planned)?.map_err(from_datafusion)
+        parse_statements(state.config_options(), sql).map_err(from_datafusion)
+    }
+
+    /// The plan of the only statement.
+    fn only_plan(&self) -> Result<LogicalPlan> {
+        self.plan(&self.signal(), |_| Err(error(Status::InvalidState, "several statements have no schema before they run")))
+    }
+
+    fn planned(&self, signal: &CancelSignal, statement: Statement) -> Result<LogicalPlan> {
+        let state = self.session.state();
+        let planned = async { state.statement_to_plan(statement).await };
+        self.runtime.block_on(&mut signal.clone(), planned)?.map_err(from_datafusion)
     }
 
     /// Runs the statement once for each bound row, or once if no rows are bound. The bound rows are
     /// used up, also where they do not fit the statement.
+    ///
+    /// Of several statements the others run to their end first. Bound rows are the last one's.
     fn run(&mut self) -> Result<PlanReader> {
         with_enough_stack(|| self.run_query())
     }
@@ -96,20 +123,28 @@ impl DeviceFusionStatement {
     fn run_query(&mut self) -> Result<PlanReader> {
         let bound = self.bound.take();
         let mut signal = self.signal();
-        let plan = self.plan(&mut signal)?;
-        let expected = plan.get_parameter_names().map_err(from_datafusion)?.len();
-        let columns = bound.as_ref().map_or(0, |bound| bound.schema().fields().len());
-        if columns != expected {
-            return Err(error(Status::InvalidState, format!("the query has {expected} parameters, and {columns} are bound")));
-        }
+        let plan = self.plan(&signal, |statement| {
+            let plan = self.planned(&signal, statement)?;
+            let mut reader = self.reader(&plan, vec![plan.clone()], signal.clone())?;
+            while reader.advance()?.is_some() {}
+            Ok(())
+        })?;
+        let names = plan.get_parameter_names().map_err(from_datafusion)?;
+        let columns = bound.as_ref().map_or_else(|| Arc::new(Schema::empty()), Bound::schema);
+        self.binding.check(&names, &columns)?;
         let plans = match bound {
             None => vec![plan.clone()],
             Some(bound) => {
                 let rows = self.runtime.block_on(&mut signal, bound.collect())??;
-                devicefusion::with_rows_of_parameters(&plan, parameters(rows)?).map_err(from_datafusion)?
+                let rows = self.binding.rows(&rows)?;
+                devicefusion::with_rows_of_parameters(&plan, rows).map_err(from_datafusion)?
             }
         };
-        PlanReader::begin(Arc::clone(&self.runtime), self.session.clone(), &plan, plans, signal)
+        self.reader(&plan, plans, signal)
+    }
+
+    fn reader(&self, plan: &LogicalPlan, plans: Vec<LogicalPlan>, signal: CancelSignal) -> Result<PlanReader> {
+        PlanReader::begin(Arc::clone(&self.runtime), self.session.clone(), plan, plans, signal)
     }
 
     /// Ingests the bound rows and returns how many there were.
@@ -128,31 +163,30 @@ impl Drop for DeviceFusionStatement {
     }
 }
 
-/// The parameter values of each bound row.
-fn parameters(batches: Vec<RecordBatch>) -> Result<Vec<ParamValues>> {
-    let mut rows = Vec::new();
-    for batch in batches {
-        for row in 0..batch.num_rows() {
-            let value = |column: &ArrayRef| ScalarValue::try_from_array(column, row).map_err(from_datafusion);
-            rows.push(ParamValues::from(batch.columns().iter().map(value).collect::<Result<Vec<_>>>()?));
-        }
-    }
-    Ok(rows)
-}
-
 impl Optionable for DeviceFusionStatement {
     type Option = OptionStatement;
 
     fn set_option(&mut self, key: OptionStatement, value: OptionValue) -> Result<()> {
-        self.ingest.set(key, value)
+        let set = match key.as_ref() {
+            BIND_BY_NAME => bool::try_from(&value).map(|by_name| self.binding = Binding::of(by_name)),
+            _ => self.ingest.set(key, value),
+        };
+        if set.is_err() {
+            // The rows may have been bound for this option.
+            self.bound = None;
+        }
+        set
     }
 
     fn get_option_string(&self, key: OptionStatement) -> Result<String> {
+        if key.as_ref() == BIND_BY_NAME {
+            return Ok((self.binding == Binding::ByName).to_string());
+        }
         self.ingest.get(&key)
     }
 
     fn get_option_bytes(&self, key: OptionStatement) -> Result<Vec<u8>> {
-        self.ingest.get(&key).map(String::into_bytes)
+        self.get_option_string(key).map(String::into_bytes)
     }
 
     fn get_option_int(&self, key: OptionStatement) -> Result<i64> {
@@ -167,7 +201,7 @@ impl Optionable for DeviceFusionStatement {
     }
 }
 
-impl Statement for DeviceFusionStatement {
+impl adbc_core::Statement for DeviceFusionStatement {
     fn bind(&mut self, batch: RecordBatch) -> Result<()> {
         self.bound = Some(Bound::Batch(batch));
         Ok(())
@@ -202,7 +236,7 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn execute_schema(&mut self) -> Result<Schema> {
-        with_enough_stack(|| Ok(self.plan(&mut self.signal())?.schema().as_arrow().clone()))
+        with_enough_stack(|| Ok(self.only_plan()?.schema().as_arrow().clone()))
     }
 
     fn execute_partitions(&mut self) -> Result<PartitionedResult> {
@@ -210,7 +244,7 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn get_parameter_schema(&self) -> Result<Schema> {
-        let types = with_enough_stack(|| self.plan(&mut self.signal())?.get_parameter_types().map_err(from_datafusion))?;
+        let types = with_enough_stack(|| self.only_plan()?.get_parameter_types().map_err(from_datafusion))?;
         let mut types: Vec<_> = types.into_iter().collect();
         // $2 comes before $10.
         types.sort_by_key(|(name, _)| (name.trim_start_matches('$').parse().unwrap_or(usize::MAX), name.clone()));
@@ -219,7 +253,11 @@ impl Statement for DeviceFusionStatement {
     }
 
     fn prepare(&mut self) -> Result<()> {
-        let plan = with_enough_stack(|| self.plan(&mut self.signal()))?;
+        // Each of several statements may need what those before have done, so they stay a text.
+        if matches!(self.query, Query::Text(_)) && with_enough_stack(|| self.statements())?.len() > 1 {
+            return Ok(());
+        }
+        let plan = with_enough_stack(|| self.only_plan())?;
         self.set_query(Query::Prepared(Box::new(plan)));
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
+use devicefusion::error_text;
 
 /// Success.
 pub const DEVICEFUSION_SUCCESS: c_int = 0;
@@ -63,7 +64,7 @@ impl From<DataFusionError> for Failure {
             External(error) => error.downcast_ref().map_or(DEVICEFUSION_FAILURE, code_of_arrow_device),
             _ => DEVICEFUSION_FAILURE,
         };
-        Self { code, message: error.strip_backtrace() }
+        Self { code, message: error_text(&error) }
     }
 }
 

@@ -30,5 +30,5 @@ pub mod settings;
 pub mod store;
 pub mod table;
 
-pub use devicefusion_adbc::devicefusion_adbc_init;
+pub use devicefusion_adbc::{AdbcDriverInit, devicefusion_adbc_init};
 pub use error::{DEVICEFUSION_FAILURE, DEVICEFUSION_OUT_OF_MEMORY, DEVICEFUSION_PROGRAM_ERROR, DEVICEFUSION_SUCCESS};

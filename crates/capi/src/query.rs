@@ -70,7 +70,11 @@ impl Query {
         devicefusion::check_nesting(state.config_options(), sql)?;
         // The check tells whether the stack of this call is enough.
         devicefusion::with_enough_stack(|| {
-            let plan = session.block_on(async { state.create_logical_plan(sql).await })?;
+            let mut statements = devicefusion::parse_statements(state.config_options(), sql)?;
+            let (Some(statement), true) = (statements.pop_front(), statements.is_empty()) else {
+                return Err(Failure::program("a query is one statement: make a query of each, and run them in turn"));
+            };
+            let plan = session.block_on(async { state.statement_to_plan(statement).await })?;
             Self::of_plan(context, plan)
         })
     }

@@ -10,6 +10,7 @@ use datafusion::prelude::SessionContext;
 use device::LogSink;
 use devicefusion::{
     DeviceOptions, DeviceRuntime, Fallback, STACK_BYTES, SessionStateBuilderExt, register_schema, with_enough_stack,
+    with_file_tables,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -60,7 +61,7 @@ impl Session {
             .with_runtime_env(host.build_arc()?)
             .with_default_features()
             .with_device_runtime(Arc::clone(&device));
-        let ctx = SessionContext::new_with_state(state.build());
+        let ctx = with_file_tables(SessionContext::new_with_state(state.build()))?;
         register_schema(&ctx)?;
         let runtime = WorkerRuntime::start(options.threads)?;
         let (debugging, producer_timeout) = (options.debugging, options.producer_timeout);

@@ -44,7 +44,7 @@ pub struct Args {
     pub command: Vec<String>,
 
     /// Limit of the host memory pool, such as '10g' [default: none]
-    #[arg(short = 'm', long, value_parser = bytes)]
+    #[arg(short = 'm', long, value_parser = devicefusion::parse_bytes)]
     pub memory_limit: Option<usize>,
 
     /// Execute the statements of file(s), then exit; continues after a failure
@@ -80,7 +80,7 @@ pub struct Args {
     pub color: bool,
 
     /// Disk space for spilling, such as '10g' [default: DataFusion's]
-    #[arg(short = 'd', long, value_parser = bytes)]
+    #[arg(short = 'd', long, value_parser = devicefusion::parse_bytes)]
     pub disk_limit: Option<usize>,
 
     /// Report requests to object stores: disabled, summary or trace
@@ -130,23 +130,6 @@ fn batch_size(rows: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses bytes: a whole number with one of the units b, k, kb, m, mb, g, gb, t, tb, or none.
-fn bytes(size: &str) -> Result<usize, String> {
-    let lower = size.to_lowercase();
-    let digits = lower.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = lower.split_at(digits);
-    let shift = match unit {
-        "" | "b" => 0,
-        "k" | "kb" => 10,
-        "m" | "mb" => 20,
-        "g" | "gb" => 30,
-        "t" | "tb" => 40,
-        _ => return Err("must be a whole number and one of the units b, k, m, g, t".to_string()),
-    };
-    let number: usize = number.parse().map_err(|_| "must begin with a whole number".to_string())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "is too large".to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -156,18 +139,6 @@ mod tests {
     #[test]
     fn arguments_are_consistent() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn bytes_take_units() {
-        assert_eq!(bytes("5"), Ok(5));
-        assert_eq!(bytes("4K"), Ok(4096));
-        assert_eq!(bytes("20mb"), Ok(20 << 20));
-        assert_eq!(bytes("3t"), Ok(3 << 40));
-        assert!(bytes("").is_err());
-        assert!(bytes("-1m").is_err());
-        assert!(bytes("4kbx").is_err());
-        assert!(bytes("99999999999t").is_err());
     }
 
     #[test]

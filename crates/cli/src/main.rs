@@ -13,6 +13,7 @@ mod devices;
 mod run;
 mod session;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ fn main() -> ExitCode {
     env_logger::init();
     let args = Args::parse();
     if let Some(Subcommand::Devices) = args.subcommand {
-        print!("{}", devices::table(&device::devices()));
+        // A reader that has gone needs no message.
+        _ = write!(std::io::stdout(), "{}", devices::table(&device::devices()));
         return ExitCode::SUCCESS;
     }
     if args.is_interactive()
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
         Ok(Outcome::AllStatementsSucceeded) => ExitCode::SUCCESS,
         Ok(Outcome::StatementsFailed) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("Error: {}", run::message(&error));
+            run::print_error(&error);
             ExitCode::FAILURE
         }
     };

@@ -5,7 +5,7 @@
 //! printing them, so this module has its own loops.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write, stdout};
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use datafusion_cli::command::{Command, OutputFormat};
 use datafusion_cli::exec;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
-use devicefusion::{DevicePlanner, DeviceRuntime};
+use devicefusion::{DeviceRuntime, error_text};
 use futures::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -68,16 +68,17 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     };
     let mut statements = Statements { session: &session, print, outcome: Outcome::AllStatementsSucceeded };
 
+    let reads_input = args.file.is_empty() && args.command.is_empty();
+    for path in args.rc.unwrap_or_else(|| if reads_input { startup_files() } else { vec![] }) {
+        statements.run_file(&path).await?;
+    }
     for path in &args.file {
         statements.run_file(path).await?;
     }
     for command in &args.command {
         statements.run_command(command).await?;
     }
-    if args.file.is_empty() && args.command.is_empty() {
-        for path in args.rc.unwrap_or_else(startup_files) {
-            statements.run_file(&path).await?;
-        }
+    if reads_input {
         if interactive {
             statements.run_terminal().await?;
         } else {
@@ -87,12 +88,12 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     Ok(statements.outcome)
 }
 
-/// The message of an error for users.
-pub fn message(error: &DataFusionError) -> String {
-    match error {
-        // The name of the optimizer rule does not help users.
-        DataFusionError::Context(rule, cause) if rule == DevicePlanner::NAME => message(cause),
-        error => error.strip_backtrace(),
+/// Prints an error, unless the reader of the output has gone, as `head` does.
+pub fn print_error(error: &DataFusionError) {
+    let text = error_text(error);
+    // Arrow's writers make text of an I/O error.
+    if !text.ends_with(&std::io::Error::from_raw_os_error(nix::libc::EPIPE).to_string()) {
+        eprintln!("Error: {text}");
     }
 }
 
@@ -156,7 +157,7 @@ impl Statements<'_> {
 
     async fn run_terminal(&mut self) -> Result<()> {
         if !self.print.quiet {
-            println!("DeviceFusion {} on DataFusion {DATAFUSION_CLI_VERSION}", env!("CARGO_PKG_VERSION"));
+            writeln!(stdout(), "DeviceFusion {} on DataFusion {DATAFUSION_CLI_VERSION}", env!("CARGO_PKG_VERSION"))?;
         }
         let result = exec::exec_from_repl(self.session, &mut self.print).await;
         result.map_err(|error| DataFusionError::External(Box::new(error)))
@@ -169,7 +170,7 @@ impl Statements<'_> {
     }
 
     fn report(&mut self, error: &DataFusionError) {
-        eprintln!("Error: {}", message(error));
+        print_error(error);
         self.outcome = Outcome::StatementsFailed;
     }
 
@@ -189,7 +190,7 @@ impl Statements<'_> {
         match command.trim_start_matches('\\').parse::<Command>() {
             Ok(Command::Quit) => return Ok(ControlFlow::Break(())),
             Ok(Command::Include(Some(path))) => Box::pin(self.run_file(&path)).await?,
-            Ok(Command::OutputFormat(None)) => println!("Output format is {:?}.", self.print.format),
+            Ok(Command::OutputFormat(None)) => writeln!(stdout(), "Output format is {:?}.", self.print.format)?,
             Ok(Command::OutputFormat(Some(setting))) => match setting.parse::<OutputFormat>() {
                 Ok(format) => format.execute(&mut self.print)?,
                 Err(()) => return exec_err!("'{line}' is not a command; \\? lists them"),

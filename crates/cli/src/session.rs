@@ -57,7 +57,7 @@ impl Session {
         };
 
         let context = devicefusion::session_with(config, runtime(args, &registry)?)?;
-        let context = context.enable_url_table();
+        let context = devicefusion::with_file_tables(context)?;
         context.refresh_catalogs().await?;
         register_catalogs_and_functions(&context);
         Ok((Session { context, device, problem }, registry))

@@ -609,3 +609,65 @@ fn devices_lists_every_driver() {
     assert!(lines.iter().any(|line| line.contains("opencl")), "{}", run.stdout);
     assert!(lines.iter().any(|line| line.contains("cuda")), "{}", run.stdout);
 }
+
+#[test]
+fn files_have_more_extensions_and_missing_ones_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("t.tsv"), "a\tb\n1\tx y\n2\tz\n").unwrap();
+    for name in ["t.ndjson", "t.jsonl"] {
+        std::fs::write(path(name), "{\"a\": 1, \"b\": \"x y\"}\n{\"a\": 2, \"b\": \"z\"}\n").unwrap();
+    }
+    for name in ["t.tsv", "t.ndjson", "t.jsonl"] {
+        let sql = format!("SELECT b, a + 1 AS c FROM '{}' ORDER BY a", path(name));
+        let run = shell(&["-q", "--format", "csv", "-c", &sql]);
+        assert!(run.success && run.stdout == "b,c\nx y,2\nz,3\n", "{name}: {}{}", run.stdout, run.stderr);
+    }
+    let missing = path("nowhere.parquet");
+    let run = shell(&["-c", &format!("SELECT * FROM '{missing}'")]);
+    assert!(!run.success && run.stderr.contains(&format!("there is no file '{missing}'")), "{}", run.stderr);
+}
+
+#[test]
+fn a_wrong_column_among_many_has_the_closest_names() {
+    let columns: Vec<String> = (0..105).map(|number| format!("{number} AS column_{number}")).collect();
+    let run = shell(&["-c", &format!("SELECT colum_77 FROM (SELECT {})", columns.join(", "))]);
+    let error = "No field named colum_77. Of 105 columns the closest are column_77, ";
+    assert!(!run.success && run.stderr.contains(error), "{}", run.stderr);
+    assert!(run.stderr.len() < 400, "{}", run.stderr);
+}
+
+#[test]
+fn sizes_have_units() {
+    let run = shell(&["-q", "-c", "SET device.memory_bytes = '1 GiB'", "SHOW device.memory_bytes"]);
+    assert!(run.success && run.stdout.contains("1073741824"), "{}{}", run.stdout, run.stderr);
+}
+
+#[test]
+fn startup_files_run_before_commands() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "CREATE VIEW v AS SELECT 42 AS answer;\n").unwrap();
+    let run = shell(&["-q", "-r", file.path().to_str().unwrap(), "-c", "SELECT answer FROM v"]);
+    assert!(run.success && run.stdout.contains("42"), "{}{}", run.stdout, run.stderr);
+}
+
+#[test]
+fn a_reader_that_goes_ends_the_shell_without_a_panic() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+    command.args([
+        "--device",
+        "none",
+        "-q",
+        "--maxrows",
+        "inf",
+        "--format",
+        "csv",
+        "-c",
+        "SELECT * FROM generate_series(1, 1000000)",
+    ]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((line.as_str(), String::from_utf8(output.stderr).unwrap().as_str()), ("value\n", ""));
+}

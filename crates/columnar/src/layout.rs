@@ -4,6 +4,8 @@
 //! A [`ColumnType`] is fixed for a source, not for a batch. Kernels are generated from it, so one
 //! kernel serves every batch of a source.
 
+use std::fmt;
+
 use arrow::datatypes::{DataType, IntervalUnit, Schema};
 
 use crate::{Error, Result};
@@ -91,6 +93,23 @@ pub enum Layout {
     /// A pair is one u64 per row. Its low 32 bits are the offset of the row's first element, its
     /// high 32 bits the number of elements. Rows may share elements, and elements may be unused.
     List(Box<ColumnType>),
+}
+
+/// In words, for users.
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layout::Null => f.write_str("nothing"),
+            Layout::Bits => f.write_str("bits"),
+            Layout::Fixed(carrier) => f.write_str(carrier.name()),
+            Layout::Bytes(width) => write!(f, "{width} bytes"),
+            Layout::Offsets32 => f.write_str("32-bit offsets"),
+            Layout::Offsets64 => f.write_str("64-bit offsets"),
+            Layout::Views => f.write_str("views"),
+            Layout::Dictionary { codes, values } => write!(f, "{} codes of {values}", codes.name()),
+            Layout::List(elements) => write!(f, "lists of {}", elements.layout),
+        }
+    }
 }
 
 /// Type and layout of a column of a source.

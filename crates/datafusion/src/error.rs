@@ -1,9 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conversion of errors of lower crates to DataFusion's, with the name of the failing operator.
+//! Conversion of errors of lower crates to DataFusion's, with the name of the failing operator, and
+//! the text of an error.
 
 use std::fmt;
 
-use datafusion::common::{DataFusionError, exec_datafusion_err};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Column, DataFusionError, SchemaError, exec_datafusion_err};
+
+/// Name of the physical optimizer rule. DataFusion puts it before the rule's errors.
+pub(crate) const RULE: &str = "DevicePlanner";
+
+/// The text of an error for users.
+///
+/// It is DataFusion's, without backtraces, names of optimizer rules, and the words for errors that
+/// are not DataFusion's.
+///
+/// # Examples
+/// ```
+/// use datafusion::common::DataFusionError;
+///
+/// let error = DataFusionError::External("no device".into()).context("opening a table");
+/// assert_eq!(error.to_string(), "opening a table\ncaused by\nExternal error: no device");
+/// assert_eq!(devicefusion::error_text(&error), "opening a table\ncaused by\nno device");
+/// ```
+pub fn error_text(error: &DataFusionError) -> String {
+    match error {
+        DataFusionError::Context(rule, cause) if rule == RULE => error_text(cause),
+        DataFusionError::Context(what, cause) => format!("{what}\ncaused by\n{}", error_text(cause)),
+        DataFusionError::Diagnostic(_, cause) => error_text(cause),
+        DataFusionError::Shared(cause) => error_text(cause),
+        DataFusionError::External(cause) => text_of_external(cause.as_ref()),
+        DataFusionError::SchemaError(cause, _) => match cause.as_ref() {
+            SchemaError::FieldNotFound { field, valid_fields } if valid_fields.len() > MOST_COLUMNS => {
+                format!("Schema error: {}", text_of_missing(field, valid_fields))
+            }
+            _ => error.strip_backtrace(),
+        },
+        DataFusionError::ArrowError(cause, _) => match cause.as_ref() {
+            ArrowError::ExternalError(cause) => text_of_external(cause.as_ref()),
+            _ => error.strip_backtrace(),
+        },
+        error => error.strip_backtrace(),
+    }
+}
+
+/// Columns that an error lists. Of more it names the closest ones.
+const MOST_COLUMNS: usize = 20;
+
+fn text_of_missing(missing: &Column, columns: &[Column]) -> String {
+    let similarity = |column: &Column| strsim::jaro_winkler(&missing.name, &column.name);
+    let mut closest: Vec<&Column> = columns.iter().collect();
+    closest.sort_by(|a, b| similarity(b).total_cmp(&similarity(a)));
+    let closest: Vec<String> = closest.iter().take(3).map(|column| column.quoted_flat_name()).collect();
+    let missing = missing.quoted_flat_name();
+    format!("No field named {missing}. Of {} columns the closest are {}.", columns.len(), closest.join(", "))
+}
+
+/// The text of an error that is not DataFusion's, or is one of DataFusion's in disguise.
+fn text_of_external(cause: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(error) = cause.downcast_ref::<DataFusionError>() {
+        return error_text(error);
+    }
+    match cause.downcast_ref::<ArrowError>() {
+        Some(ArrowError::ExternalError(cause)) => text_of_external(cause.as_ref()),
+        _ => cause.to_string(),
+    }
+}
 
 /// Message for a resident table whose device met a fault.
 pub(crate) const LOST: &str = "the rows of a resident table were lost with the device's context in a fault; \

@@ -41,10 +41,12 @@ mod planner;
 mod reason;
 mod run;
 mod session;
+mod sql;
 mod statement;
 mod table;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};
+pub use error::error_text;
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use nesting::{STACK_BYTES, check_nesting, with_enough_stack, with_large_stack};
 pub use panics::panic_text;
@@ -55,7 +57,8 @@ pub use planner::{
 pub use run::DeviceBatchStream;
 pub use session::{
     Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc, SpillSetting, has_device,
-    session, session_with, with_parameters, with_rows_of_parameters,
+    parse_bytes, session, session_with, with_file_tables, with_parameters, with_rows_of_parameters,
 };
+pub use sql::parse_statements;
 pub use statement::execute_logical_plan;
 pub use table::{DeviceTable, register_schema};

@@ -77,7 +77,7 @@ pub fn config() -> Result<DeviceConfig> {
 const PART_VARIABLE: &str = "DEVICEFUSION_TEST_PART";
 
 /// Number of parts that the cases of a long test have.
-pub const PARTS: usize = 16;
+pub const PARTS: usize = 32;
 
 /// Numbers of the parts of long tests that `DEVICEFUSION_TEST_PART` names, below [`PARTS`]: one
 /// part, or all of them for `all`. Without the variable the part is 0.
@@ -162,8 +162,8 @@ pub fn half<T>(cases: Vec<T>) -> Result<Vec<T>> {
     one_of(2, cases)
 }
 
-/// The cases of a long test that are in the [`parts`] of this run: every sixteenth one, or all. Of
-/// fewer cases than [`PARTS`] it is one.
+/// The cases of a long test that are in the [`parts`] of this run: one of each [`PARTS`], or all.
+/// Of fewer cases it is one.
 ///
 /// # Errors
 /// As [`parts`].

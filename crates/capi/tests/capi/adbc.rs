@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::c::{built, python, root, run};
+use crate::c::{built, install, python, root, run};
 
 #[test]
 fn pythons_driver_manager_loads_and_uses_the_driver() {
@@ -45,6 +45,22 @@ fn the_examples_of_the_page_on_python_run() {
     let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python_page.py");
     std::fs::write(&script, blocks.concat()).unwrap();
     uses_the_driver(&script, &[]);
+}
+
+/// By the manifest that `make install` puts below its prefix, and by ADBC's default entry point.
+#[test]
+fn an_installed_driver_is_found_by_its_name() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    install(&[&format!("PREFIX={}", folder.path().display()), "INSTALL_STATIC=ln -f"]);
+    let script = "import sys\n\
+        from adbc_driver_manager import dbapi\n\
+        for driver in ['devicefusion', sys.argv[1]]:\n\
+        \x20   with dbapi.connect(driver=driver, autocommit=True) as connection, connection.cursor() as cursor:\n\
+        \x20       assert cursor.execute('SELECT 6 * 7').fetchone() == (42,)\n";
+    let mut command = Command::new(python);
+    command.args(["-B", "-c", script]).arg(folder.path().join("lib/libdevicefusion.so"));
+    run(command.env("ADBC_DRIVER_PATH", folder.path().join("etc/adbc/drivers")));
 }
 
 /// A file in this folder.

@@ -18,11 +18,13 @@ def connect(library, device):
     return dbapi.connect(driver=library, entrypoint="devicefusion_adbc_init", db_kwargs=options, autocommit=True)
 
 
-def fails(kind, message, run):
+def fails(kind, message, run, sqlstate=None):
     try:
         run()
     except kind as error:
         assert message in str(error), error
+        assert "External error" not in str(error) and "DevicePlanner" not in str(error), error
+        assert sqlstate is None or error.sqlstate == sqlstate, error.sqlstate
     else:
         raise AssertionError(f"no {kind.__name__}: {message}")
 
@@ -91,6 +93,28 @@ def main(library, device):
         cursor.execute("SELECT x, s FROM t ORDER BY x")
         assert cursor.fetchall() == [(1, "a"), (2, None), (3, "c")]
 
+        # Parameters by position, by `?` and by name. A refused binding is forgotten.
+        cursor.execute("SELECT ? || '?', ?", parameters=("a", "b"))
+        assert cursor.fetchone() == ("a?", "b")
+        cursor.execute("SELECT $high - $low", parameters={"low": 2, "high": 9})
+        assert cursor.fetchone() == (7,)
+        fails(dbapi.ProgrammingError, "no parameter $q; it has $x", lambda: cursor.execute("SELECT $x", parameters={"q": 20}))
+        fails(dbapi.ProgrammingError, "1 parameters, and 0 are bound", lambda: cursor.execute("SELECT $1"))
+        cursor.execute("SELECT $1", parameters=(3,))
+        assert cursor.fetchone() == (3,)
+
+        # Several statements, of which the last one has the result.
+        cursor.execute("CREATE TABLE several (x BIGINT); INSERT INTO several VALUES (1), (2);\nSELECT sum(x) FROM several WHERE x > ?;", parameters=(1,))
+        assert cursor.fetchall() == [(2,)]
+        fails(dbapi.Error, "Divide by zero", lambda: cursor.execute("DROP TABLE several; SELECT 1 / 0; SELECT 1"))
+        fails(dbapi.ProgrammingError, "several", lambda: cursor.execute("SELECT * FROM several"))
+
+        # Files are tables by their names.
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "numbers.parquet")
+            cursor.execute(f"COPY (SELECT * FROM generate_series(1, 10)) TO '{path}'; SELECT sum(value) FROM '{path}'")
+            assert cursor.fetchone() == (55,)
+
         # Statements with effects run in execute, even if no result is fetched.
         cursor.execute("CREATE TABLE written (x BIGINT)")
         cursor.execute("INSERT INTO written VALUES (1), (2)")
@@ -119,11 +143,17 @@ def main(library, device):
         assert cursor.fetchone()[1] == "4096"
 
         # The connection goes on after errors.
-        fails(dbapi.Error, "nowhere", lambda: cursor.execute("SELECT * FROM nowhere"))
-        fails(pa.ArrowInvalid, "Divide by zero", lambda: (cursor.execute("SELECT 1 / (x - x) FROM t"), cursor.fetchall()))
+        fails(dbapi.ProgrammingError, "nowhere", lambda: cursor.execute("SELECT * FROM nowhere"), "42000")
+        fails(dbapi.ProgrammingError, "Expected", lambda: cursor.execute("SELEC 1"), "42601")
+        # Failures while rows stream are ADBC errors, too.
+        cursor.execute("SELECT 1 / (x - x) FROM t")
+        fails(dbapi.DataError, "Divide by zero", cursor.fetchall, "22012")
+        cursor.execute("SELECT 1 / (x - x) FROM t")
+        fails(dbapi.DataError, "Divide by zero", cursor.fetch_arrow_table, "22012")
         # A C string ends at a NUL.
         cursor.adbc_ingest("nul", pa.table({"s": ["\0x"]}), mode="create")
-        fails(pa.ArrowInvalid, "Cannot cast string 'x'", lambda: (cursor.execute("SELECT CAST(s AS INT) FROM nul"), cursor.fetchall()))
+        cursor.execute("SELECT CAST(s AS INT) FROM nul")
+        fails(dbapi.DataError, "Cannot cast string 'x'", cursor.fetchall, "22018")
         cursor.execute("SELECT 1")
         assert cursor.fetchone() == (1,)
 
@@ -138,7 +168,7 @@ def main(library, device):
         timer.start()
         start = time.monotonic()
         slow = "SELECT count(*) FROM generate_series(1, 300000) AS a(x) JOIN generate_series(1, 300000) AS b(y) ON x * y % 1000003 = 7"
-        fails(Exception, "cancelled", lambda: (cursor.execute(slow), cursor.fetchall()))
+        fails(dbapi.OperationalError, "cancelled", lambda: (cursor.execute(slow), cursor.fetchall()), "57014")
         assert time.monotonic() - start < 60
         timer.join()
 

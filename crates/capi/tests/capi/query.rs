@@ -218,7 +218,7 @@ fn codes_tell_what_kind_of_failure_it_was() {
         ("SELEC 1", "SELEC"),
         ("SELECT nothing FROM t", "nothing"),
         ("SELECT * FROM nowhere", "nowhere"),
-        ("SELECT 1; SELECT 2", "single"),
+        ("SELECT 1; SELECT 2", "a query is one statement"),
         ("SELECT items / (items - 1) FROM t", "Divide by zero"),
         ("SELECT CAST(city AS INT) FROM t", "Bern"),
         ("SELECT approx_median(items) FROM t", "device.fallback"),

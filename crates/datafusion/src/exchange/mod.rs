@@ -18,6 +18,8 @@ pub use table::{AsyncDeviceStreamTable, DeviceStreamTable};
 
 use datafusion::common::{DataFusionError, exec_datafusion_err, resources_datafusion_err};
 
+use crate::error::error_text;
+
 /// Converts an error of the other library to the query's.
 pub(crate) fn query_error(error: arrow_device::Error) -> DataFusionError {
     match error {
@@ -28,7 +30,7 @@ pub(crate) fn query_error(error: arrow_device::Error) -> DataFusionError {
 
 /// Converts a query's error for the other library, which gets an errno and the message.
 fn exchange_error(error: &DataFusionError) -> arrow_device::Error {
-    let message = error.strip_backtrace();
+    let message = error_text(error);
     match error.find_root() {
         DataFusionError::ResourcesExhausted(_) => arrow_device::Error::OutOfMemory(message),
         DataFusionError::NotImplemented(_) => arrow_device::Error::Unsupported(message),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Predicates on operators of the host: scans, moves of rows, and operators that compute.
 
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -14,6 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
@@ -73,6 +75,34 @@ pub(crate) fn is_constant(plan: &Arc<dyn ExecutionPlan>) -> bool {
         None => plan.is::<UnnestExec>(),
     };
     passes_constants && plan.children().into_iter().all(is_constant)
+}
+
+/// Whether a subtree only reads the information schema, as SHOW does, and constant rows.
+pub(crate) fn reads_catalog(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.downcast_ref::<StreamingTableExec>() {
+        Some(scan) => !scan.partitions().is_empty() && scan.partitions().iter().all(|rows| is_information_schema(rows.as_ref())),
+        None => {
+            let children = plan.children();
+            let reads = |child: &&Arc<dyn ExecutionPlan>| reads_catalog(child);
+            children.iter().any(reads) && children.iter().all(|child| reads_catalog(child) || is_constant(child))
+        }
+    }
+}
+
+/// Whether rows are of DataFusion's information schema, whose types are private.
+fn is_information_schema(rows: &dyn PartitionStream) -> bool {
+    const PREFIX: &str = "InformationSchema";
+    /// Ends `Debug` behind the name: the rest is the whole catalog.
+    struct Name(String);
+    impl fmt::Write for Name {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.push_str(text);
+            if self.0.len() < PREFIX.len() { Ok(()) } else { Err(fmt::Error) }
+        }
+    }
+    let mut name = Name(String::new());
+    _ = write!(name, "{rows:?}");
+    name.0.starts_with(PREFIX)
 }
 
 /// Whether a subtree only reads files.

@@ -48,7 +48,8 @@ pub use filter::DeviceFilterExec;
 pub use futhark::DeviceFutharkExec;
 pub use host::HostExec;
 pub(crate) use host_plan::{
-    computes, is_bounded, is_constant, is_limit, is_trivial, joins_other_lists, reads_files, scan_projection, window_exprs,
+    computes, is_bounded, is_constant, is_limit, is_trivial, joins_other_lists, reads_catalog, reads_files, scan_projection,
+    window_exprs,
 };
 pub use host_to_device::HostToDeviceExec;
 pub use join::DeviceJoinExec;

@@ -7,6 +7,10 @@ use std::sync::Arc;
 
 use datafusion::common::JoinType;
 use datafusion::common::stats::Precision;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::{CsvSource, FileScanConfig, JsonSource, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
@@ -29,8 +33,8 @@ pub(crate) struct RowBounds {
 }
 
 impl RowBounds {
-    /// The most rows that an operator can give, from the exact row counts at or below it. `None` if
-    /// they set no bound.
+    /// The most rows that an operator can give, from the exact row counts at or below it, and from
+    /// the sizes of files. `None` if they set no bound.
     ///
     /// DataFusion's estimate behind a filter is no bound, but the exact count of the filter's input
     /// is.
@@ -48,6 +52,9 @@ impl RowBounds {
         if let Ok(known) = self.statistics.compute(plan.as_ref(), &StatisticsArgs::new())
             && let Precision::Exact(rows) = known.num_rows
         {
+            return Some(rows);
+        }
+        if let Some(rows) = rows_of_files(plan) {
             return Some(rows);
         }
         let plan = plan.downcast_ref::<HostExec>().map_or(plan, HostExec::inner);
@@ -77,6 +84,32 @@ impl RowBounds {
             _ => None,
         }
     }
+}
+
+/// The most rows of a scan of files; `None` if nothing bounds them.
+fn rows_of_files(plan: &Plan) -> Option<usize> {
+    let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
+    let mut files = scan.file_groups.iter().flat_map(|group| group.files());
+    files.try_fold(0_usize, |rows, file| rows.checked_add(rows_of_file(scan, file)?))
+}
+
+fn rows_of_file(scan: &FileScanConfig, file: &PartitionedFile) -> Option<usize> {
+    let source = scan.file_source();
+    if source.is::<ParquetSource>() {
+        // The footer's count, which DataFusion calls inexact where a filter drops rows.
+        return file.statistics.as_ref()?.num_rows.get_value().copied();
+    }
+    // Bytes of the shortest row.
+    let shortest = match source.downcast_ref::<CsvSource>() {
+        // A delimiter or a line's end behind each column.
+        Some(csv) if !csv.truncate_rows() => scan.file_schema().fields().len().max(1),
+        Some(_) => 1,
+        None if source.is::<JsonSource>() => "{}".len(),
+        None => return None,
+    };
+    let bytes = file.range.as_ref().map_or(file.object_meta.size, |range| (range.end - range.start).max(0) as u64);
+    let is_plain = scan.file_compression_type == FileCompressionType::UNCOMPRESSED;
+    is_plain.then(|| bytes as usize / shortest + 1)
 }
 
 #[cfg(test)]
@@ -127,6 +160,35 @@ mod tests {
             let most = most_rows_of(sql).await;
             assert!(most.is_some_and(|most| (least..1000).contains(&most)), "{sql}: {most:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn files_bound_the_rows_of_their_scans() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let ctx = SessionContext::new().enable_url_table();
+        let most_rows = async |sql: String| {
+            let plan = ctx.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
+            RowBounds::default().most_rows(&plan)
+        };
+        for name in ["t.parquet", "t.csv", "t.json", "t.csv.gz"] {
+            let path = file(name);
+            let options = if name.ends_with(".gz") { "STORED AS CSV OPTIONS ('format.compression' gzip)" } else { "" };
+            let rows = "SELECT value AS i, value % 3 AS k FROM generate_series(1, 20)";
+            ctx.sql(&format!("COPY ({rows}) TO '{path}' {options}")).await.unwrap().collect().await.unwrap();
+        }
+        let scan = |name: &str| format!("SELECT k, count(*) FROM '{}' WHERE i > 3 GROUP BY k", file(name));
+        assert!(most_rows(scan("t.parquet")).await.is_some_and(|rows| (20..40).contains(&rows)));
+        // A row of two columns has two bytes or more.
+        let bytes = std::fs::metadata(file("t.csv")).unwrap().len() as usize;
+        assert!(most_rows(scan("t.csv")).await.is_some_and(|rows| (20..bytes).contains(&rows)));
+        assert!(most_rows(scan("t.json")).await.is_some_and(|rows| (20..1000).contains(&rows)));
+        let sql = format!(
+            "CREATE EXTERNAL TABLE packed STORED AS CSV LOCATION '{}' OPTIONS ('format.compression' gzip)",
+            file("t.csv.gz")
+        );
+        ctx.sql(&sql).await.unwrap().collect().await.unwrap();
+        assert_eq!(most_rows("SELECT i FROM packed WHERE i > 3".into()).await, None, "compressed");
     }
 
     #[tokio::test]

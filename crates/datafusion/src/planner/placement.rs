@@ -10,7 +10,7 @@ use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{HostExec, computes, device_inputs};
+use crate::exec::{HostExec, computes, device_inputs, reads_catalog};
 use crate::planner::most_rows::RowBounds;
 use crate::planner::support::{is_tiny, raw_input, support_for_explain, support_of};
 use crate::reason::Reason;
@@ -113,6 +113,9 @@ pub(crate) fn host_reason(
 ) -> Option<Reason> {
     if !computes(node) {
         return None;
+    }
+    if reads_catalog(node) {
+        return Some("its input is the information schema".into());
     }
     if let Some(absent) = absent {
         return Some(format!("there is no device: {absent}"));

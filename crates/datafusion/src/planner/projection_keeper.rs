@@ -19,8 +19,9 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-use crate::exec::{DeviceProjectionExec, is_trivial};
-use crate::planner::support::support_of;
+use crate::exec::{DeviceProjectionExec, is_constant, is_trivial, reads_catalog};
+use crate::planner::most_rows::RowBounds;
+use crate::planner::support::{has_tiny_inputs, support_of};
 use crate::session::{DeviceOptions, DeviceRuntime};
 
 /// Shields computing projections from being merged into a file scan. Runs before the first
@@ -43,9 +44,14 @@ impl PhysicalOptimizerRule for ProjectionKeeper {
         if !options.enabled {
             return Ok(plan);
         }
+        let bounds = RowBounds::default();
+        // Tiny inputs, which stay on the host, do not open the device.
+        let may_move = |node: &Arc<dyn ExecutionPlan>| {
+            support_of(node).is_ok() && (has_tiny_inputs(node, &options, &bounds) || self.runtime.context(&options).is_ok())
+        };
         plan.transform_up(|node| {
-            let computes = node.is::<ProjectionExec>() && !is_trivial(&node);
-            if computes && support_of(&node).is_ok() && self.runtime.context(&options).is_ok() {
+            let computes = node.is::<ProjectionExec>() && !is_trivial(&node) && !is_constant(&node) && !reads_catalog(&node);
+            if computes && may_move(&node) {
                 return Ok(Transformed::yes(Arc::new(DeviceProjectionExec::try_new(node)?)));
             }
             Ok(Transformed::no(node))

@@ -8,14 +8,15 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, plan_err};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{computes, is_trivial, reads_device};
+use crate::error::RULE;
+use crate::exec::{computes, is_trivial, reads_catalog, reads_device};
 use crate::planner::join_conditions::above_joins;
+use crate::planner::most_rows::RowBounds;
 use crate::planner::offload::Offloader;
 use crate::planner::placement::host_operators;
 use crate::planner::projection_keeper;
-use crate::planner::support::support_of;
+use crate::planner::support::{has_tiny_inputs, support_of};
 use crate::planner::unnest_arrays::rewrite_computed_lists;
 use crate::session::{DeviceOptions, DeviceRuntime, Fallback, kernel_options};
 
@@ -30,7 +31,7 @@ pub struct DevicePlanner {
 
 impl DevicePlanner {
     /// The rule's name. DataFusion wraps errors of the rule with it.
-    pub const NAME: &str = "DevicePlanner";
+    pub const NAME: &str = RULE;
 
     /// A rule that plans for the device of `runtime`.
     pub fn new(runtime: Arc<DeviceRuntime>) -> Self {
@@ -44,12 +45,13 @@ impl PhysicalOptimizerRule for DevicePlanner {
         self.runtime.note_settings(&options);
         let plan = projection_keeper::release(plan)?;
         let resident = any(&plan, &reads_device)?;
-        if !resident && (!options.enabled || !any(&plan, &computes)?) {
+        if !resident && (!options.enabled || reads_catalog(&plan) || !any(&plan, &computes)?) {
             return Ok(plan);
         }
-        let computing = options.enabled && !only_streaming_leaves(&plan)?;
-        let strict = computing && options.fallback == Fallback::Error;
-        let movable = resident || any(&plan, &|node| !is_trivial(node) && support_of(node).is_ok())?;
+        let strict = options.enabled && options.fallback == Fallback::Error;
+        let bounds = RowBounds::default();
+        let pays = |node: &Arc<dyn ExecutionPlan>| !has_tiny_inputs(node, &options, &bounds);
+        let movable = resident || any(&plan, &|node| !is_trivial(node) && support_of(node).is_ok() && pays(node))?;
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
         let offloaded = match context.transpose() {
             Ok(None) => plan,
@@ -59,7 +61,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
             }
-            Err(problem) if computing && problem.is_mistake => return plan_err!("{}", problem.reason),
+            Err(problem) if options.enabled && problem.is_mistake => return plan_err!("{}", problem.reason),
             Err(_) => plan,
         };
         if strict && let Some(first) = host_operators(&offloaded, &options, None).first() {
@@ -88,9 +90,4 @@ fn any(plan: &Arc<dyn ExecutionPlan>, test: &dyn Fn(&Arc<dyn ExecutionPlan>) -> 
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
-}
-
-/// Whether a plan only reads streaming tables, as SHOW and the information schema do.
-fn only_streaming_leaves(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    Ok(!any(plan, &|node| node.children().is_empty() && !node.is::<StreamingTableExec>())?)
 }

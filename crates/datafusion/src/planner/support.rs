@@ -206,6 +206,15 @@ pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, b
     (rows < least).then(|| format!("its input has at most {rows} rows, fewer than device.min_rows = {least}"))
 }
 
+/// Whether all inputs of an operator are too small for the device to pay off.
+pub(crate) fn has_tiny_inputs(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, bounds: &RowBounds) -> bool {
+    let tiny = |input: &Arc<dyn ExecutionPlan>| is_tiny(input, options, bounds).is_some();
+    match (plan.children().as_slice(), raw_input(plan)) {
+        ([] | [_], input) => input.is_some_and(tiny),
+        (inputs, _) => inputs.iter().all(|input| tiny(input)),
+    }
+}
+
 /// The device operators of a `DeviceToHostExec`; `None` for other operators.
 pub(crate) fn subplan_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     plan.downcast_ref::<DeviceToHostExec>().map(|top| top.input())

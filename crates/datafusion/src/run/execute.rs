@@ -8,10 +8,11 @@ use arrow::datatypes::{DataType, SchemaRef};
 use columnar::{DeviceColumn, Layout};
 use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt, stream};
 
+use super::metrics::output_rows;
 use super::state::{EndsOnDrop, OFFLOADED_SUBPLAN, Run};
 use super::{DeviceBatchStream, subqueries};
 use crate::error::columnar_error;
@@ -40,7 +41,7 @@ pub(crate) fn execute_host(
     let run = Run::start(stage, task)?;
     let batches = open_run(stage, partition, &run)?;
     let queue = run.metered(&run.queue, OFFLOADED_SUBPLAN, metrics, partition);
-    let output_rows = MetricBuilder::new(metrics).output_rows(partition);
+    let output_rows = output_rows(metrics, partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches
         .map_ok(move |batch| {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricType};
 use device::Meter;
 
 /// Counters of one partition of one operator.
@@ -15,6 +15,11 @@ pub(crate) struct StageMeter {
     meter: Arc<Meter>,
     metrics: ExecutionPlanMetricsSet,
     partition: usize,
+}
+
+/// The counter of an operator's rows.
+pub(crate) fn output_rows(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Count {
+    MetricBuilder::new(metrics).with_type(MetricType::Summary).output_rows(partition)
 }
 
 impl StageMeter {
@@ -35,7 +40,11 @@ impl Drop for StageMeter {
                 MetricBuilder::new(&self.metrics).counter(name, self.partition).add(value as usize);
             }
         };
-        count("launches", meter.launches());
+        // What `datafusion.explain.analyze_level = 'summary'` shows.
+        let summary = || MetricBuilder::new(&self.metrics).with_type(MetricType::Summary);
+        if meter.launches() > 0 {
+            summary().counter("launches", self.partition).add(meter.launches() as usize);
+        }
         count("waits", meter.waits());
         count("bytes_up", meter.bytes_up());
         count("bytes_down", meter.bytes_down());
@@ -50,13 +59,13 @@ impl Drop for StageMeter {
         // compiled before.
         let time = |name: &'static str, time: Duration| {
             if !time.is_zero() {
-                MetricBuilder::new(&self.metrics).subset_time(name, self.partition).add_duration(time);
+                summary().subset_time(name, self.partition).add_duration(time);
             }
         };
         time("kernel_time", meter.kernel_time());
         time("compile_time", meter.compile_time());
         if meter.peak_bytes() > 0 {
-            MetricBuilder::new(&self.metrics).gauge("peak_device_bytes", self.partition).add(meter.peak_bytes() as usize);
+            summary().gauge("peak_device_bytes", self.partition).add(meter.peak_bytes() as usize);
         }
     }
 }

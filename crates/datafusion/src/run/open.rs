@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use columnar::DeviceBatch;
 use datafusion::common::{Result, exec_err, internal_err};
-use datafusion::physical_plan::metrics::MetricBuilder;
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{Concat, UnifyLayouts};
@@ -16,6 +15,7 @@ use super::expand::expand;
 use super::import::import;
 use super::limit::limit;
 use super::memory::MemoryAttribution;
+use super::metrics::output_rows;
 use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
@@ -30,7 +30,7 @@ impl Run {
     pub fn open(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize) -> Result<DeviceBatchStream> {
         let of_stage = if stage.origin() == Origin::External { &self.uploads } else { &self.queue };
         let queue = self.metered(of_stage, &stage.operator, &stage.metrics.set(), partition);
-        let output_rows = MetricBuilder::new(&stage.metrics.set()).output_rows(partition);
+        let output_rows = output_rows(&stage.metrics.set(), partition);
         let batches = self.open_kind(stage, partition, queue)?;
         // A coalesced batch is charged to its reader's operator, and its rows are none of the
         // reader's output.

@@ -107,6 +107,8 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         let planner = PlanCacheQueryPlanner::new(Arc::clone(&plans), Arc::clone(&runtime), self.query_planner().take());
         let analyzer = self.analyzer().get_or_insert_default();
         analyzer.rules.insert(0, Arc::new(PlanCacheRule::new(plans)));
+        // Before types are coerced.
+        analyzer.rules.insert(1, Arc::new(table::TableChanges));
         self.with_function_factory(Some(Arc::new(factory)))
             .with_config(config.with_extension(Arc::clone(&runtime)))
             .with_query_planner(Arc::new(planner))

@@ -33,7 +33,9 @@ use crate::table::state::TableState;
 ///
 /// - Columns have the narrowest layout that holds their values: decimals of 64 or 32 bits,
 ///   dictionaries for few distinct strings. Results do not change.
-/// - Scans read a snapshot. An `INSERT INTO` does not disturb running queries.
+/// - Scans read a snapshot. INSERT, UPDATE and DELETE do not disturb running queries.
+/// - UPDATE, DELETE and TRUNCATE write a snapshot of all rows. They fail where another statement
+///   has changed the table meanwhile.
 ///
 /// # Examples
 /// ```no_run
@@ -300,22 +302,5 @@ impl TableProvider for DeviceTable {
         }
         let sink = TableSink::new(Arc::clone(&self.schema), Arc::clone(&self.state), overwrite);
         Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
-    }
-
-    async fn delete_from(&self, _session: &dyn Session, _filters: Vec<Expr>) -> Result<Arc<dyn ExecutionPlan>> {
-        not_impl_err!("DELETE from a resident table; use INSERT OVERWRITE with a SELECT of the rows that stay")
-    }
-
-    async fn update(
-        &self,
-        _session: &dyn Session,
-        _assignments: Vec<(String, Expr)>,
-        _filters: Vec<Expr>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        not_impl_err!("UPDATE of a resident table; use INSERT OVERWRITE with a SELECT of all rows")
-    }
-
-    async fn truncate(&self, _session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
-        not_impl_err!("TRUNCATE of a resident table; use INSERT OVERWRITE with a SELECT of no rows")
     }
 }

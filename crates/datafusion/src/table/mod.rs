@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resident tables: rows that stay in device memory between queries.
 
+mod change_sink;
+mod changes;
 mod create;
 mod device_table;
+mod memory_function;
 mod merge;
 mod missing;
 mod schema;
@@ -10,6 +13,7 @@ mod sink;
 mod snapshot;
 mod state;
 
+pub(crate) use changes::TableChanges;
 pub(crate) use create::{create_resident_table, streams};
 pub use device_table::DeviceTable;
 pub use schema::register_schema;

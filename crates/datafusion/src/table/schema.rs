@@ -16,13 +16,14 @@ use parking_lot::RwLock;
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
 use crate::table::device_table::needed;
+use crate::table::memory_function::{self, DeviceMemory};
 use crate::table::missing::MissingTables;
 
 /// Name of the schema of resident tables.
 pub(super) const DEVICE_SCHEMA: &str = "device";
 
 /// Adds the schema `device` to a session's default catalog: `CREATE TABLE device.t AS …` makes a
-/// resident table.
+/// resident table. The table function `device_memory()` tells what holds device memory.
 ///
 /// # Errors
 /// If the session has no device runtime, or its default catalog takes no schemas.
@@ -34,13 +35,14 @@ pub fn register_schema(ctx: &SessionContext) -> Result<()> {
     let name = state.config().options().catalog.default_catalog.clone();
     let catalog = ctx.catalog(&name).ok_or_else(|| plan_datafusion_err!("there is no catalog {name}"))?;
     let missing = MissingTables { catalog: name, runtime: Arc::clone(&runtime) };
-    let schema = DeviceSchema { session: ctx.state_weak_ref(), runtime, tables: RwLock::default() };
-    catalog.register_schema(DEVICE_SCHEMA, Arc::new(schema))?;
+    let schema = Arc::new(DeviceSchema { session: ctx.state_weak_ref(), runtime, tables: RwLock::default() });
+    ctx.register_udtf(memory_function::NAME, Arc::new(DeviceMemory(Arc::clone(&schema))));
+    catalog.register_schema(DEVICE_SCHEMA, schema)?;
     ctx.register_relation_planner(Arc::new(missing))
 }
 
 /// Tables by name. Registration uploads tables of the host.
-struct DeviceSchema {
+pub(super) struct DeviceSchema {
     /// The session's settings. A weak reference: the session owns the catalog that owns this
     /// schema.
     session: Weak<RwLock<SessionState>>,
@@ -55,6 +57,16 @@ impl fmt::Debug for DeviceSchema {
 }
 
 impl DeviceSchema {
+    pub fn runtime(&self) -> &DeviceRuntime {
+        &self.runtime
+    }
+
+    /// The resident tables by their names in SQL.
+    pub fn resident(&self) -> Vec<(String, Arc<dyn TableProvider>)> {
+        let tables = self.tables.read();
+        tables.iter().map(|(name, table)| (format!("{DEVICE_SCHEMA}.{name}"), Arc::clone(table))).collect()
+    }
+
     fn options(&self) -> DeviceOptions {
         match self.session.upgrade() {
             // CREATE TABLE may hold the lock for reading already.

@@ -70,6 +70,18 @@ fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
     });
 }
 
+/// The level 'summary' of DataFusion keeps rows and times.
+#[test]
+fn analyze_in_short_shows_rows_and_times() {
+    block_on(async {
+        let ctx = session().await;
+        ctx.sql("SET datafusion.explain.analyze_level = 'summary'").await.unwrap().collect().await.unwrap();
+        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
+        check(&plan, "DeviceAggregateExec", &["output_rows", "launches", "kernel_time", "peak_device_bytes"]);
+        assert!(!plan.contains("waits=") && !plan.contains("bytes_up="), "{plan}");
+    });
+}
+
 #[test]
 fn analyze_without_profiling_shows_no_kernel_times() {
     block_on(async {

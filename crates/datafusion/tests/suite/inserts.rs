@@ -11,7 +11,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::logical_expr::dml::InsertOp;
-use datafusion::physical_plan::displayable;
+use datafusion::physical_plan::{collect, displayable};
 use datafusion::prelude::SessionContext;
 use device::UnifiedMemory;
 use devicefusion::DeviceRuntime;
@@ -216,5 +216,32 @@ fn inserts_fail_at_the_memory_limit_and_a_dropped_table_returns_its_memory() {
             // The memory is there for another table.
             run(&ctx, "CREATE TABLE device.t AS SELECT * FROM lines").await.unwrap();
         }
+    });
+}
+
+/// A statement that reads the rows of one snapshot and publishes the next must not drop rows that
+/// were inserted between.
+#[test]
+fn a_change_of_rows_that_another_statement_has_changed_fails() {
+    block_on(async {
+        let ctx = strict(2);
+        let run = async |sql: &str| ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        run("CREATE TABLE device.t AS SELECT value AS i FROM generate_series(1, 10)").await;
+        for statement in
+            ["UPDATE device.t SET i = i + 1 WHERE i > 3", "DELETE FROM device.t WHERE i > 3", "TRUNCATE TABLE device.t"]
+        {
+            let plan = ctx.sql(statement).await.unwrap().create_physical_plan().await.unwrap();
+            run("INSERT INTO device.t VALUES (100)").await;
+            let before = answer(&ctx, "SELECT i FROM device.t").await.unwrap().lines();
+            let error = text(&collect(plan, ctx.task_ctx()).await.unwrap_err());
+            assert!(error.contains("another statement has changed the table meanwhile"), "{statement}: {error}");
+            assert_eq!(answer(&ctx, "SELECT i FROM device.t").await.unwrap().lines(), before, "{statement}");
+        }
+        // A running scan keeps its rows.
+        let scan = ctx.sql("SELECT i FROM device.t").await.unwrap().create_physical_plan().await.unwrap();
+        run("DELETE FROM device.t WHERE i > 3").await;
+        let rows = |batches: Vec<RecordBatch>| batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        assert_eq!(rows(collect(scan, ctx.task_ctx()).await.unwrap()), 13);
+        assert_eq!(answer(&ctx, "SELECT i FROM device.t").await.unwrap().num_rows(), 3);
     });
 }

@@ -127,3 +127,26 @@ fn an_aggregation_probes_the_joins_below_it() {
         }
     });
 }
+
+#[test]
+fn a_table_function_lists_what_holds_device_memory() {
+    block_on(async {
+        let runtime = DeviceRuntime::new();
+        let ctx = strict_on(1, Arc::clone(&runtime));
+        let lines = async |sql: &str| answer(&ctx, sql).await.unwrap().ordered_lines();
+        assert!(lines("SELECT * FROM device_memory()").await.is_empty() && runtime.opened().is_none());
+        let rows = "SELECT value AS i, CASE WHEN value % 2 = 0 THEN 'even' END AS s FROM generate_series(1, 1000)";
+        ctx.sql(&format!("CREATE TABLE device.t AS {rows}")).await.unwrap().collect().await.unwrap();
+        let columns = "SELECT name, column_name, encoding, rows FROM device_memory() WHERE holder = 'table' ORDER BY column_name";
+        assert_eq!(
+            lines(columns).await,
+            ["| device.t | i | i16 | 1000 |", "| device.t | s | u8 codes of 32-bit offsets | 1000 |"],
+        );
+        let bytes = "SELECT bytes >= 2 * rows AND bytes_a_row < 5 FROM device_memory() WHERE column_name = 'i'";
+        assert_eq!(lines(bytes).await, ["| true |"]);
+        let pool = "SELECT name FROM device_memory() WHERE holder = 'pool' AND (bytes > 0 OR name = 'free')";
+        assert_eq!(lines(pool).await, ["| in use |", "| free |", "| peak |", "| limit |"]);
+        let error = text(&answer(&ctx, "SELECT * FROM device_memory(1)").await.unwrap_err());
+        assert!(error.contains("device_memory() takes no arguments"), "{error}");
+    });
+}

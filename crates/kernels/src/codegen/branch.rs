@@ -7,34 +7,41 @@ use super::call::composes;
 use super::row::{RowWriter, Scope, unsupported};
 use super::value::{CType, Value};
 use crate::expr::{Expr, value_type};
-use crate::prelude::Section;
 use crate::{Error, Result};
 
 impl RowWriter<'_> {
     #[recursive::recursive]
     pub(super) fn case(&mut self, branches: &[(Expr, Expr)], otherwise: Option<&Expr>, data_type: &DataType) -> Result<Value> {
+        if branches.iter().any(|(_, value)| composes(value)) || otherwise.is_some_and(composes) {
+            let data_type = Some(value_type(data_type).clone());
+            self.read_shared_columns(branches.iter().map(|(_, value)| value).chain(otherwise))?;
+            return self.composed_choice(data_type, |writer, choice| writer.composed_case(branches, otherwise, choice));
+        }
         let data_type = value_type(data_type);
         let Some(((condition, value), rest)) = branches.split_first() else {
-            return match otherwise {
-                Some(otherwise) => {
-                    let value = self.branch(otherwise)?;
-                    retype(value, data_type)
-                }
-                None => null(data_type),
-            };
+            return self.otherwise(otherwise, data_type);
         };
-        let composed = branches.iter().any(|(_, value)| composes(value)) || otherwise.is_some_and(composes);
         let condition = self.boolean(condition)?.is_true();
-        let then = self.detached_from(Scope::hoisting(composed), |writer| {
-            let value = writer.branch(value)?;
+        let then = self.detached(|writer| {
+            let value = writer.eval(value)?;
             retype(value, data_type)
         })?;
-        let other = self.detached_from(Scope::hoisting(composed), |writer| writer.case(rest, otherwise, data_type))?;
-        Ok(if composed { self.choose_composed(&condition, then, other) } else { self.choose(&condition, then, other) })
+        let other = self.detached(|writer| writer.case(rest, otherwise, data_type))?;
+        Ok(self.choose(&condition, then, other))
+    }
+
+    pub(super) fn otherwise(&mut self, otherwise: Option<&Expr>, data_type: &DataType) -> Result<Value> {
+        match otherwise {
+            Some(otherwise) => {
+                let value = self.branch(otherwise)?;
+                retype(value, data_type)
+            }
+            None => null(data_type),
+        }
     }
 
     /// The value of a branch, which may be a composed string.
-    fn branch(&mut self, expr: &Expr) -> Result<Value> {
+    pub(super) fn branch(&mut self, expr: &Expr) -> Result<Value> {
         if composes(expr) { self.eval_output(expr) } else { self.eval(expr) }
     }
 
@@ -43,18 +50,21 @@ impl RowWriter<'_> {
         let Some((first, rest)) = operands.split_first() else {
             return Err(Error::Internal("COALESCE of nothing".into()));
         };
-        let composed = operands.iter().any(composes);
-        let first = self.branch(first)?;
+        if operands.iter().any(composes) {
+            self.read_shared_columns(operands)?;
+            return self.composed_choice(None, |writer, choice| writer.composed_coalesce(first, rest, choice));
+        }
+        let first = self.eval(first)?;
         match &first.valid {
             Some(valid) if !rest.is_empty() => {
                 let valid = valid.clone();
-                let other = self.detached_from(Scope::hoisting(composed), |writer| writer.coalesce(rest))?;
+                let other = self.detached(|writer| writer.coalesce(rest))?;
                 let data_type =
                     if first.data_type == DataType::Null { other.1.data_type.clone() } else { first.data_type.clone() };
                 let first = retype(first, &data_type)?;
                 let other = (other.0, retype(other.1, &data_type)?);
                 let first = (Scope::default(), Value { valid: None, ..first });
-                Ok(if composed { self.choose_composed(&valid, first, other) } else { self.choose(&valid, first, other) })
+                Ok(self.choose(&valid, first, other))
             }
             _ => Ok(first),
         }
@@ -97,38 +107,6 @@ impl RowWriter<'_> {
         self.push("}");
         Value { data_type, ctype, code, valid, bounds }
     }
-
-    /// [`choose`](Self::choose) with a composed string on a side or both. The result is composed as
-    /// well and reads locals of the blocks.
-    fn choose_composed(&mut self, condition: &str, then: (Scope, Value), other: (Scope, Value)) -> Value {
-        let ((then_scope, then), (other_scope, other)) = (then, other);
-        let before = self.fresh();
-        self.declare(&format!("u64 {before} = 0;"));
-        for declaration in then_scope.hoisted().iter().chain(other_scope.hoisted()) {
-            self.declare(declaration);
-        }
-        let condition = self.flag(condition);
-        let valid = (then.valid.is_some() || other.valid.is_some()).then(|| self.flag("0"));
-        let assign = |value: &Value| valid.as_ref().map(|valid| format!("{valid} = {};", value.valid_code())).unwrap_or_default();
-        self.params.need(Section::Append);
-        self.costly();
-        self.push(&format!("if ({condition}) {{"));
-        self.append(&then_scope);
-        self.push_inner(&assign(&then));
-        self.push("} else {");
-        self.append(&other_scope);
-        self.push_inner(&assign(&other));
-        self.push("}");
-        let appends = |value: &Value| match value.ctype {
-            CType::ComposedString => value.code.replace('@', &before),
-            CType::Str => format!("append_str(#, {before}, {})", value.code),
-            // An untyped NULL.
-            _ => format!("append_str(#, {before}, {})", CType::Str.zero()),
-        };
-        // `@` occurs once in the result, because it may be a long expression.
-        let code = format!("({before} = @, {condition} ? {} : {})", appends(&then), appends(&other));
-        Value { data_type: then.data_type.clone(), ctype: CType::ComposedString, code, valid, bounds: None }
-    }
 }
 
 fn widened(value: &Value, ctype: CType) -> String {
@@ -148,7 +126,7 @@ fn null(data_type: &DataType) -> Result<Value> {
 }
 
 /// The value in the type of the `CASE`: untyped NULLs are retyped, other types are refused.
-fn retype(value: Value, data_type: &DataType) -> Result<Value> {
+pub(super) fn retype(value: Value, data_type: &DataType) -> Result<Value> {
     if value.data_type == DataType::Null {
         return null(data_type);
     }

@@ -31,6 +31,7 @@ mod case_table;
 mod cast;
 mod column;
 mod compare;
+mod composed_choice;
 mod concatenation;
 mod date_formats;
 mod date_part;

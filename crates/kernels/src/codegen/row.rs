@@ -58,9 +58,9 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// A block, with its declarations hoisted or not.
-    pub(super) fn hoisting(hoists: bool) -> Scope {
-        Scope { hoisted: hoists.then(Vec::new), ..Scope::default() }
+    /// A block whose declarations are hoisted.
+    pub(super) fn hoisting() -> Scope {
+        Scope { hoisted: Some(Vec::new()), ..Scope::default() }
     }
 
     /// Declarations to place before the block.
@@ -160,7 +160,7 @@ impl<'a> RowWriter<'a> {
                 let value = self.params.literal(literal)?;
                 // A constant of several parameters gets a local, so that it is assembled once.
                 match value.ctype {
-                    CType::I128 | CType::I256 | CType::Str if !value.is_null() => self.store(value),
+                    CType::I128 | CType::I256 | CType::Str if !value.is_null() => self.constant(value),
                     _ => value,
                 }
             }
@@ -232,6 +232,16 @@ impl<'a> RowWriter<'a> {
             }
         }
         name
+    }
+
+    /// [`store`](Self::store) for a constant. It is declared with its value, also before a block:
+    /// assigned within one, it would occupy registers until its use.
+    fn constant(&mut self, mut value: Value) -> Value {
+        let name = self.fresh();
+        self.params.need_type(value.ctype);
+        self.declare(&format!("{} {name} = {};", value.ctype.local(), value.code));
+        value.code = name;
+        value
     }
 
     /// Adds a declaration to the current block, or before it where the block hoists.

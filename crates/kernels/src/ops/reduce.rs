@@ -8,6 +8,7 @@
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, Grid, Queue};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::accumulate::{Accumulators, StateKind, StateUse};
@@ -71,8 +72,10 @@ struct RegisterReduce {
     primitives: Primitives,
     program: Program,
     /// The states that each aggregating kernel updates. Kernels are: those, for each one that
-    /// folds its partial states, and one for the result.
+    /// folds its partial states, and those that write the result.
     parts: Vec<Vec<usize>>,
+    /// The kernels that write the result.
+    finish: Range<usize>,
 }
 
 impl Reduce {
@@ -100,7 +103,7 @@ impl Reduce {
             None => GroupBy::try_new(input, vec![], aggregates, Options::new(Profile::Gpu)).map(|_| ()),
             Some((_, accumulators)) => {
                 let fields: Vec<Field> = aggregates.into_iter().map(|(_, field)| field).collect();
-                finish_kernel(&accumulators, &fields).map(|_| ())
+                finish_kernel(&accumulators, &fields, 0..fields.len()).map(|_| ())
             }
         }
     }
@@ -267,8 +270,9 @@ impl RegisterReduce {
         let number = |part: usize| if parts.len() > 1 { part.to_string() } else { String::new() };
         let folds = parts.iter().enumerate();
         kernels.extend(folds.map(|(index, part)| fold_kernel(&number(index), &accumulators, part, &options)));
-        let (finish, outputs) = finish_kernel(&accumulators, &fields)?;
-        kernels.push(finish);
+        let (writes, outputs) = finish_kernels(&accumulators, &fields, &options)?;
+        let finish = kernels.len()..kernels.len() + writes.len();
+        kernels.extend(writes);
         let types = outputs.iter().map(|output| (*output.ty).clone()).collect();
         Ok(RegisterReduce {
             primitives: Primitives::new(&options),
@@ -280,12 +284,8 @@ impl RegisterReduce {
             types,
             options,
             parts,
+            finish,
         })
-    }
-
-    /// The position of the kernel that writes the result.
-    fn result_kernel(&self) -> usize {
-        2 * self.parts.len()
     }
 
     fn slot_count(&self) -> usize {
@@ -346,14 +346,18 @@ impl RegisterReduce {
             None => self.initial_states(queue)?,
         };
         let buffers = self.outputs.iter().map(|output| output.alloc(queue, 1)).collect::<Result<Vec<_>>>()?;
-        let error = queue.filled(8, 0xff)?;
-        let mut named: NamedArgs<'_> = vec![("state", Arg::Buffer(&slots))];
-        for (output, buffers) in self.outputs.iter().zip(&buffers) {
-            named.extend(output.args(buffers));
-        }
+        let error = launch.error_buffer(self.finish.clone())?;
         let one = Grid { work_groups: 1, work_group_size: 1 };
-        launch.run_on(self.result_kernel(), one, &[], Some(&error), named)?;
-        if launch.can_fail(self.result_kernel()) && read_u64(&queue.read(&error, 0..8).await?, 0)? != u64::MAX {
+        for kernel in self.finish.clone() {
+            let mut named: NamedArgs<'_> = vec![("state", Arg::Buffer(&slots))];
+            for (output, buffers) in self.outputs.iter().zip(&buffers) {
+                named.extend(output.args(buffers));
+            }
+            launch.run_on(kernel, one, &[], error.as_ref(), named)?;
+        }
+        if let Some(error) = &error
+            && read_u64(&queue.read(error, 0..8).await?, 0)? != u64::MAX
+        {
             return Err(Error::AverageOverflow);
         }
         let mut columns = Vec::with_capacity(self.outputs.len());
@@ -681,14 +685,36 @@ fn fold_kernel(number: &str, accumulators: &Accumulators, part: &[usize], option
     Kernel::new(format!("reduce_fold{number}"), params, body)
 }
 
-/// The kernel of one work-item that writes the result row.
-fn finish_kernel(accumulators: &Accumulators, fields: &[Field]) -> Result<(Kernel, Vec<Output>)> {
+/// The kernels that write the result row: one if its arguments fit, else as many as needed.
+fn finish_kernels(accumulators: &Accumulators, fields: &[Field], options: &Options) -> Result<(Vec<Kernel>, Vec<Output>)> {
+    let (mut kernels, mut outputs) = (Vec::new(), Vec::with_capacity(fields.len()));
+    let all = 0..fields.len();
+    let mut pending = vec![all];
+    while let Some(range) = pending.pop() {
+        let (kernel, written) = finish_kernel(accumulators, fields, range.clone())?;
+        if range.len() <= 1 || kernel.fits(options) {
+            kernels.push(kernel);
+            outputs.extend(written);
+        } else {
+            let middle = range.start + range.len() / 2;
+            pending.extend([middle..range.end, range.start..middle]);
+        }
+    }
+    if kernels.len() > 1 {
+        kernels.iter_mut().enumerate().for_each(|(index, kernel)| kernel.name.push_str(&index.to_string()));
+    }
+    Ok((kernels, outputs))
+}
+
+/// The kernel of one work-item that writes a range of the result row's columns.
+fn finish_kernel(accumulators: &Accumulators, fields: &[Field], range: Range<usize>) -> Result<(Kernel, Vec<Output>)> {
     let mut params = Params::new();
     let state = params.named("state", "const G u64 *RESTRICT");
     let mut writer = RowWriter::new(&[], Profile::Cpu, &mut params);
     writer.push("u64 row = 0;");
-    let mut outputs = Vec::with_capacity(fields.len());
-    for (index, (evaluator, field)) in accumulators.evaluators.iter().zip(fields).enumerate() {
+    let mut outputs = Vec::with_capacity(range.len());
+    for index in range {
+        let (evaluator, field) = (&accumulators.evaluators[index], &fields[index]);
         let value = accumulators.evaluate(&mut writer, evaluator, &|slot| format!("{state}[{slot}]"))?;
         let output = Output::of(&value, field.data_type(), &index.to_string())?;
         output.write(&mut writer, &value, "row");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use columnar::DeviceBatch;
 use datafusion::common::DataFusionError;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::{Count, MetricBuilder};
+use datafusion::physical_plan::metrics::Count;
 use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{FusedJoins, JoinChain, Throttle};
@@ -19,6 +19,7 @@ use crate::graph::{OverJoins, Stage};
 use crate::run::DeviceBatchStream;
 use crate::run::aggregate::Aggregation;
 use crate::run::errors::explain;
+use crate::run::metrics::output_rows;
 
 /// Runs an aggregation whose kernels probe the last joins themselves, if the tables allow that.
 /// Else the joins of the stage `below` write their rows, and `aggregation` reads them.
@@ -28,7 +29,7 @@ pub(in crate::run) fn aggregate(over: Arc<OverJoins>, aggregation: Aggregation, 
         let (run, stage) = (Arc::clone(&aggregation.run), Arc::clone(&aggregation.stage));
         let (queue, checks) = (aggregation.queue.clone(), Arc::clone(&aggregation.checks));
         let of_joins = run.metered(&run.queue, &below.operator, &below.metrics.set(), 0);
-        let joined_rows = MetricBuilder::new(&below.metrics.set()).output_rows(0);
+        let joined_rows = output_rows(&below.metrics.set(), 0);
         let over_written = |rows: DeviceBatchStream, joined_rows: Count| {
             aggregation.over(rows.inspect_ok(move |batch| joined_rows.add(batch.num_rows())).boxed())
         };

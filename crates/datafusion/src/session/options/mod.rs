@@ -16,6 +16,7 @@ use device::Selector;
 
 use self::table::{SETTINGS, Setting};
 pub use table::DeviceOptions;
+pub use value::parse_bytes;
 
 /// Whether an operator may stay on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use datafusion::common::Result;
 use device::{DeviceConfig, Selector, UnifiedMemory};
 use kernels::ops::Sizes;
 
-use super::value::{AnyString, Choice, CompilerFlags, DeviceSelector, Flag, Limit, Number, Size, Value};
+use super::value::{AnyString, Bytes, Choice, CompilerFlags, DeviceSelector, Flag, Number, Size, Value};
 use super::{Cost, Fallback, ProfileSetting, SpillSetting};
 
 /// One row of the table.
@@ -116,7 +116,7 @@ settings! {
         value: Choice(&[("auto", Cost::Auto), ("always", Cost::Always)]),
         frozen: false,
         program_only: false,
-        description: "'auto' leaves operators over tiny inputs to the host: fewer rows than device.min_rows, by exact statistics. 'always' never does",
+        description: "'auto' leaves operators over tiny inputs to the host: fewer rows than device.min_rows, by exact statistics or the bytes of CSV and JSON files. 'always' never does",
     }
     dump_programs: String {
         default: String::new(),
@@ -179,10 +179,10 @@ settings! {
     }
     memory_bytes: usize {
         default: 0,
-        value: Limit { least: DeviceConfig::LEAST_MEMORY_BYTES },
+        value: Bytes { least: DeviceConfig::LEAST_MEMORY_BYTES },
         frozen: true,
         program_only: false,
-        description: "Limit of the device memory pool in bytes, from 1048576 to all of the device's memory. 0 takes 90 % of a GPU's memory or half of the host's",
+        description: "Limit of the device memory pool in bytes or as in '8G', from 1048576 to all of the device's memory. 0 takes 90 % of a GPU's memory or half of the host's",
     }
     min_rows: usize {
         default: 10_000,

@@ -147,14 +147,17 @@ impl Value<usize> for Number {
     }
 }
 
-/// A limit of at least `least`; 0 stands for the device's default.
-pub(super) struct Limit {
+/// A limit in bytes of at least `least`; 0 stands for the device's default.
+pub(super) struct Bytes {
     pub least: usize,
 }
 
-impl Value<usize> for Limit {
+impl Value<usize> for Bytes {
     fn parse(&self, key: &str, string: &str) -> Result<usize> {
-        let number: usize = number(key, string)?;
+        let number = match parse_bytes(string) {
+            Ok(bytes) => bytes,
+            Err(problem) => return config_err!("{key} = '{string}': {problem}"),
+        };
         match number == 0 || number >= self.least {
             true => Ok(number),
             false => config_err!("{key} = {number}: must be 0, for the device's default, or at least {}", self.least),
@@ -164,6 +167,40 @@ impl Value<usize> for Limit {
     fn show(&self, value: &usize) -> String {
         value.to_string()
     }
+}
+
+/// Parses bytes: a whole number, alone or with a unit. Units are `B`, `K`, `M`, `G` and `T`, also
+/// as `KB` or `KiB`, in upper or lower case. A `K` is 1024 bytes.
+///
+/// # Errors
+/// What is wrong.
+///
+/// # Examples
+/// ```
+/// assert_eq!(devicefusion::parse_bytes("4 GiB"), Ok(4 << 30));
+/// assert_eq!(devicefusion::parse_bytes("1024"), Ok(1024));
+/// assert!(devicefusion::parse_bytes("4 parsecs").is_err());
+/// ```
+pub fn parse_bytes(string: &str) -> std::result::Result<usize, String> {
+    let string = string.trim();
+    let digits = string.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = string.split_at(digits);
+    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ if digits > 0 => return Err("its unit must be one of B, K, M, G, T".to_string()),
+        _ => return Err("must be a whole number, 0 or more, such as 1073741824 or 1G".to_string()),
+    };
+    let too_large = || "must be less than 2 to the power of 64".to_string();
+    let number: usize = match number.parse() {
+        Ok(number) => number,
+        Err(_) if digits > 0 => return Err(too_large()),
+        Err(_) => return Err("must be a whole number, 0 or more, such as 1073741824 or 1G".to_string()),
+    };
+    number.checked_mul(1 << shift).ok_or_else(too_large)
 }
 
 /// A number that `takes` accepts. The error quotes `wanted`.
