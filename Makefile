@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 INSTALL ?= install -m 644
 INSTALL_STATIC ?= scripts/static-library.sh
 # The folder of ADBC's driver manifests, which driver managers search.
-ADBC_DRIVERS ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)/adbc/drivers
+ADBC_DRIVERS ?= $(if $(filter /usr /usr/local,$(abspath $(PREFIX))),/etc,$(abspath $(PREFIX))/etc)/adbc/drivers
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 
 # A missing tool fails its gate; elsewhere the gate is skipped.
@@ -58,8 +58,9 @@ install:
 	for file in devicefusion-config.cmake devicefusion-config-version.cmake; do \
 	    sed 's/@VERSION@/$(VERSION)/' crates/capi/pkg/$$file >"$$root/lib/cmake/devicefusion/$$file"; \
 	done; \
-	mkdir -p "$(DESTDIR)$(ADBC_DRIVERS)"; \
-	sed 's/@VERSION@/$(VERSION)/; s,@LIBRARY@,$(PREFIX)/lib/libdevicefusion.so,' crates/capi/pkg/devicefusion.toml >"$(DESTDIR)$(ADBC_DRIVERS)/devicefusion.toml"; \
+	{ mkdir -p "$(DESTDIR)$(ADBC_DRIVERS)" && \
+	sed 's/@VERSION@/$(VERSION)/; s|@LIBRARY@|$(abspath $(PREFIX))/lib/libdevicefusion.so|' crates/capi/pkg/devicefusion.toml >"$(DESTDIR)$(ADBC_DRIVERS)/devicefusion.toml"; } || \
+	    echo "no driver manifest: set ADBC_DRIVERS to a folder that can be written" >&2; \
 	echo "installed in $$root"
 
 test:

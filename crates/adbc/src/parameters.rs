@@ -32,6 +32,9 @@ impl Binding {
             let message = format!("the query has {} parameters, and {} are bound", names.len(), columns.len());
             return Err(error(Status::InvalidState, message));
         }
+        if self == Binding::ByName && columns.iter().collect::<HashSet<_>>().len() < columns.len() {
+            return Err(error(Status::InvalidArguments, format!("a parameter is bound twice: {}", columns.join(", "))));
+        }
         let mut unknown = columns.iter().filter(|name| !names.contains(&format!("${name}")));
         match (self, unknown.next()) {
             (Binding::ByName, Some(name)) => {
@@ -65,5 +68,5 @@ impl Binding {
 
 /// A name without its dollar sign.
 fn parameter_name(name: &str) -> &str {
-    name.trim_start_matches('$')
+    name.strip_prefix('$').unwrap_or(name)
 }

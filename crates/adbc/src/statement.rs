@@ -167,15 +167,18 @@ impl Optionable for DeviceFusionStatement {
     type Option = OptionStatement;
 
     fn set_option(&mut self, key: OptionStatement, value: OptionValue) -> Result<()> {
-        let set = match key.as_ref() {
-            BIND_BY_NAME => bool::try_from(&value).map(|by_name| self.binding = Binding::of(by_name)),
-            _ => self.ingest.set(key, value),
-        };
-        if set.is_err() {
-            // The rows may have been bound for this option.
-            self.bound = None;
+        if key.as_ref() != BIND_BY_NAME {
+            return self.ingest.set(key, value);
         }
-        set
+        match bool::try_from(&value) {
+            Ok(by_name) => self.binding = Binding::of(by_name),
+            Err(refusal) => {
+                // The rows were bound for this option.
+                self.bound = None;
+                return Err(refusal);
+            }
+        }
+        Ok(())
     }
 
     fn get_option_string(&self, key: OptionStatement) -> Result<String> {

@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(short = 'f', long, num_args = 1.., value_parser = file)]
     pub file: Vec<String>,
 
-    /// Run these files first instead of ~/.datafusionrc
+    /// Run these files first instead of devicefusion/rc.sql in the user's configuration folder
     #[arg(short = 'r', long, num_args = 0.., value_parser = file, conflicts_with = "file")]
     pub rc: Option<Vec<String>>,
 

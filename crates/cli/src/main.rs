@@ -9,7 +9,9 @@
 //!   `CREATE TABLE device.t AS SELECT …`.
 
 mod args;
+mod completion;
 mod devices;
+mod prompt;
 mod run;
 mod session;
 

@@ -22,9 +22,13 @@ use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
 use devicefusion::{DeviceRuntime, error_text};
 use futures::FutureExt;
+use rustyline::error::ReadlineError;
+use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Args;
+use crate::completion::Words;
+use crate::prompt::{Input, Prompt};
 use crate::session::Session;
 
 /// How a run ended.
@@ -92,13 +96,32 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
 pub fn print_error(error: &DataFusionError) {
     let text = error_text(error);
     // Arrow's writers make text of an I/O error.
-    if !text.ends_with(&std::io::Error::from_raw_os_error(nix::libc::EPIPE).to_string()) {
+    let is_of_writer = matches!(error.find_root(), DataFusionError::ArrowError(..) | DataFusionError::IoError(_));
+    if !is_of_writer || !text.ends_with(&std::io::Error::from_raw_os_error(nix::libc::EPIPE).to_string()) {
         eprintln!("Error: {text}");
     }
 }
 
+/// The backslash commands.
+const HELP: &str = "\
+\\d                   tables
+\\d TABLE             columns of a table
+\\h                   functions
+\\h FUNCTION          what a function does
+\\i FILE              run the statements of a file
+\\pset format FORMAT  format of results: automatic, table, csv, tsv, json or nd-json
+\\pset maxrows ROWS   rows that tables show, or inf
+\\quiet on|off        results only
+\\object_store_profiling MODE
+                     requests to object stores: disabled, summary or trace
+\\?, help             this list
+\\q, exit, quit       leave the shell
+
+A statement ends with a semicolon. EXPLAIN shows where its operators run.";
+
+/// The user's startup file.
 fn startup_files() -> Vec<String> {
-    let file = dirs::home_dir().map(|home| home.join(".datafusionrc")).filter(|file| file.exists());
+    let file = dirs::config_dir().map(|folder| folder.join("devicefusion/rc.sql")).filter(|file| file.exists());
     file.and_then(|file| file.into_os_string().into_string().ok()).into_iter().collect()
 }
 
@@ -159,8 +182,37 @@ impl Statements<'_> {
         if !self.print.quiet {
             writeln!(stdout(), "DeviceFusion {} on DataFusion {DATAFUSION_CLI_VERSION}", env!("CARGO_PKG_VERSION"))?;
         }
-        let result = exec::exec_from_repl(self.session, &mut self.print).await;
-        result.map_err(|error| DataFusionError::External(Box::new(error)))
+        let failed = |error: ReadlineError| DataFusionError::External(Box::new(error));
+        let dialect = || self.session.task_ctx().session_config().options().sql_parser.dialect;
+        let mut prompt = Prompt::open(&dialect(), self.print.color).map_err(failed)?;
+        loop {
+            let words = Words::of(self.session.context()).await;
+            let typed = match prompt.read(words, &dialect()).map_err(failed)? {
+                Input::Text(text) => text,
+                Input::Interrupted => continue,
+                Input::End => return Ok(()),
+            };
+            let text = typed.trim();
+            let command = match text.to_lowercase().as_str() {
+                "exit" | "quit" => "\\q",
+                "help" => "\\?",
+                _ => text,
+            };
+            if command.starts_with('\\') {
+                match Box::pin(self.run_backslash(command)).await {
+                    Ok(ControlFlow::Continue(())) => {}
+                    Ok(ControlFlow::Break(())) => return Ok(()),
+                    Err(error) => print_error(&error),
+                }
+                continue;
+            }
+            tokio::select! {
+                result = self.run_sql(typed) => {
+                    _ = result.inspect_err(print_error);
+                }
+                _ = ctrl_c() => writeln!(stdout(), "^C")?,
+            }
+        }
     }
 
     async fn run_reported(&mut self, sql: String) {
@@ -189,11 +241,15 @@ impl Statements<'_> {
         let command = line.split_whitespace().collect::<Vec<_>>().join(" ");
         match command.trim_start_matches('\\').parse::<Command>() {
             Ok(Command::Quit) => return Ok(ControlFlow::Break(())),
+            Ok(Command::Help) => writeln!(stdout(), "{HELP}")?,
             Ok(Command::Include(Some(path))) => Box::pin(self.run_file(&path)).await?,
             Ok(Command::OutputFormat(None)) => writeln!(stdout(), "Output format is {:?}.", self.print.format)?,
-            Ok(Command::OutputFormat(Some(setting))) => match setting.parse::<OutputFormat>() {
-                Ok(format) => format.execute(&mut self.print)?,
-                Err(()) => return exec_err!("'{line}' is not a command; \\? lists them"),
+            Ok(Command::OutputFormat(Some(setting))) => match (setting.split_once(' '), setting.parse::<OutputFormat>()) {
+                (Some(("maxrows", rows)), _) => {
+                    self.print.maxrows = rows.parse().map_err(|problem: String| exec_datafusion_err!("{problem}"))?;
+                }
+                (_, Ok(format)) => format.execute(&mut self.print)?,
+                (_, Err(())) => return exec_err!("'{line}' is not a command; \\? lists them"),
             },
             Ok(command) => command.execute(self.session, &mut self.print).await?,
             Err(()) => return exec_err!("'{line}' is not a command; \\? lists them"),

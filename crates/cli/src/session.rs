@@ -74,6 +74,10 @@ impl Session {
         }
     }
 
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
     fn is_strict(&self) -> bool {
         let options = self.context.state().config().options().extensions.get::<DeviceOptions>().cloned();
         options.is_some_and(|options| options.fallback == Fallback::Error)

@@ -99,3 +99,25 @@ fn ctrl_c_ends_a_query_and_not_the_shell() {
     terminal.press("\\q\n");
     assert!(terminal.child.wait().unwrap().success());
 }
+
+#[test]
+fn tab_completes_words_and_exit_leaves() {
+    let mut terminal = Terminal::open();
+    terminal.wait_for("to quit", 1, "");
+    terminal.press("CREATE TABLE lineitems AS SELECT 1 AS l_number;\n");
+    terminal.wait_for("Elapsed", 1, "");
+    terminal.press("SELE\t l_num\t FROM linei\t;\n");
+    terminal.wait_for("| l_number |", 1, "");
+    // Keys before the prompt may be lost.
+    terminal.wait_for("to quit", 3, "");
+    terminal.press("\\pset maxrows 2\n");
+    terminal.wait_for("to quit", 4, "");
+    terminal.press("SELECT * FROM generate_series(1, 9);\n");
+    terminal.wait_for("First 2 displayed", 1, "");
+    terminal.wait_for("to quit", 5, "");
+    terminal.press("help\n");
+    terminal.wait_for("leave the shell", 1, "");
+    terminal.wait_for("to quit", 6, "");
+    terminal.press("exit\n");
+    assert!(terminal.child.wait().unwrap().success());
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The entry point under ADBC's own name. ADBC's header declares it, and a static library lacks it:
-//! a program may link several drivers.
+//! The entry point under ADBC's own name. ADBC's header declares it. The installed static library
+//! hides it, since a program may link several drivers.
 
 use std::ffi::{c_int, c_void};
 

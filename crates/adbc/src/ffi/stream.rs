@@ -82,12 +82,13 @@ pub(super) unsafe extern "C" fn error_from_array_stream(
         return ptr::null();
     }
     // SAFETY: the stream is one of this module.
-    let Some(failure) = &(unsafe { state(stream) }).failure else { return ptr::null() };
+    let Some(failure) = &mut (unsafe { state(stream) }).failure else { return ptr::null() };
     if !status.is_null() {
         // SAFETY: this function's own condition.
         unsafe { status.write(failure.status) };
     }
-    &raw const failure.error
+    // Driver managers write their own pointer into it.
+    &raw mut failure.error
 }
 
 /// # Safety

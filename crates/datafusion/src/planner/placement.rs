@@ -114,7 +114,7 @@ pub(crate) fn host_reason(
     if !computes(node) {
         return None;
     }
-    if reads_catalog(node) {
+    if reads_catalog(node) && support_for_explain(node).is_ok() {
         return Some("its input is the information schema".into());
     }
     if let Some(absent) = absent {

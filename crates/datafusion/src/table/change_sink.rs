@@ -22,7 +22,7 @@ use crate::table::snapshot::{Snapshot, SnapshotBuilder};
 use crate::table::state::TableState;
 
 /// The last column of an UPDATE's rows: whether the row has new values.
-pub(super) const CHANGED: &str = "__changed";
+pub(super) const CHANGED: &str = "changed by the statement";
 
 /// A resident table as the target of a statement that changes or deletes rows.
 #[derive(Debug)]
@@ -113,8 +113,14 @@ impl DataSink for Change {
             changed += marked;
             builder.push(batch)?;
         }
+        let before = current.num_rows() as u64;
+        // Of an UPDATE, a row that two evaluations of a condition find different would be lost, or
+        // twice there.
+        if written > before || (self.marks_changes && written < before) {
+            return exec_err!("the condition is not the same for each evaluation: {written} rows of {before}; no row is changed");
+        }
         self.state.publish(builder.finish().await?)?;
-        Ok(if self.marks_changes { changed } else { (current.num_rows() as u64).saturating_sub(written) })
+        Ok(if self.marks_changes { changed } else { before - written })
     }
 }
 

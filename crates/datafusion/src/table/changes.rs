@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use datafusion::catalog::default_table_source::{DefaultTableSource, provider_as_source};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result, not_impl_err};
 use datafusion::logical_expr::dml::{DmlStatement, InsertOp};
-use datafusion::logical_expr::{EmptyRelation, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp, lit};
+use datafusion::logical_expr::{EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, WriteOp, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::table::DeviceTable;
@@ -41,7 +42,7 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     };
     let (rows, marks_changes) = match dml.op {
-        WriteOp::Update => (rows_of_update(&dml.input)?, true),
+        WriteOp::Update => (rows_of_update(&dml.input, &dml.target.schema())?, true),
         WriteOp::Delete => (rows_of_delete(&dml.input)?, false),
         // Of TRUNCATE.
         _ => (no_rows(DFSchema::try_from_qualified_schema(dml.table_name.clone(), &dml.target.schema())?.into()), false),
@@ -53,13 +54,17 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 
 /// The rows that stay.
 fn rows_of_delete(input: &LogicalPlan) -> Result<LogicalPlan> {
-    match input {
-        LogicalPlan::Filter(filter) if is_scan(&filter.input) => {
-            let stays = Expr::IsNotTrue(Box::new(filter.predicate.clone()));
-            LogicalPlanBuilder::from(Arc::clone(&filter.input)).filter(stays)?.build()
+    let (rows, condition) = match input {
+        LogicalPlan::Filter(filter) => (filter.input.as_ref(), Some(&filter.predicate)),
+        rows => (rows, None),
+    };
+    match (whole_scan(rows)?, condition) {
+        (Some(rows), Some(condition)) => {
+            check_condition(condition, rows.schema())?;
+            LogicalPlanBuilder::from(rows).filter(Expr::IsNotTrue(Box::new(condition.clone())))?.build()
         }
-        scan if is_scan(scan) => Ok(no_rows(Arc::clone(scan.schema()))),
-        _ => not_impl_err!("DELETE with LIMIT from a resident table: choose the rows by a condition"),
+        (Some(rows), None) => Ok(no_rows(Arc::clone(rows.schema()))),
+        (None, _) => not_impl_err!("DELETE from a resident table by {}: choose the rows by a condition", rows.display()),
     }
 }
 
@@ -67,39 +72,107 @@ fn no_rows(schema: DFSchemaRef) -> LogicalPlan {
     LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema })
 }
 
-/// The rows that stay as they are, and those with new values. A last column tells them apart.
-fn rows_of_update(input: &LogicalPlan) -> Result<LogicalPlan> {
-    let (values, rows, condition) = match input {
-        LogicalPlan::Projection(values) => match values.input.as_ref() {
-            LogicalPlan::Filter(filter) => (&values.expr, &filter.input, Some(&filter.predicate)),
-            _ => (&values.expr, &values.input, None),
-        },
-        _ => return not_impl_err!("UPDATE of a resident table by {}", input.display()),
+/// All rows, those that the condition chooses with new values. A last column tells them apart.
+fn rows_of_update(input: &LogicalPlan, table: &Schema) -> Result<LogicalPlan> {
+    let LogicalPlan::Projection(values) = input else {
+        return not_impl_err!("UPDATE of a resident table by {}", input.display());
     };
-    if !is_scan(rows) {
-        return not_impl_err!("UPDATE … FROM of a resident table: read the other table in a subquery");
-    }
-    let with_mark = |values: Vec<Expr>, changed: bool| values.into_iter().chain([lit(changed).alias(CHANGED)]);
-    let all = LogicalPlanBuilder::from(Arc::clone(rows));
-    let Some(condition) = condition else { return all.project(with_mark(values.clone(), true))?.build() };
-    if condition.is_volatile() {
-        return not_impl_err!("UPDATE of a resident table by a volatile condition: {condition}");
-    }
-    let columns = rows.schema().iter().map(|(qualifier, field)| {
-        let column = Expr::Column(Column::from((qualifier, field)));
-        column.alias(field.name())
+    let (rows, condition) = match values.input.as_ref() {
+        LogicalPlan::Filter(filter) => (&filter.input, Some(&filter.predicate)),
+        _ => (&values.input, None),
+    };
+    let Some(rows) = whole_scan(rows)? else {
+        return not_impl_err!("UPDATE of a resident table by {}: read other tables in subqueries", rows.display());
+    };
+    let new = values.expr.iter().zip(table.fields()).map(|(value, column)| {
+        // A parameter's value may have another type, which the other rows must not get.
+        Ok(value.clone().unalias().cast_to(column.data_type(), rows.schema())?.alias(column.name()))
     });
+    let new = new.collect::<Result<Vec<_>>>()?;
+    let all = LogicalPlanBuilder::from(rows.clone());
+    let marked = |values: Vec<Expr>, changed: Expr| values.into_iter().chain([changed.alias(CHANGED)]);
+    let Some(condition) = condition else { return all.project(marked(new, lit(true)))?.build() };
+    check_condition(condition, rows.schema())?;
+    let old: Vec<Expr> = rows.schema().iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field)))).collect();
+    if !has_subquery(condition)? && !new.iter().map(has_subquery).collect::<Result<Vec<_>>>()?.contains(&true) {
+        let chosen = new
+            .into_iter()
+            .zip(old)
+            .zip(table.fields())
+            .map(|((new, old), column)| Ok(when(condition.clone(), new.unalias()).otherwise(old)?.alias(column.name())));
+        let changed = Expr::IsTrue(Box::new(condition.clone()));
+        return all.project(marked(chosen.collect::<Result<Vec<_>>>()?, changed))?.build();
+    }
+    // DataFusion plans subqueries of a condition in filters only.
+    let old = old.into_iter().zip(table.fields()).map(|(old, column)| old.alias(column.name()));
     let stay = all.clone().filter(Expr::IsNotTrue(Box::new(condition.clone())))?;
-    let stay = stay.project(with_mark(columns.collect(), false))?;
-    let change = all.filter(condition.clone())?.project(with_mark(values.clone(), true))?;
+    let stay = stay.project(marked(old.collect(), lit(false)))?;
+    let change = all.filter(condition.clone())?.project(marked(new, lit(true)))?;
     stay.union(change.build()?)?.build()
 }
 
-/// Whether a plan gives the rows of one table.
-fn is_scan(plan: &LogicalPlan) -> bool {
-    match plan {
-        LogicalPlan::TableScan(_) => true,
-        LogicalPlan::SubqueryAlias(alias) => is_scan(&alias.input),
-        _ => false,
+/// Refuses conditions that two evaluations may answer differently.
+fn check_condition(condition: &Expr, rows: &DFSchema) -> Result<()> {
+    let mut is_volatile = condition.is_volatile();
+    for_each_subquery(condition, &mut |plan| {
+        plan.apply_with_subqueries(|node| {
+            is_volatile |= node.expressions().iter().any(Expr::is_volatile);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(())
+    })?;
+    if is_volatile {
+        return not_impl_err!("changes of a resident table by a volatile condition: {condition}");
     }
+    // Within other operators DataFusion takes a NOT IN that is NULL for true.
+    let mut negations = 0;
+    condition.apply(|expr| {
+        negations += usize::from(matches!(expr, Expr::Not(_)));
+        if let Expr::InSubquery(test) = expr
+            && (test.negated || negations > 0)
+            && (test.expr.nullable(rows)? || test.subquery.subquery.schema().fields().iter().any(|field| field.is_nullable()))
+        {
+            return not_impl_err!("changes of a resident table by NOT IN where values may be NULL; use NOT EXISTS");
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+fn has_subquery(expr: &Expr) -> Result<bool> {
+    let mut found = false;
+    for_each_subquery(expr, &mut |_| {
+        found = true;
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn for_each_subquery(expr: &Expr, visit: &mut dyn FnMut(&LogicalPlan) -> Result<()>) -> Result<()> {
+    expr.apply(|expr| {
+        match expr {
+            Expr::InSubquery(test) => visit(&test.subquery.subquery)?,
+            Expr::Exists(test) => visit(&test.subquery.subquery)?,
+            Expr::SetComparison(test) => visit(&test.subquery.subquery)?,
+            Expr::ScalarSubquery(query) => visit(&query.subquery)?,
+            _ => {}
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// The plan with all rows and columns of one table; `None` for others. A prepared statement is
+/// optimized already, so that its scan may lack columns.
+fn whole_scan(plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+    Ok(match plan {
+        LogicalPlan::TableScan(scan) if scan.filters.is_empty() && scan.fetch.is_none() => {
+            Some(LogicalPlanBuilder::scan(scan.table_name.clone(), Arc::clone(&scan.source), None)?.build()?)
+        }
+        LogicalPlan::SubqueryAlias(alias) => match whole_scan(&alias.input)? {
+            Some(scan) => Some(LogicalPlanBuilder::from(scan).alias(alias.alias.clone())?.build()?),
+            None => None,
+        },
+        _ => None,
+    })
 }

@@ -277,8 +277,15 @@ impl<'a> RowWriter<'a> {
     }
 
     /// Writes a block that is not yet part of the current one.
+    ///
+    /// Within a block that hoists it hoists, too: what follows may know its values.
     pub(super) fn detached<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<(Scope, T)> {
-        self.detached_from(Scope::default(), body)
+        let hoists = self.scope().hoisted.is_some();
+        let (mut scope, value) = self.detached_from(if hoists { Scope::hoisting() } else { Scope::default() }, body)?;
+        for declaration in scope.hoisted.take().unwrap_or_default() {
+            self.declare(&declaration);
+        }
+        Ok((scope, value))
     }
 
     /// [`detached`](Self::detached) with a given scope.

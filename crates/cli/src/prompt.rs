@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The line editor at a terminal: history, completion, and what `datafusion-cli` checks and colors.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use datafusion::config::Dialect;
+use datafusion_cli::helper::CliHelper;
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{CompletionType, Config, Context, Editor, Helper, Result};
+
+use crate::completion::Words;
+
+/// Words that are commands without a backslash and without a semicolon.
+pub const COMMANDS: &[&str] = &["exit", "quit", "help"];
+
+/// What was typed.
+pub enum Input {
+    /// Statements or a command.
+    Text(String),
+    /// Ctrl-C.
+    Interrupted,
+    /// Ctrl-D.
+    End,
+}
+
+/// The line editor. Dropping it saves the history.
+pub struct Prompt {
+    editor: Editor<LineHelper, FileHistory>,
+    history: Option<PathBuf>,
+}
+
+impl Prompt {
+    /// Opens the terminal.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn open(dialect: &Dialect, color: bool) -> Result<Prompt> {
+        let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true).build();
+        let mut editor = Editor::with_config(config)?;
+        let helper = LineHelper { cli: CliHelper::new(dialect, color), files: FilenameCompleter::new(), words: Words::default() };
+        editor.set_helper(Some(helper));
+        let history = history_file();
+        if let Some(file) = &history {
+            // The first shell of a user has none.
+            _ = editor.load_history(file);
+        }
+        Ok(Prompt { editor, history })
+    }
+
+    /// Reads statements, which end with a semicolon, or a command.
+    ///
+    /// # Errors
+    /// Those of the terminal.
+    pub fn read(&mut self, words: Words, dialect: &Dialect) -> Result<Input> {
+        if let Some(helper) = self.editor.helper_mut() {
+            helper.words = words;
+            helper.cli.set_dialect(dialect);
+            helper.cli.reset_hint();
+        }
+        match self.editor.readline("> ") {
+            Ok(text) => Ok(Input::Text(text)),
+            Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
+            Err(ReadlineError::Eof) => Ok(Input::End),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Prompt {
+    fn drop(&mut self) {
+        if let Some(file) = &self.history {
+            // A history that cannot be saved ends with the shell.
+            _ = self.editor.append_history(file);
+        }
+    }
+}
+
+/// The history in the user's folder, which is made.
+fn history_file() -> Option<PathBuf> {
+    let folder = dirs::state_dir().or_else(dirs::data_dir)?.join("devicefusion");
+    std::fs::create_dir_all(&folder).ok()?;
+    Some(folder.join("history"))
+}
+
+struct LineHelper {
+    cli: CliHelper,
+    files: FilenameCompleter,
+    words: Words,
+}
+
+impl Completer for LineHelper {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, pos: usize, context: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
+        let before = &line[..pos];
+        // Within a string, which may name a file.
+        if before.matches('\'').count() % 2 == 1 {
+            return self.files.complete(line, pos, context);
+        }
+        let (begin, words) = self.words.complete(before);
+        Ok((begin, words.into_iter().map(|word| Pair { display: word.clone(), replacement: word }).collect()))
+    }
+}
+
+impl Validator for LineHelper {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> Result<ValidationResult> {
+        if COMMANDS.contains(&context.input().trim().to_lowercase().as_str()) {
+            return Ok(ValidationResult::Valid(None));
+        }
+        self.cli.validate(context)
+    }
+}
+
+impl Hinter for LineHelper {
+    type Hint = String;
+
+    fn hint(&self, line: &str, pos: usize, context: &Context<'_>) -> Option<String> {
+        self.cli.hint(line, pos, context)
+    }
+}
+
+impl Highlighter for LineHelper {
+    fn highlight<'l>(&self, line: &'l str, pos: usize) -> Cow<'l, str> {
+        self.cli.highlight(line, pos)
+    }
+
+    fn highlight_char(&self, line: &str, pos: usize, kind: CmdKind) -> bool {
+        self.cli.highlight_char(line, pos, kind)
+    }
+
+    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
+        self.cli.highlight_hint(hint)
+    }
+}
+
+impl Helper for LineHelper {}
