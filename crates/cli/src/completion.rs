@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(words.complete("select 1 fro"), (9, vec!["from".to_owned(), "from_unixtime".to_owned()]));
         assert_eq!(words.complete("SELECT sum(x) FROM lineit").1, ["lineitem"]);
         assert_eq!(words.complete("SET device.memory_b").1, ["device.memory_bytes"]);
-        assert_eq!(words.complete("GRO"), (0, vec!["GROUP BY".to_owned()]));
+        assert_eq!(words.complete("HAV"), (0, vec!["HAVING".to_owned()]));
         assert_eq!(words.complete("SELECT 'ä "), (11, vec![]));
     }
 }
