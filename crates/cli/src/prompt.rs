@@ -16,13 +16,21 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper, Result};
 
 use crate::completion::Words;
 
-/// Words that are commands without a backslash and without a semicolon.
-pub const COMMANDS: &[&str] = &["exit", "quit", "help"];
+/// The backslash command that a word stands for, which needs no semicolon.
+fn command(word: &str) -> Option<&'static str> {
+    match word.trim().to_lowercase().as_str() {
+        "exit" | "quit" => Some("\\q"),
+        "help" => Some("\\?"),
+        _ => None,
+    }
+}
 
 /// What was typed.
 pub enum Input {
-    /// Statements or a command.
-    Text(String),
+    /// Statements.
+    Statements(String),
+    /// A backslash command.
+    Command(String),
     /// Ctrl-C.
     Interrupted,
     /// Ctrl-D.
@@ -64,7 +72,11 @@ impl Prompt {
             helper.cli.reset_hint();
         }
         match self.editor.readline("> ") {
-            Ok(text) => Ok(Input::Text(text)),
+            Ok(text) => Ok(match command(&text) {
+                Some(command) => Input::Command(command.to_owned()),
+                None if text.starts_with('\\') => Input::Command(text),
+                None => Input::Statements(text),
+            }),
             Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
             Err(ReadlineError::Eof) => Ok(Input::End),
             Err(error) => Err(error),
@@ -110,7 +122,7 @@ impl Completer for LineHelper {
 
 impl Validator for LineHelper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> Result<ValidationResult> {
-        if COMMANDS.contains(&context.input().trim().to_lowercase().as_str()) {
+        if command(context.input()).is_some() {
             return Ok(ValidationResult::Valid(None));
         }
         self.cli.validate(context)

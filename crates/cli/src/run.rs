@@ -187,30 +187,20 @@ impl Statements<'_> {
         let mut prompt = Prompt::open(&dialect(), self.print.color).map_err(failed)?;
         loop {
             let words = Words::of(self.session.context()).await;
-            let typed = match prompt.read(words, &dialect()).map_err(failed)? {
-                Input::Text(text) => text,
-                Input::Interrupted => continue,
-                Input::End => return Ok(()),
-            };
-            let text = typed.trim();
-            let command = match text.to_lowercase().as_str() {
-                "exit" | "quit" => "\\q",
-                "help" => "\\?",
-                _ => text,
-            };
-            if command.starts_with('\\') {
-                match Box::pin(self.run_backslash(command)).await {
+            match prompt.read(words, &dialect()).map_err(failed)? {
+                Input::Statements(sql) => tokio::select! {
+                    result = self.run_sql(sql) => {
+                        _ = result.inspect_err(print_error);
+                    }
+                    _ = ctrl_c() => writeln!(stdout(), "^C")?,
+                },
+                Input::Command(command) => match Box::pin(self.run_backslash(&command)).await {
                     Ok(ControlFlow::Continue(())) => {}
                     Ok(ControlFlow::Break(())) => return Ok(()),
                     Err(error) => print_error(&error),
-                }
-                continue;
-            }
-            tokio::select! {
-                result = self.run_sql(typed) => {
-                    _ = result.inspect_err(print_error);
-                }
-                _ = ctrl_c() => writeln!(stdout(), "^C")?,
+                },
+                Input::Interrupted => {}
+                Input::End => return Ok(()),
             }
         }
     }

@@ -623,6 +623,10 @@ fn files_have_more_extensions_and_missing_ones_are_named() {
         let run = shell(&["-q", "--format", "csv", "-c", &sql]);
         assert!(run.success && run.stdout == "b,c\nx y,2\nz,3\n", "{name}: {}{}", run.stdout, run.stderr);
     }
+    let copy = format!("COPY (SELECT 1 AS a, 'x,y' AS b) TO '{}'", path("o.tsv"));
+    let run = shell(&["-q", "-c", &copy]);
+    assert!(run.success, "{}", run.stderr);
+    assert_eq!(std::fs::read_to_string(path("o.tsv")).unwrap(), "a\tb\n1\tx,y\n");
     let missing = path("nowhere.parquet");
     let run = shell(&["-c", &format!("SELECT * FROM '{missing}'")]);
     assert!(!run.success && run.stderr.contains(&format!("there is no file '{missing}'")), "{}", run.stderr);

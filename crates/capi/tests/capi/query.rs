@@ -53,6 +53,18 @@ fn parameters_have_values_of_each_type_and_new_ones_each_run() {
     assert_eq!(query.rows(), ["2"]);
 }
 
+#[test]
+fn files_are_tables_by_name_and_parameters_have_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    std::fs::write(&file, "a\n1\n2\n3\n").unwrap();
+    let context = Context::new();
+    let query = context.query(&format!("SELECT count(*), ? FROM '{}' WHERE a > ?", file.display()));
+    context.ok(devicefusion_query_bind_int64(query.raw, 1, 7));
+    context.ok(devicefusion_query_bind_int64(query.raw, 2, 1));
+    assert_eq!(query.rows(), ["2 7"]);
+}
+
 fn bind_row(query: &Query<'_>, row: &RecordBatch) -> c_int {
     let mut array = cpu::export_batch(row).unwrap();
     let mut columns = schema::export_schema(&row.schema()).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::Session;
 use datafusion::common::{GetExt, Result, TableReference, plan_err};
-use datafusion::datasource::file_format::csv::CsvFormatFactory;
+use datafusion::datasource::file_format::csv::{CsvFormat, CsvFormatFactory};
 use datafusion::datasource::file_format::json::JsonFormatFactory;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
 use datafusion::logical_expr::planner::{RelationPlanner, RelationPlannerContext, RelationPlanning};
@@ -68,7 +68,7 @@ impl FileFormatFactory for TabSeparated {
     }
 
     fn default(&self) -> Arc<dyn FileFormat> {
-        CsvFormatFactory::new().default()
+        Arc::new(CsvFormat::default().with_delimiter(b'\t'))
     }
 }
 

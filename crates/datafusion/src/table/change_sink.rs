@@ -24,15 +24,10 @@ use crate::table::state::TableState;
 /// The last column of an UPDATE's rows: whether the row has new values.
 pub(super) const CHANGED: &str = "changed by the statement";
 
-/// A resident table as the target of a statement that changes or deletes rows.
-#[derive(Debug)]
-pub(super) struct ChangedTable {
-    change: Change,
-}
-
-/// The next rows of a table.
+/// A resident table as the target of a statement that changes or deletes rows: it takes the rows
+/// that the table has afterwards.
 #[derive(Debug, Clone)]
-struct Change {
+pub(super) struct ChangedTable {
     state: Arc<TableState>,
     /// The table's columns.
     columns: SchemaRef,
@@ -49,14 +44,26 @@ impl ChangedTable {
         let mark = marks_changes.then(|| Arc::new(Field::new(CHANGED, DataType::Boolean, false)));
         let given = Arc::new(Schema::new(columns.fields().iter().cloned().chain(mark).collect::<Vec<_>>()));
         let state = Arc::clone(table.state());
-        Ok(ChangedTable { change: Change { before: state.current()?, state, columns, given, marks_changes } })
+        Ok(ChangedTable { before: state.current()?, state, columns, given, marks_changes })
+    }
+
+    /// The rows as the table has them, and how many are marked.
+    fn without_mark(&self, batch: RecordBatch) -> Result<(RecordBatch, u64)> {
+        if !self.marks_changes {
+            return Ok((batch, 0));
+        }
+        let columns: Vec<usize> = (0..self.columns.fields().len()).collect();
+        let Some(marks) = batch.columns().get(columns.len()).and_then(|marks| marks.as_boolean_opt()) else {
+            return internal_err!("rows of an UPDATE without a mark");
+        };
+        Ok((batch.project(&columns)?, marks.true_count() as u64))
     }
 }
 
 #[async_trait]
 impl TableProvider for ChangedTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.change.given)
+        Arc::clone(&self.given)
     }
 
     fn table_type(&self) -> TableType {
@@ -79,18 +86,18 @@ impl TableProvider for ChangedTable {
         input: Arc<dyn ExecutionPlan>,
         _insert: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(DataSinkExec::new(input, Arc::new(self.change.clone()), None)))
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(self.clone()), None)))
     }
 }
 
-impl DisplayAs for Change {
+impl DisplayAs for ChangedTable {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.marks_changes { "DeviceTable (update)" } else { "DeviceTable (delete)" })
     }
 }
 
 #[async_trait]
-impl DataSink for Change {
+impl DataSink for ChangedTable {
     fn schema(&self) -> &SchemaRef {
         &self.given
     }
@@ -121,19 +128,5 @@ impl DataSink for Change {
         }
         self.state.publish(builder.finish().await?)?;
         Ok(if self.marks_changes { changed } else { before - written })
-    }
-}
-
-impl Change {
-    /// The rows as the table has them, and how many are marked.
-    fn without_mark(&self, batch: RecordBatch) -> Result<(RecordBatch, u64)> {
-        if !self.marks_changes {
-            return Ok((batch, 0));
-        }
-        let columns: Vec<usize> = (0..self.columns.fields().len()).collect();
-        let Some(marks) = batch.columns().get(columns.len()).and_then(|marks| marks.as_boolean_opt()) else {
-            return internal_err!("rows of an UPDATE without a mark");
-        };
-        Ok((batch.project(&columns)?, marks.true_count() as u64))
     }
 }
