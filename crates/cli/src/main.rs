@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `devicefusion`: a SQL shell whose queries run on a device.
 //!
-//! - The library of `datafusion-cli` has the interactive editor, the output formats, the backslash
-//!   commands and object stores by URL.
-//! - This crate adds arguments, reading of files and exit codes, which `datafusion-cli` has in its
-//!   binary.
+//! - The library of `datafusion-cli` plans statements, opens object stores by URL, and has some of
+//!   the backslash commands.
+//! - This crate adds arguments, the prompt, reading of files, printing of results and exit codes.
 //! - For devices it adds the choice and the list of devices, and the streaming of
 //!   `CREATE TABLE device.t AS SELECT …`.
 
 mod args;
 mod completion;
 mod devices;
+mod printer;
 mod prompt;
 mod run;
 mod session;
+mod statement;
+mod table;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The line editor at a terminal: history, completion, and what `datafusion-cli` checks and colors.
+//! The line editor at a terminal: history, completion, and the colors of `datafusion-cli`.
 
 use std::borrow::Cow;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use datafusion::config::Dialect;
@@ -15,15 +16,19 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper, Result};
 
 use crate::completion::Words;
+use crate::statement::is_complete;
 
 /// The backslash command that a word stands for, which needs no semicolon.
 fn command(word: &str) -> Option<&'static str> {
-    match word.trim().to_lowercase().as_str() {
+    match word.trim().trim_end_matches(';').trim_end().to_lowercase().as_str() {
         "exit" | "quit" => Some("\\q"),
         "help" => Some("\\?"),
         _ => None,
     }
 }
+
+/// Entries that the history keeps.
+const HISTORY_ENTRIES: usize = 10_000;
 
 /// What was typed.
 pub enum Input {
@@ -35,9 +40,11 @@ pub enum Input {
     Interrupted,
     /// Ctrl-D.
     End,
+    /// Bytes that are not UTF-8.
+    Malformed,
 }
 
-/// The line editor. Dropping it saves the history.
+/// The line editor.
 pub struct Prompt {
     editor: Editor<LineHelper, FileHistory>,
     history: Option<PathBuf>,
@@ -49,9 +56,15 @@ impl Prompt {
     /// # Errors
     /// If there is none.
     pub fn open(dialect: &Dialect, color: bool) -> Result<Prompt> {
-        let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true).build();
+        let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true);
+        let config = config.max_history_size(HISTORY_ENTRIES)?.build();
         let mut editor = Editor::with_config(config)?;
-        let helper = LineHelper { cli: CliHelper::new(dialect, color), files: FilenameCompleter::new(), words: Words::default() };
+        let helper = LineHelper {
+            cli: CliHelper::new(dialect, color),
+            files: FilenameCompleter::new(),
+            words: Words::default(),
+            dialect: *dialect,
+        };
         editor.set_helper(Some(helper));
         let history = history_file();
         if let Some(file) = &history {
@@ -68,27 +81,25 @@ impl Prompt {
     pub fn read(&mut self, words: Words, dialect: &Dialect) -> Result<Input> {
         if let Some(helper) = self.editor.helper_mut() {
             helper.words = words;
+            helper.dialect = *dialect;
             helper.cli.set_dialect(dialect);
             helper.cli.reset_hint();
         }
-        match self.editor.readline("> ") {
-            Ok(text) => Ok(match command(&text) {
-                Some(command) => Input::Command(command.to_owned()),
-                None if text.starts_with('\\') => Input::Command(text),
-                None => Input::Statements(text),
+        let typed = self.editor.readline("> ");
+        if let Some(file) = &self.history {
+            // Saved at once, for a shell that is killed. Without a history the shell works too.
+            _ = self.editor.append_history(file);
+        }
+        match typed {
+            Ok(text) => Ok(match (command(&text), text.trim()) {
+                (Some(command), _) => Input::Command(command.to_owned()),
+                (None, text) if text.starts_with('\\') => Input::Command(text.to_owned()),
+                _ => Input::Statements(text),
             }),
+            Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => Ok(Input::Malformed),
             Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
             Err(ReadlineError::Eof) => Ok(Input::End),
             Err(error) => Err(error),
-        }
-    }
-}
-
-impl Drop for Prompt {
-    fn drop(&mut self) {
-        if let Some(file) = &self.history {
-            // A history that cannot be saved ends with the shell.
-            _ = self.editor.append_history(file);
         }
     }
 }
@@ -104,6 +115,7 @@ struct LineHelper {
     cli: CliHelper,
     files: FilenameCompleter,
     words: Words,
+    dialect: Dialect,
 }
 
 impl Completer for LineHelper {
@@ -122,10 +134,9 @@ impl Completer for LineHelper {
 
 impl Validator for LineHelper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> Result<ValidationResult> {
-        if command(context.input()).is_some() {
-            return Ok(ValidationResult::Valid(None));
-        }
-        self.cli.validate(context)
+        let input = context.input().trim();
+        let ends = input.is_empty() || input.starts_with('\\') || command(input).is_some() || is_complete(&self.dialect, input);
+        Ok(if ends { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
 

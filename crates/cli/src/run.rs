@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the statements of commands, files, standard input or the terminal, and records failures.
 //!
-//! `datafusion-cli` plans, runs and prints each statement. Its loops over files drop errors after
-//! printing them, so this module has its own loops.
+//! `datafusion-cli` plans each statement. Its loops over files drop errors after printing them, so
+//! this module has its own loops.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write, stdout};
@@ -11,12 +11,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::config::Dialect;
 use datafusion::error::DataFusionError;
-use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
-use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 use datafusion_cli::DATAFUSION_CLI_VERSION;
 use datafusion_cli::cli_context::CliSessionContext;
-use datafusion_cli::command::{Command, OutputFormat};
+use datafusion_cli::command::Command;
 use datafusion_cli::exec;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
@@ -28,8 +27,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Args;
 use crate::completion::Words;
+use crate::printer::{Expanded, Printer};
 use crate::prompt::{Input, Prompt};
 use crate::session::Session;
+use crate::statement::is_complete;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,28 +54,27 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     // The compiler of an OpenCL driver installs a SIGINT handler, which calls the handler before
     // it. Without an earlier handler it ends the process.
     let _interrupts = interactive.then(|| signal(SignalKind::interrupt())).transpose()?;
-    let (session, registry) = Session::open(&args).await?;
+    let session = Session::open(&args).await?;
     *device = DeviceRuntime::of(session.task_ctx().session_config());
     if !args.quiet {
         eprintln!("{}", session.device_note());
     }
 
-    let print = PrintOptions {
-        format: args.format,
-        quiet: args.quiet,
-        // Only tables for people are truncated, not formats for programs.
-        maxrows: match args.format {
-            PrintFormat::Table | PrintFormat::Automatic => args.maxrows,
-            _ => MaxRows::Unlimited,
-        },
-        color: args.color,
-        instrumented_registry: Arc::clone(&registry),
-    };
-    let mut statements = Statements { session: &session, print, outcome: Outcome::AllStatementsSucceeded };
+    let mut statements = Statements { session: &session, color: args.color, outcome: Outcome::AllStatementsSucceeded };
 
     let reads_input = args.file.is_empty() && args.command.is_empty();
-    for path in args.rc.unwrap_or_else(|| if reads_input { startup_files() } else { vec![] }) {
-        statements.run_file(&path).await?;
+    match args.rc {
+        Some(files) => {
+            for path in files {
+                statements.run_file(&path).await?;
+            }
+        }
+        None => {
+            for path in startup_files().into_iter().filter(|_| reads_input) {
+                // A file that cannot be read must not keep its user out of the shell.
+                _ = statements.run_file(&path).await.inspect_err(print_error);
+            }
+        }
     }
     for path in &args.file {
         statements.run_file(path).await?;
@@ -111,6 +111,8 @@ const HELP: &str = "\
 \\i FILE              run the statements of a file
 \\pset format FORMAT  format of results: automatic, table, csv, tsv, json or nd-json
 \\pset maxrows ROWS   rows that tables show, or inf
+\\x on|off|auto       a line for each value, or that for wide tables alone
+\\timing on|off       the time of each statement
 \\quiet on|off        results only
 \\object_store_profiling MODE
                      requests to object stores: disabled, summary or trace
@@ -128,8 +130,12 @@ fn startup_files() -> Vec<String> {
 /// Runs statements and records whether one failed.
 struct Statements<'a> {
     session: &'a Session,
-    print: PrintOptions,
+    color: bool,
     outcome: Outcome,
+}
+
+fn not_a_command<T>(line: &str) -> Result<T> {
+    exec_err!("'{line}' is not a command; \\? lists them")
 }
 
 impl Statements<'_> {
@@ -148,8 +154,8 @@ impl Statements<'_> {
         result.map_err(|error| exec_datafusion_err!("cannot read {path}: {}", error.message()))
     }
 
-    /// Runs the statements of a reader. A statement ends with a line that ends with ';'. Failures
-    /// are reported and recorded, and the next statement runs.
+    /// Runs the statements of a reader. A statement ends with a line whose last word is ';'.
+    /// Failures are reported and recorded, and the next statement runs.
     async fn run_lines(&mut self, reader: impl BufRead) -> Result<()> {
         let mut pending = String::new();
         for (number, line) in reader.lines().enumerate() {
@@ -168,7 +174,7 @@ impl Statements<'_> {
             }
             pending.push_str(&line);
             pending.push('\n');
-            if line.trim_end().ends_with(';') && self.is_complete(&pending) {
+            if line.contains(';') && is_complete(&self.dialect(), &pending) {
                 self.run_reported(std::mem::take(&mut pending)).await;
             }
         }
@@ -179,26 +185,32 @@ impl Statements<'_> {
     }
 
     async fn run_terminal(&mut self) -> Result<()> {
-        if !self.print.quiet {
+        if !self.session.printer.lock().quiet {
             writeln!(stdout(), "DeviceFusion {} on DataFusion {DATAFUSION_CLI_VERSION}", env!("CARGO_PKG_VERSION"))?;
         }
         let failed = |error: ReadlineError| DataFusionError::External(Box::new(error));
-        let dialect = || self.session.task_ctx().session_config().options().sql_parser.dialect;
-        let mut prompt = Prompt::open(&dialect(), self.print.color).map_err(failed)?;
+        let mut prompt = Prompt::open(&self.dialect(), self.color).map_err(failed)?;
         loop {
             let words = Words::of(self.session.context()).await;
-            match prompt.read(words, &dialect()).map_err(failed)? {
+            match prompt.read(words, &self.dialect()).map_err(failed)? {
+                // The first poll of `ctrl_c` makes it listen, so it comes before work that blocks.
                 Input::Statements(sql) => tokio::select! {
+                    biased;
+                    _ = ctrl_c() => writeln!(stdout(), "^C")?,
                     result = self.run_sql(sql) => {
                         _ = result.inspect_err(print_error);
                     }
+                },
+                Input::Command(command) => tokio::select! {
+                    biased;
                     _ = ctrl_c() => writeln!(stdout(), "^C")?,
+                    control = Box::pin(self.run_backslash(&command)) => match control {
+                        Ok(ControlFlow::Continue(())) => {}
+                        Ok(ControlFlow::Break(())) => return Ok(()),
+                        Err(error) => print_error(&error),
+                    },
                 },
-                Input::Command(command) => match Box::pin(self.run_backslash(&command)).await {
-                    Ok(ControlFlow::Continue(())) => {}
-                    Ok(ControlFlow::Break(())) => return Ok(()),
-                    Err(error) => print_error(&error),
-                },
+                Input::Malformed => eprintln!("Error: the input is not UTF-8"),
                 Input::Interrupted => {}
                 Input::End => return Ok(()),
             }
@@ -219,7 +231,9 @@ impl Statements<'_> {
     /// Runs statements. A panic, which damaged files cause in some readers, fails them alone.
     async fn run_sql(&self, sql: String) -> Result<()> {
         devicefusion::check_nesting(self.session.task_ctx().session_config().options(), &sql)?;
-        let statements = exec::exec_from_commands(self.session, vec![sql], &self.print);
+        self.session.start_timer();
+        let print = self.nothing_printed();
+        let statements = exec::exec_from_commands(self.session, vec![sql], &print);
         AssertUnwindSafe(statements).catch_unwind().await.unwrap_or_else(|panic| {
             let message = devicefusion::panic_text(panic);
             exec_err!("the statement panicked: {}", message.as_deref().unwrap_or("without a message"))
@@ -228,30 +242,77 @@ impl Statements<'_> {
 
     /// Runs a backslash command. `Break` means that the shell quits.
     async fn run_backslash(&mut self, line: &str) -> Result<ControlFlow<()>> {
-        let command = line.split_whitespace().collect::<Vec<_>>().join(" ");
-        match command.trim_start_matches('\\').parse::<Command>() {
+        let words: Vec<&str> = line.trim_start_matches('\\').trim_end_matches(';').split_whitespace().collect();
+        if let Some(()) = self.set_printer(&words)? {
+            return Ok(ControlFlow::Continue(()));
+        }
+        match words.join(" ").parse::<Command>() {
             Ok(Command::Quit) => return Ok(ControlFlow::Break(())),
             Ok(Command::Help) => writeln!(stdout(), "{HELP}")?,
             Ok(Command::Include(Some(path))) => Box::pin(self.run_file(&path)).await?,
-            Ok(Command::OutputFormat(None)) => writeln!(stdout(), "Output format is {:?}.", self.print.format)?,
-            Ok(Command::OutputFormat(Some(setting))) => match (setting.split_once(' '), setting.parse::<OutputFormat>()) {
-                (Some(("maxrows", rows)), _) => {
-                    self.print.maxrows = rows.parse().map_err(|problem: String| exec_datafusion_err!("{problem}"))?;
-                }
-                (_, Ok(format)) => format.execute(&mut self.print)?,
-                (_, Err(())) => return exec_err!("'{line}' is not a command; \\? lists them"),
-            },
-            Ok(command) => command.execute(self.session, &mut self.print).await?,
-            Err(()) => return exec_err!("'{line}' is not a command; \\? lists them"),
+            Ok(Command::OutputFormat(_) | Command::QuietMode(_)) | Err(()) => return not_a_command(line),
+            Ok(command) => {
+                self.session.start_timer();
+                command.execute(self.session, &mut self.nothing_printed()).await?;
+            }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Whether the final ';' ends the statement, instead of being within a string or a comment.
-    fn is_complete(&self, sql: &str) -> bool {
-        let task = self.session.task_ctx();
-        let dialect = dialect_from_str(task.session_config().options().sql_parser.dialect);
-        let dialect = dialect.unwrap_or_else(|| Box::new(GenericDialect));
-        Tokenizer::new(dialect.as_ref(), sql).tokenize().is_ok()
+    /// Runs a command about printing; `None` for others. Without a value it shows or flips the
+    /// current one.
+    fn set_printer(&self, words: &[&str]) -> Result<Option<()>> {
+        let mut printer = self.session.printer.lock();
+        let switched = |value: Option<&&str>, current: bool| match value {
+            Some(&"on" | &"true") => Ok(true),
+            Some(&"off" | &"false") => Ok(false),
+            Some(value) => exec_err!("'{value}' is neither on nor off"),
+            None => Ok(!current),
+        };
+        let on_off = |on: bool| if on { "on" } else { "off" };
+        let mut out = stdout();
+        match words {
+            ["timing", rest @ ..] => {
+                printer.timing = switched(rest.first(), printer.timing)?;
+                writeln!(out, "Timing is {}.", on_off(printer.timing))?;
+            }
+            ["quiet", rest @ ..] => {
+                printer.quiet = switched(rest.first(), printer.quiet)?;
+                writeln!(out, "Quiet mode is {}.", on_off(printer.quiet))?;
+            }
+            ["x", "auto"] => {
+                printer.expanded = Expanded::Auto;
+                writeln!(out, "Records of wide tables have a line for each value.")?;
+            }
+            ["x", rest @ ..] => {
+                let on = switched(rest.first(), printer.expanded == Expanded::On)?;
+                printer.expanded = if on { Expanded::On } else { Expanded::Off };
+                writeln!(out, "A line for each value is {}.", on_off(on))?;
+            }
+            ["pset"] => {
+                let Printer { format, maxrows, .. } = &*printer;
+                writeln!(out, "format {format:?}\nmaxrows {maxrows}")?;
+            }
+            ["pset", "maxrows", rows] => {
+                printer.maxrows = rows.parse().map_err(|problem: String| exec_datafusion_err!("{problem}"))?;
+            }
+            ["pset", "format", format] | ["pset", format] => {
+                printer.format = format.parse().map_err(|problem: String| exec_datafusion_err!("{problem}"))?;
+                writeln!(out, "Output format is {:?}.", printer.format)?;
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(()))
+    }
+
+    /// Options with which `datafusion-cli` prints nothing: the session has printed the rows.
+    fn nothing_printed(&self) -> PrintOptions {
+        let instrumented_registry = Arc::clone(&self.session.printer.lock().registry);
+        let (format, maxrows) = (PrintFormat::Csv, MaxRows::Unlimited);
+        PrintOptions { format, maxrows, quiet: true, color: false, instrumented_registry }
+    }
+
+    fn dialect(&self) -> Dialect {
+        self.session.task_ctx().session_config().options().sql_parser.dialect
     }
 }

@@ -4,10 +4,11 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Instant;
 
-use async_trait::async_trait;
 use datafusion::common::config::ConfigNonZeroUsize;
-use datafusion::common::{Result, config_err, exec_err};
+use datafusion::common::tree_node::TreeNode;
+use datafusion::common::{DFSchema, Result, config_err, exec_err, plan_err};
 use datafusion::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
 use datafusion::error::DataFusionError;
@@ -16,7 +17,9 @@ use datafusion::execution::context::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::logical_expr::{ExplainFormat, LogicalPlan};
+use datafusion::logical_expr::{EmptyRelation, ExplainFormat, LogicalPlan};
+use datafusion::physical_plan::execution_plan::EmissionType;
+use datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_cli::catalog::DynamicObjectStoreCatalog;
 use datafusion_cli::cli_context::CliSessionContext;
@@ -26,10 +29,13 @@ use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistr
 use datafusion_cli::pool_type::PoolType;
 use device::{DeviceConfig, Selector};
 use devicefusion::{DeviceOptions, DevicePlanner, Fallback};
+use futures::future::BoxFuture;
 use object_store::ObjectStore;
+use parking_lot::Mutex;
 use url::Url;
 
 use crate::args::Args;
+use crate::printer::{Expanded, Kind, Printer};
 
 /// A session of the shell.
 pub struct Session {
@@ -39,6 +45,10 @@ pub struct Session {
     device: Option<device::DeviceInfo>,
     /// Why there is no device.
     problem: Option<String>,
+    /// How results are printed.
+    pub printer: Mutex<Printer>,
+    /// When the next result's statement has begun.
+    begun: Mutex<Instant>,
 }
 
 impl Session {
@@ -48,7 +58,7 @@ impl Session {
     /// - A setting is invalid.
     /// - The device of the arguments does not exist. With `auto`, queries run on the host instead,
     ///   unless the arguments are strict.
-    pub async fn open(args: &Args) -> Result<(Self, Arc<InstrumentedObjectStoreRegistry>)> {
+    pub async fn open(args: &Args) -> Result<Self> {
         let registry = Arc::new(InstrumentedObjectStoreRegistry::new().with_profile_mode(args.object_store_profiling));
         let config = session_config(args)?;
         let (device, problem) = match chosen_device(&config, args.strict)? {
@@ -60,7 +70,20 @@ impl Session {
         let context = devicefusion::with_file_tables(context)?;
         context.refresh_catalogs().await?;
         register_catalogs_and_functions(&context);
-        Ok((Session { context, device, problem }, registry))
+        let printer = Mutex::new(Printer {
+            format: args.format,
+            maxrows: args.maxrows,
+            expanded: Expanded::Off,
+            quiet: args.quiet,
+            timing: true,
+            registry,
+        });
+        Ok(Session { context, device, problem, printer, begun: Mutex::new(Instant::now()) })
+    }
+
+    /// Times the next statements from now on.
+    pub fn start_timer(&self) {
+        *self.begun.lock() = Instant::now();
     }
 
     /// One line about the device of queries.
@@ -95,7 +118,52 @@ impl Session {
     }
 }
 
-#[async_trait]
+impl Session {
+    fn run_and_print(&self, plan: LogicalPlan) -> BoxFuture<'_, Result<DataFrame>> {
+        Box::pin(self.run_plan(plan))
+    }
+
+    /// Runs a statement to its end and prints the rows. In a strict session EXPLAIN refuses what
+    /// the query would be refused for.
+    ///
+    /// `datafusion-cli` calls this with each plan that it has made. It gets an empty result, of
+    /// which it prints nothing.
+    async fn run_plan(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        let kind = kind_of(&plan);
+        let rows = match plan {
+            LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Indent && self.is_strict() => {
+                self.check_placement(&explain.plan).await?;
+                self.context.execute_logical_plan(LogicalPlan::Explain(explain)).await?
+            }
+            plan => devicefusion::execute_logical_plan(&self.context, plan).await?,
+        };
+        let task = Arc::new(rows.task_ctx());
+        let plan = rows.create_physical_plan().await?;
+        let is_endless = plan.boundedness().is_unbounded();
+        if is_endless && plan.pipeline_behavior() == EmissionType::Final {
+            return plan_err!("the result comes once its source ends, and the source is endless");
+        }
+        let rows = execute_stream(plan, Arc::clone(&task))?;
+        let (printer, begun) = (self.printer.lock().clone(), *self.begun.lock());
+        let settings = &task.session_config().options().format;
+        printer.print(rows, kind, is_endless, settings, task.memory_pool(), begun).await?;
+        self.start_timer();
+        let nothing = EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) };
+        Ok(DataFrame::new(self.context.state(), LogicalPlan::EmptyRelation(nothing)))
+    }
+}
+
+/// What a plan's rows are.
+fn kind_of(plan: &LogicalPlan) -> Kind {
+    let is_setting = |plan: &LogicalPlan| matches!(plan, LogicalPlan::TableScan(scan) if scan.table_name.schema() == Some("information_schema"));
+    match plan {
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Kind::Plan,
+        LogicalPlan::DescribeTable(_) => Kind::Listing,
+        plan if plan.exists(|plan| Ok(is_setting(plan))).unwrap_or(false) => Kind::Listing,
+        _ => Kind::Query,
+    }
+}
+
 impl CliSessionContext for Session {
     fn task_ctx(&self) -> Arc<TaskContext> {
         self.context.task_ctx()
@@ -113,14 +181,13 @@ impl CliSessionContext for Session {
         CliSessionContext::register_table_options_extension_from_scheme(&self.context, scheme);
     }
 
-    async fn execute_logical_plan(&self, plan: LogicalPlan) -> Result<DataFrame> {
-        match plan {
-            LogicalPlan::Explain(explain) if explain.explain_format == ExplainFormat::Indent && self.is_strict() => {
-                self.check_placement(&explain.plan).await?;
-                self.context.execute_logical_plan(LogicalPlan::Explain(explain)).await
-            }
-            plan => devicefusion::execute_logical_plan(&self.context, plan).await,
-        }
+    // Not `async`, see CONTRIBUTING.md.
+    fn execute_logical_plan<'session, 'plan>(&'session self, plan: LogicalPlan) -> BoxFuture<'plan, Result<DataFrame>>
+    where
+        'session: 'plan,
+        Self: 'plan,
+    {
+        self.run_and_print(plan)
     }
 }
 

@@ -418,6 +418,60 @@ fn formats_are_those_of_datafusion_cli() {
 }
 
 #[test]
+fn empty_results_and_nulls_have_a_place_in_every_format() {
+    const EMPTY: &str = "SELECT 1 AS a, 'x' AS b WHERE false";
+    const NULLS: &str = "SELECT NULL AS a, 'x' AS b";
+    for (format, empty, nulls) in [
+        ("csv", "a,b\n", "a,b\n,x\n"),
+        ("tsv", "a\tb\n", "a\tb\n\tx\n"),
+        ("json", "[]\n", "[{\"a\":null,\"b\":\"x\"}]\n"),
+        ("nd-json", "", "{\"a\":null,\"b\":\"x\"}\n"),
+        (
+            "table",
+            "+---+---+\n| a | b |\n+---+---+\n+---+---+\n",
+            "+------+---+\n| a    | b |\n+------+---+\n| NULL | x |\n+------+---+\n",
+        ),
+    ] {
+        let run = shell(&["-q", "--format", format, "-c", EMPTY, NULLS]);
+        assert!(run.success, "{}", run.stderr);
+        assert_eq!(run.stdout, format!("{empty}{nulls}"), "{format}");
+    }
+    // Statements without columns print nothing.
+    let run = shell(&["-q", "--format", "json", "-c", "CREATE VIEW v AS SELECT 1", "SET device.cost = 'always'"]);
+    assert_eq!((run.success, run.stdout.as_str()), (true, ""), "{}", run.stderr);
+}
+
+#[test]
+fn printing_is_chosen_by_commands() {
+    let run = shell(&[
+        "-c",
+        "\\timing off",
+        "\\x on",
+        "SELECT 1 AS one, 'b' AS letter",
+        "\\x",
+        "\\pset maxrows 1",
+        "SELECT * FROM generate_series(1, 3)",
+    ]);
+    assert!(run.success, "{}", run.stderr);
+    assert!(run.stdout.contains("-[ RECORD 1 ]-\none    | 1\nletter | b\n") && !run.stdout.contains("Elapsed"), "{}", run.stdout);
+    assert!(run.stdout.contains("3 row(s) fetched. (First 1 displayed."), "{}", run.stdout);
+    for command in ["\\x maybe", "\\timing 3", "\\pset maxrows some", "\\pset format xml", "\\pset nothing at all"] {
+        assert!(!shell(&["-c", command]).success, "{command}");
+    }
+}
+
+#[test]
+fn plans_are_not_padded() {
+    let run = shell(&["-q", "-c", "EXPLAIN FORMAT INDENT SELECT 1"]);
+    assert_eq!(
+        run.stdout,
+        "logical_plan\nProjection: Int64(1)\n  EmptyRelation: rows=1\n\nphysical_plan\nProjectionExec: expr=[1 as Int64(1)]\n  PlaceholderRowExec\n",
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
 fn only_tables_are_cut() {
     const SQL: &str = "SELECT value FROM generate_series(1, 20000)";
     for (format, lines) in [("csv", 20_001), ("tsv", 20_001), ("nd-json", 20_000)] {

@@ -118,6 +118,12 @@ fn tab_completes_words_and_exit_leaves() {
     terminal.press("help\n");
     terminal.wait_for("leave the shell", 1, "");
     terminal.wait_for("to quit", 6, "");
-    terminal.press("exit\n");
+    // A semicolon in a comment ends nothing.
+    terminal.press("SELECT 40 + 2 AS answer -- not yet;\n;\n");
+    terminal.wait_for("| 42     |", 1, "");
+    terminal.wait_for("to quit", 7, "");
+    terminal.press("\n");
+    terminal.wait_for("to quit", 8, "");
+    terminal.press("exit;\n");
     assert!(terminal.child.wait().unwrap().success());
 }

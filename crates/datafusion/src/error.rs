@@ -10,6 +10,9 @@ use datafusion::common::{Column, DataFusionError, SchemaError, exec_datafusion_e
 /// Name of the physical optimizer rule. DataFusion puts it before the rule's errors.
 pub(crate) const RULE: &str = "DevicePlanner";
 
+/// Name of the analyzer rule.
+pub(crate) const ANALYZER_RULE: &str = "TableChanges";
+
 /// The text of an error for users.
 ///
 /// It is DataFusion's, without backtraces, names of optimizer rules, and the words for errors that
@@ -25,7 +28,7 @@ pub(crate) const RULE: &str = "DevicePlanner";
 /// ```
 pub fn error_text(error: &DataFusionError) -> String {
     match error {
-        DataFusionError::Context(rule, cause) if rule == RULE => error_text(cause),
+        DataFusionError::Context(rule, cause) if rule == RULE || rule == ANALYZER_RULE => error_text(cause),
         DataFusionError::Context(what, cause) => format!("{what}\ncaused by\n{}", error_text(cause)),
         DataFusionError::Diagnostic(_, cause) => error_text(cause),
         DataFusionError::Shared(cause) => error_text(cause),

@@ -56,8 +56,8 @@ pub use planner::{
 };
 pub use run::DeviceBatchStream;
 pub use session::{
-    Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc, SpillSetting, has_device,
-    parse_bytes, session, session_with, with_file_tables, with_parameters, with_rows_of_parameters,
+    AdaptiveStart, Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc,
+    SpillSetting, has_device, parse_bytes, session, session_with, with_file_tables, with_parameters, with_rows_of_parameters,
 };
 pub use sql::parse_statements;
 pub use statement::execute_logical_plan;

@@ -14,7 +14,7 @@ use crate::drivers::{devices_for, open};
 use crate::exit::{self, Unfinished};
 use crate::interop::SharedQueue;
 use crate::memory::{Buffer, PinnedPool, Pool};
-use crate::program::Compiler;
+use crate::program::{Compiler, ProgramSource, RunningQuery};
 use crate::queue::{Queue, QueueWorker, Workers};
 use crate::report::{Counters, LaunchRecord, LiveCounters, Timeline};
 use crate::{DeviceConfig, DeviceEntry, DeviceInfo, Error, Result};
@@ -316,6 +316,28 @@ impl Context {
             }
             Err(error) => error.is_device_lost(),
         }
+    }
+
+    /// Compiles programs in the background, down to machine code, one at a time and while no query
+    /// runs. A request for one of them has it compiled at once. A failure is not reported: the next
+    /// request does.
+    pub fn prepare(&self, sources: Vec<ProgramSource>) {
+        self.0.compiler.prepare(sources);
+    }
+
+    /// Whether a request for this program would not wait for its compilation.
+    pub fn is_ready(&self, source: &ProgramSource) -> bool {
+        self.0.compiler.is_ready(source)
+    }
+
+    /// Programs of [`prepare`](Self::prepare) that are not compiled yet.
+    pub fn unprepared(&self) -> usize {
+        self.0.compiler.unprepared()
+    }
+
+    /// Notes that a query runs, on this device or in its place, until the result is dropped.
+    pub fn query(&self) -> RunningQuery {
+        self.0.compiler.query()
     }
 
     /// Frees caches: free memory, constants, idle queues and unused programs.

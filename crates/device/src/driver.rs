@@ -76,6 +76,15 @@ pub enum RawArg<'a> {
     Value(&'a [u8]),
 }
 
+/// A parameter of a kernel, without a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Parameter {
+    /// A pointer to device memory.
+    Memory,
+    /// A scalar of so many bytes.
+    Value(usize),
+}
+
 /// The one-dimensional size of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
@@ -296,6 +305,17 @@ pub trait Driver: Debug + Send + Sync {
         args: &[RawArg<'_>],
         timed: bool,
     ) -> Result<Option<Timer>>;
+
+    /// Makes the machine code that a driver else makes when a kernel is first launched, in
+    /// work-groups of one work-item. Blocks until it is made.
+    ///
+    /// # Safety
+    /// See the trait; `parameters` are the kernel's, in order. The kernel returns at once where its
+    /// grid has a second dimension.
+    unsafe fn dry_launch(&self, kernel: RawKernel, parameters: &[Parameter]) -> Result<()> {
+        let _ = (kernel, parameters);
+        Ok(())
+    }
 
     /// Records an event at the current end of the queue.
     ///

@@ -83,14 +83,14 @@ pub mod testing;
 
 pub use config::{DeviceConfig, UnifiedMemory, Wrap};
 pub use context::Context;
-pub use driver::{Grid, KeepAlive, LogSink};
+pub use driver::{Grid, KeepAlive, LogSink, Parameter};
 pub use drivers::opencl::DECLARES_BUILTINS;
 pub use drivers::{ArrowDeviceTypes, DriverKind, MemoryHandle, cuda, devices, devices_for};
 pub use error::{Error, Result};
 pub use info::{DeviceEntry, DeviceInfo, DeviceKind};
 pub use interop::{ApplicationQueue, ForeignContext, LibraryQueue};
 pub use memory::{Buffer, Pool, Reservation, Scalar, Values};
-pub use program::{Kernel, Program, ProgramSource};
+pub use program::{Kernel, Program, ProgramSource, RunningQuery};
 pub use queue::{Arg, Download, Event, Queue};
 pub use report::{Counters, LaunchRecord, Meter, Traffic};
 pub use selector::Selector;

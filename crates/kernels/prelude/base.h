@@ -8,6 +8,7 @@
    - SHARED, TABLE: an array in shared memory, and a constant array outside of functions.
    - SYNC, SYNC_ALL: a barrier of the work-group, for shared memory and for all memory.
    - GID to NGRP: indices and sizes of the grid.
+   - LEAVE_DRY_LAUNCH: returns from a kernel whose grid has a second dimension.
    - PREFETCH, MULHI64, CLZ64, POPC32, F64_BITS to BITS_F32: small operations.
    - FORGET: makes a u64 unknown to the compiler, so that what was loaded by it is loaded again.
    - A_*: atomics. A_ADD_F64 is defined only where the device has it. A_NEXT64 adds 1. A_LOAD64 and
@@ -49,6 +50,7 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define LSZ() ((u32)get_local_size(0))
 #define GRP() ((u32)get_group_id(0))
 #define NGRP() ((u32)get_num_groups(0))
+#define LEAVE_DRY_LAUNCH() if (get_num_groups(1) != 1) return
 #define A_ADD32(p, v) atomic_add((p), (v))
 #define A_XCHG32(p, v) atomic_xchg((p), (v))
 #define A_CAS32(p, c, v) atomic_cmpxchg((p), (c), (v))
@@ -146,6 +148,7 @@ typedef int i32; typedef unsigned int u32; typedef long long i64; typedef unsign
 #define GRP() ((u32)blockIdx.x)
 #define NGRP() ((u32)gridDim.x)
 #define PREFETCH(p) ((void)(p))
+#define LEAVE_DRY_LAUNCH() ((void)0)
 #define A_ADD32(p, v) atomicAdd((u32 *)(p), (u32)(v))
 #define A_XCHG32(p, v) atomicExch((u32 *)(p), (u32)(v))
 #define A_CAS32(p, c, v) atomicCAS((u32 *)(p), (u32)(c), (u32)(v))

@@ -39,6 +39,11 @@ fn refused<T>(result: kernels::Result<T>, message: &str) {
     }
 }
 
+/// Whether a program has this text.
+fn has_text(select: &Select, text: &str) -> bool {
+    select.programs().iter().any(|program| program.source.contains(text))
+}
+
 #[test]
 fn sorts_take_at_most_31_bits_of_rows() {
     let queue = queue();
@@ -121,9 +126,8 @@ fn arguments_beyond_the_limit_are_read_from_memory() {
         .collect();
     for options in profiles() {
         let few = Options { max_arg_bytes: 16, ..options.clone() };
-        let source =
-            Select::try_new(input(&schema, Some(filter.clone())), outputs.clone(), few.clone()).unwrap().programs().concat();
-        assert!(source.contains("args[0]"), "{source}");
+        let few_passed = Select::try_new(input(&schema, Some(filter.clone())), outputs.clone(), few.clone()).unwrap();
+        assert!(has_text(&few_passed, "args[0]"), "{:?}", few_passed.programs());
         let [all, with_table] = [&options, &few].map(|options| rows(&select(&rows_of, Some(filter.clone()), &outputs, options)));
         assert_eq!(all, with_table);
         let [mut all, mut with_table] = [&options, &few].map(|options| {
@@ -153,7 +157,7 @@ fn deep_expressions_need_no_deep_stack() {
             assert_eq!(deep.data_type(&schema).unwrap(), DataType::Int64);
             let field = Field::new("sum", DataType::Int64, true);
             let select = Select::try_new(input(&schema, None), vec![(deep, field)], Options::new(Profile::Gpu)).unwrap();
-            assert!(select.programs().concat().contains("select_write0"));
+            assert!(has_text(&select, "select_write0"));
         }
     };
     std::thread::Builder::new().stack_size(512 << 10).spawn(generate).unwrap().join().unwrap();

@@ -18,6 +18,7 @@ use datafusion_sqllogictest::{
     DFColumnType, DFOutput, DFSqlLogicTestError, TestContext, convert_batches, convert_schema_to_types, is_spark_path,
 };
 use devicefusion::{DeviceOptions, DeviceRuntime, SessionStateBuilderExt, placement};
+use futures::future::BoxFuture;
 use sqllogictest::{AsyncDB, DBOutput, MakeConnection};
 
 use crate::tally::SharedTally;
@@ -140,19 +141,39 @@ impl Engine {
     }
 }
 
+impl Engine {
+    fn execute_in_time<'a>(&'a mut self, sql: &'a str) -> BoxFuture<'a, Result<DFOutput, DFSqlLogicTestError>> {
+        Box::pin(async {
+            match tokio::time::timeout(self.timeout, self.execute(sql)).await {
+                Ok(result) => result,
+                Err(_) => Err(DFSqlLogicTestError::Other(format!("no result after {} seconds", self.timeout.as_secs()))),
+            }
+        })
+    }
+}
+
 #[async_trait]
 impl AsyncDB for Engine {
     type Error = DFSqlLogicTestError;
     type ColumnType = DFColumnType;
 
-    async fn run(&mut self, sql: &str) -> Result<DFOutput, DFSqlLogicTestError> {
-        match tokio::time::timeout(self.timeout, self.execute(sql)).await {
-            Ok(result) => result,
-            Err(_) => Err(DFSqlLogicTestError::Other(format!("no result after {} seconds", self.timeout.as_secs()))),
-        }
+    // Not `async`, see CONTRIBUTING.md.
+    fn run<'engine, 'sql, 'run>(&'engine mut self, sql: &'sql str) -> BoxFuture<'run, Result<DFOutput, DFSqlLogicTestError>>
+    where
+        'engine: 'run,
+        'sql: 'run,
+        Self: 'run,
+    {
+        self.execute_in_time(sql)
     }
 
-    async fn shutdown(&mut self) {}
+    fn shutdown<'engine, 'shutdown>(&'engine mut self) -> BoxFuture<'shutdown, ()>
+    where
+        'engine: 'shutdown,
+        Self: 'shutdown,
+    {
+        Box::pin(ready(()))
+    }
 
     /// The name in the conditions `onlyif` and `skipif` of DataFusion's files.
     fn engine_name(&self) -> &str {

@@ -34,7 +34,7 @@ fn workspace() -> PathBuf {
 /// - a part of the files in the device's default profile;
 /// - another part in the profile of GPUs, without optimization: each kernel runs once;
 /// - two parts without a device, since plain DataFusion must give the same results, except in
-///   `plans`.
+///   `plans` and for what only `device` has.
 ///
 /// With `DEVICEFUSION_TEST_PART=all` both profiles run all files, and the default one optimizes.
 #[test]

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The host operators that an offloaded subplan replaces. They run if the device refuses it before
-//! any row was given: a kernel that does not compile, or exceeds a limit of the device.
+//! The host operators that an offloaded subplan replaces. They run
+//! - if its kernels are not compiled yet (`adaptive_start.rs`),
+//! - if the device refuses it before any row was given: a kernel that does not compile, or exceeds
+//!   a limit of the device.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
@@ -17,13 +21,15 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
+use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::Options;
 use parking_lot::Mutex;
 
+use super::adaptive_start::{NOT_COMPILED, starts_on_host};
 use crate::error::refusal;
+use crate::graph::Stage;
 use crate::panics;
 use crate::session::{DeviceOptions, kernel_options, task_context};
 
@@ -43,6 +49,10 @@ pub(crate) type Downloads =
 #[derive(Debug, Default)]
 struct AlternativeRun {
     started: Mutex<HashSet<usize>>,
+    /// Whether the run is the host's from its start, once a partition has asked.
+    starts_on_host: OnceLock<bool>,
+    /// Whether a partition gives all rows of a run that is the host's from its start.
+    has_host_partition: AtomicBool,
     choice: Mutex<ChosenSide>,
     /// The operators of this run, once a partition needs them.
     host: Mutex<Option<Arc<dyn ExecutionPlan>>>,
@@ -108,23 +118,42 @@ impl HostAlternative {
         }
     }
 
-    /// The rows of a partition: those of `device`, or of the host if the device refuses them.
-    /// `properties` are those of the offloaded subplan.
+    /// Whether a run may start on the host. The rows of device memory are on the device already.
+    pub fn may_start(&self, properties: &PlanProperties) -> bool {
+        self.downloads.is_none() && Self::partitions(properties).is_some()
+    }
+
+    /// Whether the host can give the rows of partitions, and whether they are those by a key.
+    fn partitions(properties: &PlanProperties) -> Option<bool> {
+        match properties.output_partitioning() {
+            Partitioning::Hash(..) => Some(true),
+            Partitioning::UnknownPartitioning(_) | Partitioning::RoundRobinBatch(_) => Some(false),
+            other => (other.partition_count() == 1).then_some(false),
+        }
+    }
+
+    /// The rows of a partition: those of `device`, or of the host if the run starts there or the
+    /// device refuses them. `properties` are those of the offloaded subplan.
     pub fn rows(
         &self,
-        device: Result<SendableRecordBatchStream>,
+        stage: &Stage,
+        device: impl FnOnce() -> Result<SendableRecordBatchStream>,
         properties: &Arc<PlanProperties>,
         partition: usize,
         task: &Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let by_key = match properties.output_partitioning() {
-            Partitioning::Hash(..) => true,
-            Partitioning::UnknownPartitioning(_) | Partitioning::RoundRobinBatch(_) => false,
-            other if other.partition_count() == 1 => false,
-            // The host cannot make these partitions.
-            _ => return device,
-        };
+        let Some(by_key) = Self::partitions(properties) else { return device() };
         let run = self.begin(partition);
+        if self.may_start(properties) && run.starts_on_host(|| starts_on_host(stage, task))? {
+            // All partitions are the host's, so they may keep its own.
+            let each =
+                by_key || self.plan.output_partitioning().partition_count() == properties.output_partitioning().partition_count();
+            return match each || !run.has_host_partition.swap(true, Relaxed) {
+                true => self.host_rows(&run, properties, each, partition, Arc::clone(task)),
+                false => Ok(Box::pin(EmptyRecordBatchStream::new(self.plan.schema()))),
+            };
+        }
+        let device = device();
         let (alternative, properties, task) = (self.clone(), Arc::clone(properties), Arc::clone(task));
         let schema = self.plan.schema();
         let rows = async move {
@@ -137,13 +166,25 @@ impl HostAlternative {
                 RowSource::Elsewhere => stream::empty().boxed(),
                 RowSource::Host => {
                     drop(rest);
-                    let host = run.host(&alternative, &properties, by_key, &task)?;
-                    panics::caught(&host, || host.execute(if by_key { partition } else { 0 }, task))?.boxed()
+                    alternative.host_rows(&run, &properties, by_key, partition, task)?.boxed()
                 }
             };
             Result::<_>::Ok(rows)
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(rows).try_flatten())))
+    }
+
+    /// The rows of the host: with `each` those of the partition, else all of them.
+    fn host_rows(
+        &self,
+        run: &AlternativeRun,
+        properties: &PlanProperties,
+        each: bool,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let host = run.host(self, properties, each, &task)?;
+        panics::caught(&host, || host.execute(if each { partition } else { 0 }, task))
     }
 
     /// The run of a partition. A partition that has started before begins another run.
@@ -158,6 +199,23 @@ impl HostAlternative {
 }
 
 impl AlternativeRun {
+    /// Whether the run is the host's from its start, as the first partition has found.
+    fn starts_on_host(&self, decide: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        if let Some(starts) = self.starts_on_host.get() {
+            return Ok(*starts);
+        }
+        let mut choice = self.choice.lock();
+        // Another partition may have decided meanwhile.
+        if let Some(starts) = self.starts_on_host.get() {
+            return Ok(*starts);
+        }
+        let starts = decide()?;
+        if starts {
+            *choice = ChosenSide::Host(NOT_COMPILED.to_owned());
+        }
+        Ok(*self.starts_on_host.get_or_init(|| starts))
+    }
+
     /// The source of a partition, by the first thing that the device gives. A device that gives no
     /// rows has chosen nothing.
     fn choose<T>(&self, first: Option<&Result<T>>, by_key: bool) -> RowSource {
@@ -187,13 +245,13 @@ impl AlternativeRun {
         }
     }
 
-    /// The host operators in the partitions and the order of the offloaded subplan, or in one
-    /// partition.
+    /// The host operators in the order of the offloaded subplan. With `each` they are in its
+    /// partitions, else in one.
     fn host(
         &self,
         alternative: &HostAlternative,
         properties: &PlanProperties,
-        by_key: bool,
+        each: bool,
         task: &Arc<TaskContext>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut host = self.host.lock();
@@ -205,6 +263,7 @@ impl AlternativeRun {
         let plan = alternative.executable(&options, config, kernel_options(&options, &context)?)?;
         // The offloaded subplan may have started the scans below.
         let mut plan = reset_plan_states(plan)?;
+        let by_key = matches!(properties.output_partitioning(), Partitioning::Hash(..));
         if by_key && plan.output_partitioning() != properties.output_partitioning() {
             plan = Arc::new(RepartitionExec::try_new(plan, properties.output_partitioning().clone())?);
         }
@@ -213,7 +272,7 @@ impl AlternativeRun {
         {
             plan = Arc::new(SortExec::new(ordering.clone(), plan).with_preserve_partitioning(true));
         }
-        if !by_key && plan.output_partitioning().partition_count() > 1 {
+        if !each && plan.output_partitioning().partition_count() > 1 {
             plan = match properties.output_ordering() {
                 Some(ordering) => Arc::new(SortPreservingMergeExec::new(ordering.clone(), plan)),
                 None => Arc::new(CoalescePartitionsExec::new(plan)),

@@ -4,6 +4,8 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use columnar::ColumnType;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -15,13 +17,16 @@ use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use device::Context;
 use futures::StreamExt;
 use kernels::ops::Options;
 
+use super::adaptive_start::{STARTS_ON_HOST, missing_programs};
 use crate::exec::{HostAlternative, device_inputs, forget_run, inner_methods, is_repeatable, pass_through_methods};
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
+use crate::session::task_context;
 
 /// Runs the device operators below it as fused pipelines.
 ///
@@ -35,8 +40,11 @@ pub struct DeviceToHostExec {
     stage: Arc<Stage>,
     /// Whether each run lowers the operators anew, with the values of scalar subqueries.
     awaits_subqueries: bool,
-    /// Runs if the device refuses the subplan; `None` if that is an error.
+    /// Runs if kernels are not compiled yet, or if the device refuses the subplan; `None` if that
+    /// is an error.
     alternative: Option<HostAlternative>,
+    /// Whether kernels were missing when the query was planned, so that its run starts on the host.
+    starts_on_host: AtomicBool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     /// Dropped when the node and its streams are: the plan cache may then lend the operators again.
@@ -65,6 +73,7 @@ impl DeviceToHostExec {
             stage: Arc::new(stage),
             awaits_subqueries,
             alternative: None,
+            starts_on_host: AtomicBool::new(false),
             properties,
             metrics: ExecutionPlanMetricsSet::new(),
             lease: None,
@@ -90,6 +99,7 @@ impl DeviceToHostExec {
             stage: Arc::clone(&self.stage),
             awaits_subqueries: self.awaits_subqueries,
             alternative: self.alternative.clone(),
+            starts_on_host: AtomicBool::new(false),
             properties: Arc::clone(&self.properties),
             metrics: ExecutionPlanMetricsSet::new(),
             lease: Some(lease),
@@ -107,9 +117,20 @@ impl DeviceToHostExec {
         self
     }
 
+    fn with_start_of(self, other: &DeviceToHostExec) -> Self {
+        self.starts_on_host.store(other.starts_on_host.load(Relaxed), Relaxed);
+        self
+    }
+
     /// The host operators that run if the device refuses the subplan.
     pub(crate) fn alternative(&self) -> Option<&HostAlternative> {
         self.alternative.as_ref()
+    }
+
+    /// Notes for EXPLAIN whether a run would start on the host.
+    pub(crate) fn note_start(&self, context: &Context) {
+        let may_start = self.alternative.as_ref().is_some_and(|alternative| alternative.may_start(&self.properties));
+        self.starts_on_host.store(may_start && !missing_programs(context, &self.stage).is_empty(), Relaxed);
     }
 
     /// The device operators.
@@ -176,8 +197,10 @@ impl DisplayAs for DeviceToHostExec {
             return write!(f, "pipelines={pipelines}\nto={destination}");
         }
         write!(f, "DeviceToHostExec: pipelines={pipelines}, to=[{destination}]")?;
-        if let Some(reason) = ran_on_host {
-            write!(f, ", ran_on_host=[{reason}]")?;
+        match ran_on_host {
+            Some(reason) => write!(f, ", ran_on_host=[{reason}]")?,
+            None if self.starts_on_host.load(Relaxed) => write!(f, ", first_runs=[host, {STARTS_ON_HOST}]")?,
+            None => {}
         }
         if format == DisplayFormatType::Verbose {
             write!(f, ", profile={}{}", self.options.profile.name(), sizes(&self.options))?;
@@ -203,6 +226,7 @@ impl ExecutionPlan for DeviceToHostExec {
         exprs: |_node| std::iter::empty::<&Arc<dyn PhysicalExpr>>(),
         over: |node| DeviceToHostExec::try_new(input, node.destination.clone(), node.options.clone())?
             .with_alternative(node.alternative.clone())
+            .with_start_of(&node)
             .with_lease(node.lease.clone()),
     }
     pass_through_methods!();
@@ -212,18 +236,19 @@ impl ExecutionPlan for DeviceToHostExec {
     }
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let run = |stage| run::execute_host(&stage, self.schema(), partition, &task, &self.metrics);
-        let rows = self.ready_stage().and_then(run);
-        let rows = match &self.alternative {
-            Some(alternative) => alternative.rows(rows, &self.properties, partition, &task)?,
-            None => rows?,
-        };
-        Ok(make_cooperative(match self.lease.clone() {
-            Some(lease) => {
-                let rows = rows.inspect(move |_| _ = &lease);
-                Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows))
+        let stage = self.ready_stage();
+        let run = |stage: &Arc<Stage>| run::execute_host(stage, self.schema(), partition, &task, &self.metrics);
+        let rows = match (&self.alternative, stage) {
+            (Some(alternative), Ok(stage)) => alternative.rows(&stage, || run(&stage), &self.properties, partition, &task)?,
+            (Some(alternative), Err(error)) => {
+                alternative.rows(&self.stage, || Err(error), &self.properties, partition, &task)?
             }
-            None => rows,
-        }))
+            (None, stage) => run(&stage?)?,
+        };
+        let query = task_context(&task).ok().map(|(context, _)| context.query());
+        // Both last as long as the rows.
+        let held = (self.lease.clone(), query);
+        let rows = rows.inspect(move |_| _ = &held);
+        Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows))))
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! `docs/explain.md` lists the words that the operators write into EXPLAIN.
 
+mod adaptive_start;
 mod aggregate;
 mod alternative;
 mod cache;
@@ -36,6 +37,7 @@ mod union;
 mod unnest;
 mod window;
 
+pub(crate) use adaptive_start::may_start_on_host;
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
 pub(crate) use alternative::{Downloads, HostAlternative};

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use async_trait::async_trait;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{Result, config_err, exec_datafusion_err, plan_datafusion_err, plan_err};
 use datafusion::execution::context::{FunctionFactory, RegisterFunction};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{CreateFunction, Expr, Volatility};
 use futhark::{Context, ContextConfig, Library};
+use futures::future::BoxFuture;
 
 use crate::futhark::aggregate::FutharkAggregate;
 use crate::futhark::function::Function;
@@ -39,9 +39,28 @@ impl FutharkFactory {
     }
 }
 
-#[async_trait]
 impl FunctionFactory for FutharkFactory {
-    async fn create(&self, state: &SessionState, statement: CreateFunction) -> Result<RegisterFunction> {
+    // Not `async`, see CONTRIBUTING.md.
+    fn create<'factory, 'session, 'function>(
+        &'factory self,
+        state: &'session SessionState,
+        statement: CreateFunction,
+    ) -> BoxFuture<'function, Result<RegisterFunction>>
+    where
+        'factory: 'function,
+        'session: 'function,
+        Self: 'function,
+    {
+        self.made(state, statement)
+    }
+}
+
+impl FutharkFactory {
+    fn made<'a>(&'a self, state: &'a SessionState, statement: CreateFunction) -> BoxFuture<'a, Result<RegisterFunction>> {
+        Box::pin(self.make(state, statement))
+    }
+
+    async fn make(&self, state: &SessionState, statement: CreateFunction) -> Result<RegisterFunction> {
         let language = statement.params.language.as_ref().map(|language| language.value.as_str());
         if !language.is_some_and(|language| language.eq_ignore_ascii_case("futhark")) {
             return match &self.next {

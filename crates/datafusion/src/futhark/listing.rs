@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
@@ -17,6 +16,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_plan::{ExecutionPlan, collect};
+use futures::future::BoxFuture;
 
 use crate::futhark::function::Function;
 use crate::futhark::table::FutharkTable;
@@ -62,7 +62,6 @@ struct Routines {
     listed: Arc<dyn TableProvider>,
 }
 
-#[async_trait]
 impl TableProvider for Routines {
     fn schema(&self) -> SchemaRef {
         self.listed.schema()
@@ -72,7 +71,37 @@ impl TableProvider for Routines {
         self.listed.table_type()
     }
 
-    async fn scan(
+    // Not `async`, see CONTRIBUTING.md.
+    fn scan<'table, 'session, 'columns, 'filters, 'scan>(
+        &'table self,
+        session: &'session dyn Session,
+        projection: Option<&'columns Vec<usize>>,
+        filters: &'filters [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'scan, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'scan,
+        'session: 'scan,
+        'columns: 'scan,
+        'filters: 'scan,
+        Self: 'scan,
+    {
+        self.plan_scan(session, projection, filters, limit)
+    }
+}
+
+impl Routines {
+    fn plan_scan<'a>(
+        &'a self,
+        session: &'a dyn Session,
+        projection: Option<&'a Vec<usize>>,
+        filters: &'a [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        Box::pin(self.listed_with_types(session, projection, filters, limit))
+    }
+
+    async fn listed_with_types(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use async_trait::async_trait;
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout, Resident};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DataFusionError, Result, exec_err};
@@ -117,7 +116,6 @@ fn table(
     table.map(|table: Result<_>| table.map_err(Arc::new))
 }
 
-#[async_trait]
 impl TableProvider for ResidentResult {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -127,14 +125,28 @@ impl TableProvider for ResidentResult {
         TableType::Base
     }
 
-    async fn scan(
-        &self,
-        session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let table = self.table.clone().await.map_err(DataFusionError::Shared)?;
-        table.scan(session, projection, filters, limit).await
+    // Not `async`, see CONTRIBUTING.md.
+    fn scan<'table, 'session, 'columns, 'filters, 'scan>(
+        &'table self,
+        _session: &'session dyn Session,
+        projection: Option<&'columns Vec<usize>>,
+        _filters: &'filters [Expr],
+        _limit: Option<usize>,
+    ) -> BoxFuture<'scan, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'scan,
+        'session: 'scan,
+        'columns: 'scan,
+        'filters: 'scan,
+        Self: 'scan,
+    {
+        self.plan_scan(projection)
+    }
+}
+
+impl ResidentResult {
+    fn plan_scan<'a>(&'a self, projection: Option<&'a Vec<usize>>) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        let table = self.table.clone();
+        Box::pin(async move { table.await.map_err(DataFusionError::Shared)?.plan_scan(projection) })
     }
 }

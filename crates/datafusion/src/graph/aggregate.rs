@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use columnar::{ColumnType, DeviceBatch};
 use datafusion::common::Result;
-use device::Queue;
+use device::{ProgramSource, Queue};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use kernels::expr::{Aggregate, Expr};
@@ -112,6 +112,13 @@ impl AggregateOp {
             AggregateOp::GroupBy(op) => op.kernel_source(),
         }
     }
+
+    pub(super) fn programs(&self) -> Vec<ProgramSource> {
+        match self {
+            AggregateOp::Reduce(op) => op.programs(),
+            AggregateOp::GroupBy(op) => op.programs(),
+        }
+    }
 }
 
 /// The state of an [`AggregateOp`].
@@ -134,9 +141,9 @@ pub(crate) struct OverJoins {
     aggregates: Vec<(Aggregate, Field)>,
     /// The joins of the stage below.
     pub joins: Arc<Joins>,
-    /// The most likely joins before these, and the aggregation's most likely kernels.
+    /// The most likely joins before these, and the most likely aggregation.
     pub(super) chain: JoinChain,
-    pub(super) kernel_sources: Vec<(String, String)>,
+    pub(super) likely: AggregateOp,
 }
 
 impl OverJoins {
@@ -146,26 +153,33 @@ impl OverJoins {
         let ChainPart { input, joins: of_chain, outputs } = joins.plan.part.clone();
         let chain = JoinChain::before_aggregation(input, &of_chain, None, outputs, &joins.plan.options);
         let (chain, joined) = chain.map_err(kernel_error)?;
+        let Some(joined) = joined else { return Ok(None) };
+        let likely = aggregate(&joined, keys, aggregates, &joins.plan.options).map_err(kernel_error)?;
         let (keys, aggregates, joins) = (keys.to_vec(), aggregates.to_vec(), Arc::clone(joins));
-        let over = OverJoins { keys, aggregates, joins, chain, kernel_sources: vec![] };
-        let op = joined.map(|joined| over.aggregate(&joined)).transpose().map_err(kernel_error)?.flatten();
-        Ok(op.map(|op| OverJoins { kernel_sources: op.kernel_sources(), ..over }))
+        Ok(likely.map(|likely| OverJoins { keys, aggregates, joins, chain, likely }))
     }
 
     /// The aggregation over these joins; `None` if their rows must be written first, as with too
     /// many arguments for one kernel.
     pub fn aggregate(&self, joined: &FusedJoins) -> kernels::Result<Option<AggregateOp>> {
-        let options = &self.joins.plan.options;
-        let op = match self.keys.is_empty() {
-            true => {
-                Reduce::over_joins(joined, &self.aggregates, options.clone()).map(|op| op.map(Box::new).map(AggregateOp::Reduce))
-            }
-            false => GroupBy::over_joins(joined, &self.keys, &self.aggregates, options.clone())
-                .map(|op| op.map(Box::new).map(AggregateOp::GroupBy)),
-        };
-        match op {
-            Err(kernels::Error::Unsupported(_)) => Ok(None),
-            op => op,
+        aggregate(joined, &self.keys, &self.aggregates, &self.joins.plan.options)
+    }
+}
+
+fn aggregate(
+    joined: &FusedJoins,
+    keys: &[(Expr, Field)],
+    aggregates: &[(Aggregate, Field)],
+    options: &Options,
+) -> kernels::Result<Option<AggregateOp>> {
+    let op = match keys.is_empty() {
+        true => Reduce::over_joins(joined, aggregates, options.clone()).map(|op| op.map(Box::new).map(AggregateOp::Reduce)),
+        false => {
+            GroupBy::over_joins(joined, keys, aggregates, options.clone()).map(|op| op.map(Box::new).map(AggregateOp::GroupBy))
         }
+    };
+    match op {
+        Err(kernels::Error::Unsupported(_)) => Ok(None),
+        op => op,
     }
 }

@@ -12,6 +12,7 @@ mod joins;
 mod lowering;
 mod partitions;
 mod pipeline;
+mod programs;
 mod stage;
 
 pub(crate) use aggregate::{AggregateOp, AggregateState, OverJoins};

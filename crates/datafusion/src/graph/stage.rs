@@ -272,7 +272,7 @@ impl Stage {
             | StageKind::Limit { input, .. } => (input, Vec::new()),
             StageKind::Select { input, op, .. } => (input, op.kernel_source()),
             StageKind::Aggregate { over_joins: Some(over), .. } => {
-                return over.joins.kernel_sources(&over.chain).into_iter().chain(over.kernel_sources.clone()).collect();
+                return over.joins.kernel_sources(&over.chain).into_iter().chain(over.likely.kernel_sources()).collect();
             }
             StageKind::LibraryCalls { input, calls, .. } => {
                 (input, calls.iter().flat_map(|call| call.adapter.kernel_source()).collect())

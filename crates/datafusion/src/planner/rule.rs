@@ -8,9 +8,10 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, plan_err};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use device::Context;
 
 use crate::error::RULE;
-use crate::exec::{computes, is_trivial, reads_catalog, reads_device};
+use crate::exec::{DeviceToHostExec, computes, is_trivial, may_start_on_host, reads_catalog, reads_device};
 use crate::planner::join_conditions::above_joins;
 use crate::planner::most_rows::RowBounds;
 use crate::planner::offload::Offloader;
@@ -55,8 +56,14 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
         let offloaded = match context.transpose() {
             Ok(None) => plan,
-            Ok(Some(context)) => Offloader::new(&options, config, kernel_options(&options, &context)?)
-                .offload(above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?)?,
+            Ok(Some(context)) => {
+                let plan = above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?;
+                let offloaded = Offloader::new(&options, config, kernel_options(&options, &context)?).offload(plan)?;
+                if may_start_on_host(&context, &options) {
+                    note_starts(&offloaded, &context)?;
+                }
+                offloaded
+            }
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
             Err(problem) if strict => {
                 return plan_err!("device.fallback = error and there is no device to run on: {}", problem.reason);
@@ -81,6 +88,17 @@ impl PhysicalOptimizerRule for DevicePlanner {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// Has EXPLAIN show which parts of a plan would start on the host.
+fn note_starts(plan: &Arc<dyn ExecutionPlan>, context: &Context) -> Result<()> {
+    plan.apply(|node| {
+        if let Some(top) = node.downcast_ref::<DeviceToHostExec>() {
+            top.note_start(context);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
 }
 
 fn any(plan: &Arc<dyn ExecutionPlan>, test: &dyn Fn(&Arc<dyn ExecutionPlan>) -> bool) -> Result<bool> {

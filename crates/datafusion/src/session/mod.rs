@@ -10,7 +10,7 @@ mod runtime;
 
 pub use builder::{SessionStateBuilderExt, has_device, session, session_with};
 pub use files::with_file_tables;
-pub use options::{Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc, SpillSetting, parse_bytes};
+pub use options::{AdaptiveStart, Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc, SpillSetting, parse_bytes};
 pub use parameters::{with_parameters, with_rows_of_parameters};
 pub use runtime::DeviceRuntime;
 pub(crate) use runtime::{Problem, ReleaseLost, kernel_options, task_context};

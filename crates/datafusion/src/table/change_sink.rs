@@ -4,8 +4,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::compute::interleave_record_batch;
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Result, exec_err, internal_err};
@@ -14,49 +15,106 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 
-use crate::session::DeviceOptions;
+use crate::exec::{DeviceScanExec, DeviceToHostExec};
+use crate::session::{DeviceOptions, kernel_options, task_context};
 use crate::table::DeviceTable;
+use crate::table::numbered::NUMBER;
 use crate::table::snapshot::{Snapshot, SnapshotBuilder};
 use crate::table::state::TableState;
 
 /// The last column of an UPDATE's rows: whether the row has new values.
 pub(super) const CHANGED: &str = "changed by the statement";
 
-/// A resident table as the target of a statement that changes or deletes rows: it takes the rows
-/// that the table has afterwards.
+/// The rows that a changed table takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GivenRows {
+    /// Those that stay.
+    Kept,
+    /// All, with the mark [`CHANGED`].
+    Marked,
+    /// The changed ones, each with its [`NUMBER`].
+    Numbered,
+}
+
+/// A resident table as the target of a statement that changes or deletes rows.
 #[derive(Debug, Clone)]
 pub(super) struct ChangedTable {
     state: Arc<TableState>,
     /// The table's columns.
     columns: SchemaRef,
-    /// Those, and a mark of changed rows.
+    rows: GivenRows,
+    /// The columns of `rows`.
     given: SchemaRef,
     /// The rows before. They are those that the statement reads, unless another one changes them.
     before: Arc<Snapshot>,
-    marks_changes: bool,
 }
 
 impl ChangedTable {
-    pub fn try_new(table: &DeviceTable, marks_changes: bool) -> Result<ChangedTable> {
-        let columns = table.schema();
-        let mark = marks_changes.then(|| Arc::new(Field::new(CHANGED, DataType::Boolean, false)));
-        let given = Arc::new(Schema::new(columns.fields().iter().cloned().chain(mark).collect::<Vec<_>>()));
-        let state = Arc::clone(table.state());
-        Ok(ChangedTable { before: state.current()?, state, columns, given, marks_changes })
+    pub fn new(table: &DeviceTable, before: Arc<Snapshot>, rows: GivenRows) -> ChangedTable {
+        let (columns, state) = (table.schema(), Arc::clone(table.state()));
+        let last = match rows {
+            GivenRows::Kept => None,
+            GivenRows::Marked => Some(Field::new(CHANGED, DataType::Boolean, false)),
+            GivenRows::Numbered => Some(Field::new(NUMBER, DataType::Int64, false)),
+        };
+        let given = Arc::new(Schema::new(columns.fields().iter().cloned().chain(last.map(Arc::new)).collect::<Vec<_>>()));
+        ChangedTable { before, state, columns, rows, given }
     }
 
-    /// The rows as the table has them, and how many are marked.
-    fn without_mark(&self, batch: RecordBatch) -> Result<(RecordBatch, u64)> {
-        if !self.marks_changes {
-            return Ok((batch, 0));
-        }
-        let columns: Vec<usize> = (0..self.columns.fields().len()).collect();
-        let Some(marks) = batch.columns().get(columns.len()).and_then(|marks| marks.as_boolean_opt()) else {
-            return internal_err!("rows of an UPDATE without a mark");
+    /// The rows as the table has them, and the last column.
+    fn split(&self, batch: &RecordBatch) -> Result<(RecordBatch, ArrayRef)> {
+        let columns = batch.columns();
+        let Some((last, columns)) = columns.split_last().filter(|(_, columns)| columns.len() == self.columns.fields().len())
+        else {
+            return internal_err!("changed rows of {} columns", columns.len());
         };
-        Ok((batch.project(&columns)?, marks.true_count() as u64))
+        Ok((RecordBatch::try_new(Arc::clone(&self.columns), columns.to_vec())?, Arc::clone(last)))
+    }
+
+    /// Writes all rows of the table, those with numbers in the place of the old ones. Returns how
+    /// many they are.
+    async fn replace(
+        &self,
+        rows: SendableRecordBatchStream,
+        builder: &mut SnapshotBuilder,
+        task: &Arc<TaskContext>,
+    ) -> Result<u64> {
+        let given: Vec<RecordBatch> = rows.try_collect().await?;
+        let split = given.iter().map(|batch| self.split(batch)).collect::<Result<Vec<_>>>()?;
+        drop(given);
+        let mut places = Vec::new();
+        for (batch, (_, numbers)) in split.iter().enumerate() {
+            let Some(numbers) = numbers.as_primitive_opt::<Int64Type>() else { return internal_err!("rows without numbers") };
+            places.extend(numbers.values().iter().enumerate().map(|(row, number)| (*number, batch + 1, row)));
+        }
+        places.sort_unstable();
+        if places.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return exec_err!("the condition chooses a row more than once; no row is changed");
+        }
+        let columns = (0..self.columns.fields().len()).collect();
+        let scan = Arc::new(DeviceScanExec::try_new(Arc::clone(&self.before), columns)?);
+        let (context, options) = task_context(task)?;
+        let scan = DeviceToHostExec::try_new(scan, "the changed table", kernel_options(&options, &context)?)?;
+        let mut old_rows = scan.execute(0, Arc::clone(task))?;
+        let (mut first, mut rest) = (0, places.as_slice());
+        while let Some(old) = old_rows.next().await {
+            let old = RecordBatch::try_new(Arc::clone(&self.columns), old?.columns().to_vec())?;
+            let end = first + old.num_rows() as i64;
+            let (here, behind) = rest.split_at(rest.partition_point(|(number, ..)| *number < end));
+            rest = behind;
+            if here.is_empty() {
+                builder.push(old)?;
+            } else {
+                let mut of_row: Vec<(usize, usize)> = (0..old.num_rows()).map(|row| (0, row)).collect();
+                here.iter().for_each(|(number, batch, row)| of_row[(number - first) as usize] = (*batch, *row));
+                let batches: Vec<&RecordBatch> = std::iter::once(&old).chain(split.iter().map(|(rows, _)| rows)).collect();
+                builder.push(interleave_record_batch(&batches, &of_row)?)?;
+            }
+            first = end;
+        }
+        Ok(places.len() as u64)
     }
 }
 
@@ -92,7 +150,10 @@ impl TableProvider for ChangedTable {
 
 impl DisplayAs for ChangedTable {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.marks_changes { "DeviceTable (update)" } else { "DeviceTable (delete)" })
+        f.write_str(match self.rows {
+            GivenRows::Kept => "DeviceTable (delete)",
+            GivenRows::Marked | GivenRows::Numbered => "DeviceTable (update)",
+        })
     }
 }
 
@@ -102,8 +163,7 @@ impl DataSink for ChangedTable {
         &self.given
     }
 
-    /// Streams the rows to the device, then publishes them. Returns the number of rows that were
-    /// changed or deleted.
+    /// Streams rows to the device, then publishes them. Returns how many were changed or deleted.
     async fn write_all(&self, mut rows: SendableRecordBatchStream, task: &Arc<TaskContext>) -> Result<u64> {
         let _publishing = self.state.publishing.lock().await;
         let current = self.state.current()?;
@@ -112,21 +172,27 @@ impl DataSink for ChangedTable {
         }
         let builder = SnapshotBuilder::new(current.context(), &self.columns)?;
         let mut builder = builder.with_options(&DeviceOptions::of(task.session_config().options()));
-        let (mut written, mut changed) = (0, 0);
+        let before = current.num_rows() as u64;
+        if self.rows == GivenRows::Numbered {
+            let changed = self.replace(rows, &mut builder, task).await?;
+            self.state.publish(builder.finish().await?)?;
+            return Ok(changed);
+        }
+        let (mut written, mut marked) = (0, 0);
         while let Some(batch) = rows.next().await {
-            let batch = batch?;
+            let mut batch = batch?;
             written += batch.num_rows() as u64;
-            let (batch, marked) = self.without_mark(batch)?;
-            changed += marked;
+            if self.rows == GivenRows::Marked {
+                let (rows, marks) = self.split(&batch)?;
+                let Some(marks) = marks.as_boolean_opt() else { return internal_err!("rows without marks") };
+                (batch, marked) = (rows, marked + marks.true_count() as u64);
+            }
             builder.push(batch)?;
         }
-        let before = current.num_rows() as u64;
-        // Of an UPDATE, a row that two evaluations of a condition find different would be lost, or
-        // twice there.
-        if written > before || (self.marks_changes && written < before) {
-            return exec_err!("the condition is not the same for each evaluation: {written} rows of {before}; no row is changed");
+        if written > before || (self.rows == GivenRows::Marked && written < before) {
+            return internal_err!("{written} rows in the place of {before}; no row is changed");
         }
         self.state.publish(builder.finish().await?)?;
-        Ok(if self.marks_changes { changed } else { before - written })
+        Ok(if self.rows == GivenRows::Marked { marked } else { before - written })
     }
 }

@@ -6,26 +6,30 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::{FieldRef, Schema};
 use datafusion::catalog::default_table_source::{DefaultTableSource, provider_as_source};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, DFSchemaRef, Result, not_impl_err};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, Result, internal_err, not_impl_err};
 use datafusion::logical_expr::dml::{DmlStatement, InsertOp};
-use datafusion::logical_expr::{EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, WriteOp, lit, when};
+use datafusion::logical_expr::{
+    BinaryExpr, EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, WriteOp, col, lit, when,
+};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::table::DeviceTable;
-use crate::table::change_sink::{CHANGED, ChangedTable};
+use crate::error::ANALYZER_RULE;
+use crate::table::change_sink::{CHANGED, ChangedTable, GivenRows};
+use crate::table::numbered::{NUMBER, NumberedTable};
+use crate::table::{DeviceTable, Snapshot};
 
-/// Plans statements that change rows of a resident table as an insert of all rows that it has
-/// afterwards.
+/// Plans statements that change rows of a resident table as an insert of the rows that it has
+/// afterwards, or of the changed ones.
 #[derive(Debug)]
 pub(crate) struct TableChanges;
 
 impl AnalyzerRule for TableChanges {
     fn name(&self) -> &str {
-        "TableChanges"
+        ANALYZER_RULE
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
@@ -41,13 +45,17 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let Some(table) = source.and_then(|source| source.table_provider.downcast_ref::<DeviceTable>()) else {
         return Ok(Transformed::no(plan));
     };
-    let (rows, marks_changes) = match dml.op {
-        WriteOp::Update => (rows_of_update(&dml.input, &dml.target.schema())?, true),
-        WriteOp::Delete => (rows_of_delete(&dml.input)?, false),
+    let before = table.state().current()?;
+    let (rows, given) = match dml.op {
+        WriteOp::Update => rows_of_update(&dml.input, &dml.target.schema(), &before)?,
+        WriteOp::Delete => (rows_of_delete(&dml.input)?, GivenRows::Kept),
         // Of TRUNCATE.
-        _ => (no_rows(DFSchema::try_from_qualified_schema(dml.table_name.clone(), &dml.target.schema())?.into()), false),
+        _ => {
+            let schema = DFSchema::try_from_qualified_schema(dml.table_name.clone(), &dml.target.schema())?;
+            (no_rows(schema.into()), GivenRows::Kept)
+        }
     };
-    let target = provider_as_source(Arc::new(ChangedTable::try_new(table, marks_changes)?));
+    let target = provider_as_source(Arc::new(ChangedTable::new(table, before, given)));
     let insert = DmlStatement::new(dml.table_name.clone(), target, WriteOp::Insert(InsertOp::Overwrite), Arc::new(rows));
     Ok(Transformed::yes(LogicalPlan::Dml(insert)))
 }
@@ -60,7 +68,7 @@ fn rows_of_delete(input: &LogicalPlan) -> Result<LogicalPlan> {
     };
     match (whole_scan(rows)?, condition) {
         (Some(rows), Some(condition)) => {
-            check_condition(condition, rows.schema())?;
+            check_nulls(condition, rows.schema())?;
             LogicalPlanBuilder::from(rows).filter(Expr::IsNotTrue(Box::new(condition.clone())))?.build()
         }
         (Some(rows), None) => Ok(no_rows(Arc::clone(rows.schema()))),
@@ -72,8 +80,8 @@ fn no_rows(schema: DFSchemaRef) -> LogicalPlan {
     LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema })
 }
 
-/// All rows, those that the condition chooses with new values. A last column tells them apart.
-fn rows_of_update(input: &LogicalPlan, table: &Schema) -> Result<LogicalPlan> {
+/// The rows with new values, and which ones of the table they are.
+fn rows_of_update(input: &LogicalPlan, table: &Schema, before: &Arc<Snapshot>) -> Result<(LogicalPlan, GivenRows)> {
     let LogicalPlan::Projection(values) = input else {
         return not_impl_err!("UPDATE of a resident table by {}", input.display());
     };
@@ -81,85 +89,96 @@ fn rows_of_update(input: &LogicalPlan, table: &Schema) -> Result<LogicalPlan> {
         LogicalPlan::Filter(filter) => (&filter.input, Some(&filter.predicate)),
         _ => (&values.input, None),
     };
-    let Some(rows) = whole_scan(rows)? else {
+    let Some(scan) = whole_scan(rows)? else {
         return not_impl_err!("UPDATE of a resident table by {}: read other tables in subqueries", rows.display());
     };
-    let new = values.expr.iter().zip(table.fields()).map(|(value, column)| {
+    let cast = |(value, column): (&Expr, &FieldRef)| {
         // A parameter's value may have another type, which the other rows must not get.
-        Ok(value.clone().unalias().cast_to(column.data_type(), rows.schema())?.alias(column.name()))
-    });
-    let new = new.collect::<Result<Vec<_>>>()?;
-    let all = LogicalPlanBuilder::from(rows.clone());
-    let marked = |values: Vec<Expr>, changed: Expr| values.into_iter().chain([changed.alias(CHANGED)]);
-    let Some(condition) = condition else { return all.project(marked(new, lit(true)))?.build() };
-    check_condition(condition, rows.schema())?;
-    let old: Vec<Expr> = rows.schema().iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field)))).collect();
-    if !has_subquery(condition)? && !new.iter().map(has_subquery).collect::<Result<Vec<_>>>()?.contains(&true) {
+        Ok(value.clone().unalias().cast_to(column.data_type(), scan.schema())?.alias(column.name()))
+    };
+    let new = values.expr.iter().zip(table.fields()).map(cast).collect::<Result<Vec<_>>>()?;
+    let with_last = |values: Vec<Expr>, last: Expr| values.into_iter().chain([last]);
+    let all = LogicalPlanBuilder::from(scan.clone());
+    let Some(condition) = condition else {
+        let rows = all.project(with_last(new, lit(true).alias(CHANGED)))?.build()?;
+        return Ok((rows, GivenRows::Marked));
+    };
+    check_nulls(condition, scan.schema())?;
+    if is_plain(condition)? && new.iter().map(is_plain).collect::<Result<Vec<_>>>()?.iter().all(|plain| *plain) {
+        let old = scan.schema().iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field))));
         let chosen = new
             .into_iter()
             .zip(old)
             .zip(table.fields())
             .map(|((new, old), column)| Ok(when(condition.clone(), new.unalias()).otherwise(old)?.alias(column.name())));
-        let changed = Expr::IsTrue(Box::new(condition.clone()));
-        return all.project(marked(chosen.collect::<Result<Vec<_>>>()?, changed))?.build();
+        let changed = Expr::IsTrue(Box::new(condition.clone())).alias(CHANGED);
+        let rows = all.project(with_last(chosen.collect::<Result<Vec<_>>>()?, changed))?.build()?;
+        return Ok((rows, GivenRows::Marked));
     }
-    // DataFusion plans subqueries of a condition in filters only.
-    let old = old.into_iter().zip(table.fields()).map(|(old, column)| old.alias(column.name()));
-    let stay = all.clone().filter(Expr::IsNotTrue(Box::new(condition.clone())))?;
-    let stay = stay.project(marked(old.collect(), lit(false)))?;
-    let change = all.filter(condition.clone())?.project(marked(new, lit(true)))?;
-    stay.union(change.build()?)?.build()
+    // A second evaluation could choose other rows. DataFusion plans subqueries of a condition in
+    // filters only.
+    let numbered = LogicalPlanBuilder::from(numbered_scan(rows, before)?);
+    let rows = numbered.filter(condition.clone())?.project(with_last(new, col(Column::from_name(NUMBER))))?.build()?;
+    Ok((rows, GivenRows::Numbered))
 }
 
-/// Refuses conditions that two evaluations may answer differently.
-fn check_condition(condition: &Expr, rows: &DFSchema) -> Result<()> {
-    let mut is_volatile = condition.is_volatile();
-    for_each_subquery(condition, &mut |plan| {
-        plan.apply_with_subqueries(|node| {
-            is_volatile |= node.expressions().iter().any(Expr::is_volatile);
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        Ok(())
-    })?;
-    if is_volatile {
-        return not_impl_err!("changes of a resident table by a volatile condition: {condition}");
+/// Whether the same row always gives the same value, without a subquery.
+fn is_plain(expr: &Expr) -> Result<bool> {
+    let mut has_subquery = false;
+    for_each_subquery(expr, &mut |_| has_subquery = true)?;
+    Ok(!has_subquery && !expr.is_volatile())
+}
+
+/// Refuses `IN (SELECT …)` where DataFusion would take NULL for true: NULLs are possible, and the
+/// condition is neither the test nor its AND and OR with others.
+fn check_nulls(condition: &Expr, rows: &DFSchema) -> Result<()> {
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+            check_nulls(left, rows)?;
+            return check_nulls(right, rows);
+        }
+        Expr::InSubquery(test) if !test.negated => return check_nulls(&test.expr, rows),
+        _ => {}
     }
-    // Within other operators DataFusion takes a NOT IN that is NULL for true.
-    let mut negations = 0;
     condition.apply(|expr| {
-        negations += usize::from(matches!(expr, Expr::Not(_)));
         if let Expr::InSubquery(test) = expr
-            && (test.negated || negations > 0)
             && (test.expr.nullable(rows)? || test.subquery.subquery.schema().fields().iter().any(|field| field.is_nullable()))
         {
-            return not_impl_err!("changes of a resident table by NOT IN where values may be NULL; use NOT EXISTS");
+            return not_impl_err!(
+                "changes of a resident table by IN (SELECT …) within another test, where values may be NULL; use EXISTS"
+            );
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(())
 }
 
-fn has_subquery(expr: &Expr) -> Result<bool> {
-    let mut found = false;
-    for_each_subquery(expr, &mut |_| {
-        found = true;
-        Ok(())
-    })?;
-    Ok(found)
-}
-
-fn for_each_subquery(expr: &Expr, visit: &mut dyn FnMut(&LogicalPlan) -> Result<()>) -> Result<()> {
+fn for_each_subquery(expr: &Expr, visit: &mut dyn FnMut(&LogicalPlan)) -> Result<()> {
     expr.apply(|expr| {
         match expr {
-            Expr::InSubquery(test) => visit(&test.subquery.subquery)?,
-            Expr::Exists(test) => visit(&test.subquery.subquery)?,
-            Expr::SetComparison(test) => visit(&test.subquery.subquery)?,
-            Expr::ScalarSubquery(query) => visit(&query.subquery)?,
+            Expr::InSubquery(test) => visit(&test.subquery.subquery),
+            Expr::Exists(test) => visit(&test.subquery.subquery),
+            Expr::SetComparison(test) => visit(&test.subquery.subquery),
+            Expr::ScalarSubquery(query) => visit(&query.subquery),
             _ => {}
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(())
+}
+
+/// A scan of one table, perhaps with an alias, whose rows have numbers.
+fn numbered_scan(plan: &LogicalPlan, before: &Arc<Snapshot>) -> Result<LogicalPlan> {
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            let table = provider_as_source(Arc::new(NumberedTable::new(Arc::clone(before))));
+            LogicalPlanBuilder::scan(scan.table_name.clone(), table, None)?.build()
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            LogicalPlanBuilder::from(numbered_scan(&alias.input, before)?).alias(alias.alias.clone())?.build()
+        }
+        other => internal_err!("a numbered scan of {}", other.display()),
+    }
 }
 
 /// The plan with all rows and columns of one table; `None` for others. A prepared statement is

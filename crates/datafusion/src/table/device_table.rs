@@ -7,7 +7,6 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_device::ImportedArray;
-use async_trait::async_trait;
 use columnar::{Resident, exchange};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Constraints, Result, SchemaExt, Statistics, not_impl_err, plan_datafusion_err, plan_err};
@@ -19,6 +18,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{DataFrame, SessionContext};
 use device::Context;
 use futures::StreamExt;
+use futures::future::{BoxFuture, ready};
 use kernels::ops::Decode;
 
 use crate::error::{columnar_error, device_error, op_error};
@@ -222,6 +222,30 @@ impl DeviceTable {
         self.defaults = self.schema.fields().iter().filter_map(|field| default(field.name())).collect();
         self
     }
+
+    /// A scan of the current snapshot.
+    pub(crate) fn plan_scan(&self, projection: Option<&Vec<usize>>) -> Result<Arc<dyn ExecutionPlan>> {
+        let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        // The planner puts a DeviceToHostExec above.
+        Ok(Arc::new(DeviceScanExec::try_new(self.state.current()?, columns)?))
+    }
+
+    fn plan_insert(&self, input: Arc<dyn ExecutionPlan>, insert: InsertOp) -> Result<Arc<dyn ExecutionPlan>> {
+        let overwrite = match insert {
+            InsertOp::Append => false,
+            InsertOp::Overwrite => true,
+            InsertOp::Replace => return not_impl_err!("REPLACE INTO a resident table; use INSERT INTO or INSERT OVERWRITE"),
+        };
+        let given = input.schema();
+        self.schema.logically_equivalent_names_and_types(&given)?;
+        // The planner adds casts. A hand-made plan may lack them.
+        let mut pairs = self.schema.fields().iter().zip(given.fields());
+        if !pairs.all(|(column, row)| column.data_type().equals_datatype(row.data_type())) {
+            return plan_err!("rows of {} for a resident table of {}: cast them", columns(&given), columns(&self.schema));
+        }
+        let sink = TableSink::new(Arc::clone(&self.schema), Arc::clone(&self.state), overwrite);
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
+    }
 }
 
 /// Names and types of columns, for messages.
@@ -248,7 +272,6 @@ pub(crate) fn needed(device: std::result::Result<Context, Problem>) -> Result<Co
     device.map_err(|problem| plan_datafusion_err!("a table of device memory needs a device: {}", problem.reason))
 }
 
-#[async_trait]
 impl TableProvider for DeviceTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -266,41 +289,40 @@ impl TableProvider for DeviceTable {
         TableType::Base
     }
 
-    async fn scan(
-        &self,
-        _session: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+    // Not `async`, see CONTRIBUTING.md.
+    fn scan<'table, 'session, 'columns, 'filters, 'scan>(
+        &'table self,
+        _session: &'session dyn Session,
+        projection: Option<&'columns Vec<usize>>,
+        _filters: &'filters [Expr],
         _limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
-        // The planner puts a DeviceToHostExec above.
-        Ok(Arc::new(DeviceScanExec::try_new(self.state.current()?, columns)?))
+    ) -> BoxFuture<'scan, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'scan,
+        'session: 'scan,
+        'columns: 'scan,
+        'filters: 'scan,
+        Self: 'scan,
+    {
+        Box::pin(ready(self.plan_scan(projection)))
     }
 
     fn statistics(&self) -> Option<Statistics> {
         self.state.current().ok().map(|snapshot| snapshot.statistics().clone())
     }
 
-    async fn insert_into(
-        &self,
-        _session: &dyn Session,
+    // Not `async`, as above.
+    fn insert_into<'table, 'session, 'insert>(
+        &'table self,
+        _session: &'session dyn Session,
         input: Arc<dyn ExecutionPlan>,
         insert: InsertOp,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let overwrite = match insert {
-            InsertOp::Append => false,
-            InsertOp::Overwrite => true,
-            InsertOp::Replace => return not_impl_err!("REPLACE INTO a resident table; use INSERT INTO or INSERT OVERWRITE"),
-        };
-        let given = input.schema();
-        self.schema.logically_equivalent_names_and_types(&given)?;
-        // The planner adds casts. A hand-made plan may lack them.
-        let mut pairs = self.schema.fields().iter().zip(given.fields());
-        if !pairs.all(|(column, row)| column.data_type().equals_datatype(row.data_type())) {
-            return plan_err!("rows of {} for a resident table of {}: cast them", columns(&given), columns(&self.schema));
-        }
-        let sink = TableSink::new(Arc::clone(&self.schema), Arc::clone(&self.state), overwrite);
-        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
+    ) -> BoxFuture<'insert, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'table: 'insert,
+        'session: 'insert,
+        Self: 'insert,
+    {
+        Box::pin(ready(self.plan_insert(input, insert)))
     }
 }

@@ -8,6 +8,7 @@ mod device_table;
 mod memory_function;
 mod merge;
 mod missing;
+mod numbered;
 mod schema;
 mod sink;
 mod snapshot;

@@ -20,7 +20,6 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields};
 use arrow::util::pretty::pretty_format_batches;
-use async_trait::async_trait;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::MemTable;
 use datafusion::execution::context::{FunctionFactory, RegisterFunction, SessionConfig};
@@ -30,6 +29,7 @@ use datafusion::logical_expr::CreateFunction;
 use datafusion::prelude::SessionContext;
 use devicefusion::{DeviceOptions, FutharkFunctions, SessionStateBuilderExt, register_futhark};
 use futhark::{Context, ContextConfig, Library};
+use futures::future::{BoxFuture, ready};
 
 use crate::fixture::{Fixture, OutputStyle};
 
@@ -453,10 +453,19 @@ async fn functions_of_a_library_share_its_context() {
 #[derive(Debug)]
 struct Own;
 
-#[async_trait]
 impl FunctionFactory for Own {
-    async fn create(&self, _: &SessionState, statement: CreateFunction) -> Result<RegisterFunction> {
-        datafusion::common::exec_err!("{} was asked of the user's own factory", statement.name)
+    // Not `async`, see CONTRIBUTING.md.
+    fn create<'factory, 'session, 'function>(
+        &'factory self,
+        _: &'session SessionState,
+        statement: CreateFunction,
+    ) -> BoxFuture<'function, Result<RegisterFunction>>
+    where
+        'factory: 'function,
+        'session: 'function,
+        Self: 'function,
+    {
+        Box::pin(ready(datafusion::common::exec_err!("{} was asked of the user's own factory", statement.name)))
     }
 }
 

@@ -222,6 +222,25 @@ fn inserts_fail_at_the_memory_limit_and_a_dropped_table_returns_its_memory() {
 /// A statement that reads the rows of one snapshot and publishes the next must not drop rows that
 /// were inserted between.
 #[test]
+fn a_volatile_condition_neither_loses_nor_doubles_rows() {
+    block_on(async {
+        let ctx = strict(2);
+        let run = async |sql: &str| ctx.sql(sql).await.unwrap().collect().await.unwrap();
+        // Only the host has `random`.
+        run("SET device.fallback = 'host'").await;
+        run("CREATE TABLE device.t AS SELECT value AS i, 0 AS n FROM generate_series(1, 20000)").await;
+        for condition in ["random() < 0.5", "i IN (SELECT value FROM generate_series(1, 20000) WHERE random() < 0.5)"] {
+            run(&format!("UPDATE device.t SET n = n + 1 WHERE {condition}")).await;
+            let counts = answer(&ctx, "SELECT count(*), count(DISTINCT i) FROM device.t").await.unwrap().lines();
+            assert_eq!(counts, ["| 20000 | 20000 |"], "{condition}");
+        }
+        run("DELETE FROM device.t WHERE random() < 0.5").await;
+        let sums = "SELECT count(*) BETWEEN 9000 AND 11000, avg(n) BETWEEN 0.9 AND 1.1 FROM device.t";
+        assert_eq!(answer(&ctx, sums).await.unwrap().lines(), ["| true | true |"]);
+    });
+}
+
+#[test]
 fn a_change_of_rows_that_another_statement_has_changed_fails() {
     block_on(async {
         let ctx = strict(2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compilation on threads of its own, with caches in memory and in folders.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,10 +11,11 @@ use futures::channel::oneshot;
 use futures::future::{BoxFuture, FutureExt, Shared};
 use parking_lot::{Condvar, Mutex};
 
+use super::background::{Background, RunningQuery};
 use super::handle::{Program, ProgramSource};
 use super::store::{DiskCache, DumpFolder, LoadFolder, SourceFolder};
 use crate::device_loss::DeviceLoss;
-use crate::driver::{Driver, LogSink, RawProgram};
+use crate::driver::{Driver, LogSink, Parameter, RawProgram};
 use crate::exit::WorkGuard;
 use crate::report::{LiveCounters, Meters, nanos};
 use crate::{DeviceConfig, Error, Result};
@@ -32,6 +33,7 @@ pub(crate) struct Compiler {
     log: Option<LogSink>,
     cache: Mutex<ProgramCache>,
     work: Mutex<CompileQueue>,
+    background: Arc<Background>,
     /// Notified when the last thread ends.
     idle: Condvar,
 }
@@ -58,7 +60,7 @@ impl ProgramFolders {
 }
 
 /// The identity of a program: source and options.
-type ProgramKey = (Arc<str>, Vec<String>);
+pub(super) type ProgramKey = (Arc<str>, Vec<String>);
 
 /// The future that all requests for one program share.
 type ProgramFuture = Shared<BoxFuture<'static, Result<Arc<Program>>>>;
@@ -66,10 +68,18 @@ type ProgramFuture = Shared<BoxFuture<'static, Result<Arc<Program>>>>;
 /// The programs of a context, the least recently used ones evicted.
 #[derive(Default)]
 struct ProgramCache {
-    /// The program, and the clock at its last request.
-    programs: HashMap<ProgramKey, (ProgramFuture, u64)>,
+    programs: HashMap<ProgramKey, CachedProgram>,
+    /// Programs that did not compile in the background. A request reports why.
+    failed: HashSet<ProgramKey>,
     /// Counts requests.
     clock: u64,
+}
+
+struct CachedProgram {
+    program: ProgramFuture,
+    is_compiled: bool,
+    /// The clock at its last request.
+    used: u64,
 }
 
 #[derive(Default)]
@@ -78,9 +88,10 @@ struct CompileQueue {
     threads: usize,
 }
 
-struct CompileTask {
-    key: ProgramKey,
+pub(super) struct CompileTask {
+    pub(super) key: ProgramKey,
     operator: String,
+    dry_launches: Vec<(String, Vec<Parameter>)>,
     meters: Meters,
     result: oneshot::Sender<Result<Arc<Program>>>,
 }
@@ -102,40 +113,74 @@ impl Compiler {
             log: config.log.clone(),
             cache: Mutex::default(),
             work: Mutex::default(),
+            background: Background::new(),
             idle: Condvar::new(),
         }))
     }
 
     /// The program of `source` from the cache, else its compilation, which starts now.
     pub(crate) fn get(self: &Arc<Self>, source: ProgramSource, meters: Meters) -> ProgramFuture {
-        let ProgramSource { source, operator, mut options, is_optimized } = source;
-        if !is_optimized {
+        let key = self.key(&source);
+        let mut cache = self.cache.lock();
+        if let Some(program) = cache.get(&key) {
+            drop(cache);
+            self.counters.cache_hits_memory.fetch_add(1, Relaxed);
+            if let Some(task) = self.background.take(&key) {
+                self.start(task);
+            }
+            return program;
+        }
+        let (task, program) = cache.insert(key, source, meters);
+        drop(cache);
+        self.start(task);
+        program
+    }
+
+    /// Compiles programs in the background, unless they are in the cache.
+    pub(crate) fn prepare(self: &Arc<Self>, sources: Vec<ProgramSource>) {
+        for source in sources {
+            let key = self.key(&source);
+            let mut cache = self.cache.lock();
+            if cache.get(&key).is_none() && !cache.failed.contains(&key) {
+                let (task, _) = cache.insert(key, source, Meters::default());
+                drop(cache);
+                self.background.push(self, task);
+            }
+        }
+    }
+
+    /// Whether a request for the program would not wait for its compilation.
+    pub(crate) fn is_ready(&self, source: &ProgramSource) -> bool {
+        let key = self.key(source);
+        let cache = self.cache.lock();
+        cache.programs.get(&key).is_some_and(|cached| cached.is_compiled) || cache.failed.contains(&key)
+    }
+
+    /// Programs that are to be compiled in the background, with that under way.
+    pub(crate) fn unprepared(&self) -> usize {
+        self.background.unfinished()
+    }
+
+    /// Notes that a query runs.
+    pub(crate) fn query(&self) -> RunningQuery {
+        self.background.query()
+    }
+
+    fn key(&self, source: &ProgramSource) -> ProgramKey {
+        let mut options = source.options.clone();
+        if !source.is_optimized {
             options.extend(self.driver.options_against_optimization().iter().map(|option| option.to_string()));
         }
         options.extend_from_slice(&self.options);
-        let key = (source, options);
-        let mut cache = self.cache.lock();
-        cache.clock += 1;
-        let clock = cache.clock;
-        if let Some((program, used)) = cache.programs.get_mut(&key) {
-            *used = clock;
-            self.counters.cache_hits_memory.fetch_add(1, Relaxed);
-            return program.clone();
-        }
-        let (sender, receiver) = oneshot::channel();
-        let gone = Error::Interrupted("the thread of a compilation");
-        let program = receiver.map(|result| result.unwrap_or(Err(gone))).boxed().shared();
-        cache.programs.insert(key.clone(), (program.clone(), clock));
-        cache.evict();
-        drop(cache);
-        self.start(CompileTask { key, operator, meters, result: sender });
-        program
+        (Arc::clone(&source.source), options)
     }
 
     /// Clears the cache. Programs in use stay loaded.
     pub(crate) fn trim(&self) {
-        let programs = std::mem::take(&mut self.cache.lock().programs);
-        drop(programs);
+        let mut cache = self.cache.lock();
+        let (programs, failed) = (std::mem::take(&mut cache.programs), std::mem::take(&mut cache.failed));
+        drop(cache);
+        drop((programs, failed));
     }
 
     /// Blocks until no compilation runs.
@@ -182,22 +227,42 @@ impl Compiler {
                 }
                 task
             };
-            let Some(CompileTask { key, operator, meters, result }) = task else { return };
-            let start = Instant::now();
-            // The log is the caller's code. A panic there must not end the thread.
-            let program = catch_unwind(AssertUnwindSafe(|| self.get_or_compile(&key, &operator)));
-            let program = program.unwrap_or(Err(Error::Interrupted("a compilation")));
-            let time = start.elapsed();
-            self.counters.compile_nanos.fetch_add(nanos(time), Relaxed);
-            meters.compiled(time);
-            if let Err(error) = &program {
+            let Some(task) = task else { return };
+            self.compile(task, false);
+        }
+    }
+
+    /// Compiles a program for those that wait for it. In the background its machine code too, which
+    /// else a first launch makes.
+    pub(super) fn compile(&self, task: CompileTask, is_background: bool) {
+        let CompileTask { key, operator, dry_launches, meters, result } = task;
+        let start = Instant::now();
+        let make = || {
+            let program = self.get_or_compile(&key, &operator)?;
+            if is_background {
+                program.dry_launch(&dry_launches)?;
+            }
+            Ok(program)
+        };
+        // The log is the caller's code. A panic there must not end the thread.
+        let program = catch_unwind(AssertUnwindSafe(make));
+        let program = program.unwrap_or(Err(Error::Interrupted("a compilation")));
+        let time = start.elapsed();
+        self.counters.compile_nanos.fetch_add(nanos(time), Relaxed);
+        meters.compiled(time);
+        match &program {
+            Ok(_) => self.cache.lock().compiled(&key),
+            Err(error) => {
                 self.loss.check(error);
+                if is_background {
+                    self.cache.lock().failed.insert(key.clone());
+                }
                 // The next request compiles again.
                 self.remove(&key);
             }
-            // The send fails if all futures were dropped.
-            _ = result.send(program);
         }
+        // The send fails if all futures were dropped.
+        _ = result.send(program);
     }
 
     /// Loads or compiles a program, and leaves its source in the folder of
@@ -274,14 +339,46 @@ impl Compiler {
     }
 }
 
+impl Drop for Compiler {
+    fn drop(&mut self) {
+        self.background.close();
+    }
+}
+
 impl ProgramCache {
+    /// A program that is compiled or being compiled.
+    fn get(&mut self, key: &ProgramKey) -> Option<ProgramFuture> {
+        self.clock += 1;
+        let cached = self.programs.get_mut(key)?;
+        cached.used = self.clock;
+        Some(cached.program.clone())
+    }
+
+    /// Adds a program, and the task that compiles it.
+    fn insert(&mut self, key: ProgramKey, source: ProgramSource, meters: Meters) -> (CompileTask, ProgramFuture) {
+        let (sender, receiver) = oneshot::channel();
+        let gone = Error::Interrupted("the thread of a compilation");
+        let program = receiver.map(|result| result.unwrap_or(Err(gone))).boxed().shared();
+        let cached = CachedProgram { program: program.clone(), is_compiled: false, used: self.clock };
+        self.programs.insert(key.clone(), cached);
+        self.evict();
+        let ProgramSource { operator, dry_launches, .. } = source;
+        (CompileTask { key, operator, dry_launches, meters, result: sender }, program)
+    }
+
+    fn compiled(&mut self, key: &ProgramKey) {
+        if let Some(cached) = self.programs.get_mut(key) {
+            cached.is_compiled = true;
+        }
+    }
+
     /// Evicts the least recently used quarter once the cache is full.
     fn evict(&mut self) {
         if self.programs.len() > MAX_PROGRAMS {
-            let mut used: Vec<u64> = self.programs.values().map(|(_, used)| *used).collect();
+            let mut used: Vec<u64> = self.programs.values().map(|cached| cached.used).collect();
             let (_, limit, _) = used.select_nth_unstable(MAX_PROGRAMS / 4);
             let limit = *limit;
-            self.programs.retain(|_, (_, used)| *used > limit);
+            self.programs.retain(|_, cached| cached.used > limit);
         }
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::Result;
 use crate::device_loss::DeviceLoss;
-use crate::driver::{Driver, RawKernel, RawProgram};
+use crate::driver::{Driver, Parameter, RawKernel, RawProgram};
 use crate::queue::{LastUses, QueueWorker, drop_after};
 use crate::report::{KernelTotals, LiveCounters};
 
@@ -33,12 +33,21 @@ pub struct ProgramSource {
     pub options: Vec<String>,
     /// Whether the compiler optimizes. Without, compilers take linear time for long sources.
     pub is_optimized: bool,
+    /// Names and parameters of kernels that a CPU driver may dry-launch: they return at once where
+    /// their grid has a second dimension.
+    ///
+    /// Such a driver makes machine code at the first launch. So [`Context::prepare`] dry-launches
+    /// the kernels.
+    ///
+    /// [`Context::prepare`]: crate::Context::prepare
+    pub dry_launches: Vec<(String, Vec<Parameter>)>,
 }
 
 impl ProgramSource {
     /// A source without options.
     pub fn new(source: impl Into<Arc<str>>, operator: impl Into<String>) -> Self {
-        Self { source: source.into(), operator: operator.into(), options: Vec::new(), is_optimized: true }
+        let (options, dry_launches) = Default::default();
+        Self { source: source.into(), operator: operator.into(), options, is_optimized: true, dry_launches }
     }
 
     /// Adds an option for the compiler.
@@ -96,6 +105,17 @@ impl Program {
         let loaded = Arc::new(LoadedProgram { driver: Arc::clone(driver), raw, uses: LastUses::default() });
         let (counters, loss) = (Arc::clone(counters), loss.clone());
         Arc::new(Self { loaded, counters, loss, kernels: Mutex::default() })
+    }
+
+    /// Has the driver make the machine code of these kernels now.
+    pub(super) fn dry_launch(&self, kernels: &[(String, Vec<Parameter>)]) -> Result<()> {
+        kernels.iter().try_for_each(|(name, parameters)| {
+            let kernel = self.kernel(name)?;
+            // SAFETY: the program is loaded. `ProgramSource` has the parameters of kernels that
+            // return at once.
+            let launched = unsafe { self.loaded.driver.dry_launch(kernel.raw(), parameters) };
+            launched.inspect_err(|error| self.loss.check(error))
+        })
     }
 
     /// A kernel by name. Each call returns a handle of the same kernel.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs: compiled once, off the caller's thread, and cached in memory and in folders.
 
+mod background;
 mod compiler;
 mod handle;
 mod store;
 
+pub use background::RunningQuery;
 pub(crate) use compiler::Compiler;
 pub use handle::{Kernel, Program, ProgramSource};
 pub(crate) use store::owner_problem;

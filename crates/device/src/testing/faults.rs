@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::config::Wrap;
 use crate::driver::{
-    Driver, ForeignMemory, Grid, Memory, NativeHandles, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
+    Driver, ForeignMemory, Grid, Memory, NativeHandles, Parameter, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
 };
 use crate::info::DeviceInfo;
 use crate::{Error, Result, Traffic};
@@ -461,6 +461,12 @@ impl Driver for FaultyDriver {
         // SAFETY: the caller's promise.
         let timer = unsafe { self.driver.launch(queue, kernel, grid, args, timed) }?;
         Ok(timer.inspect(|timer| timer.events().for_each(|_| _ = self.plan.live.events.fetch_add(1, SeqCst))))
+    }
+
+    unsafe fn dry_launch(&self, kernel: RawKernel, parameters: &[Parameter]) -> Result<()> {
+        self.check_device("dry launch")?;
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.dry_launch(kernel, parameters) }
     }
 
     unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent> {

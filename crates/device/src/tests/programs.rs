@@ -2,9 +2,10 @@
 //! Programs: errors, options, caches and folders.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::*;
-use crate::{DriverKind, Error};
+use crate::{Arg, DriverKind, Error, Parameter};
 
 #[test]
 fn failed_compilation_reports_source_log_and_operator() {
@@ -51,6 +52,58 @@ fn a_source_may_ask_for_no_optimization() -> Result<()> {
         queue.launch(&program.kernel("f")?, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into()])?;
         assert_eq!(block_on(queue.read_values(&x, 0..1))?, [i32::from(is_optimized)]);
     }
+    Ok(())
+}
+
+/// A program of one kernel, which returns from a dry launch.
+fn prepared(value: i32) -> ProgramSource {
+    let leave = "#ifdef __OPENCL_VERSION__\n  if (get_num_groups(1) != 1) return;\n#endif\n";
+    let text = format!("KERNEL void f(G int *x, int y) {{\n{leave}  x[0] = {value} + y;\n}}");
+    let dry_launches = vec![("f".to_owned(), vec![Parameter::Memory, Parameter::Value(4)])];
+    ProgramSource { dry_launches, ..ProgramSource::new(in_dialect(&text), "tests") }
+}
+
+fn wait_until_prepared(context: &Context) {
+    let begin = Instant::now();
+    while context.unprepared() > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(300), "{} programs are not compiled", context.unprepared());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn prepared_programs_are_compiled_while_no_query_runs() -> Result<()> {
+    let context = context();
+    let queue = context.queue()?;
+    let value_of = |value: i32| {
+        let x = queue.alloc_values::<i32>(1)?;
+        let program = block_on(queue.compile(prepared(value)))?;
+        let grid = Grid { work_groups: 1, work_group_size: 1 };
+        queue.launch(&program.kernel("f")?, grid, &[(&x).into(), Arg::I32(1)])?;
+        Ok(block_on(queue.read_values(&x, 0..1))?[0])
+    };
+    let broken = ProgramSource::new(in_dialect("KERNEL void f(G int *x) { x[0] = no_such_name; }"), "tests");
+    context.prepare(vec![prepared(1), broken.clone()]);
+    assert!(!context.is_ready(&prepared(2)));
+    wait_until_prepared(&context);
+    // A dry launch is no launch.
+    assert_eq!((context.counters().launches, context.counters().programs_compiled), (0, 1));
+    assert!(context.is_ready(&prepared(1)) && context.is_ready(&broken));
+    assert_eq!(value_of(1)?, 2);
+    assert_eq!(context.counters().programs_compiled, 1);
+    assert!(matches!(block_on(queue.compile(broken)), Err(Error::CompileFailed { .. })));
+
+    // While a query runs each of them waits two seconds, unless it is needed.
+    let query = context.query();
+    context.prepare((10..30).map(prepared).collect());
+    let begin = Instant::now();
+    assert_eq!(value_of(29)?, 30);
+    assert!(context.unprepared() >= 10 && begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    drop(query);
+    wait_until_prepared(&context);
+    assert!((10..30).all(|value| context.is_ready(&prepared(value))));
+    // A context that is dropped compiles no further.
+    context.prepare((30..40).map(prepared).collect());
     Ok(())
 }
 

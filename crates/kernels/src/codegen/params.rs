@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::{DataType, i256};
 
-use device::Arg;
+use device::{Arg, Parameter};
 
 use super::Profile;
 use super::dictionary_predicate::DictionaryPredicate;
@@ -247,6 +247,13 @@ impl Params {
         let passed = self.params.iter().enumerate().filter(|(index, _)| !self.table.contains(index));
         let passed = passed.map(|(_, (param, c_type))| declared(c_type, &name(param)));
         table.into_iter().chain(passed).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The parameters that the driver passes, in order.
+    pub(crate) fn parameters(&self) -> Vec<Parameter> {
+        let table = (!self.table.is_empty()).then_some(Parameter::Memory);
+        let passed = self.params.iter().enumerate().filter(|(index, _)| !self.table.contains(index));
+        table.into_iter().chain(passed.map(|(_, (_, c_type))| parameter(c_type))).collect()
     }
 
     /// The names of the parameters, in order.
@@ -565,6 +572,15 @@ impl Params {
 fn declared(c_type: &str, name: &str) -> String {
     let space = if c_type.ends_with('*') { "" } else { " " };
     format!("{c_type}{space}{name}")
+}
+
+/// A parameter of a C type.
+fn parameter(c_type: &str) -> Parameter {
+    let bits = c_type.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    match bits.parse::<usize>() {
+        Ok(bits) => Parameter::Value(bits / 8),
+        Err(_) => Parameter::Memory,
+    }
 }
 
 /// Coarse bounds of a literal, so that few constants need another kernel.

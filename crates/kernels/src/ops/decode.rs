@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::launch::primitives::Primitives;
 use super::launch::program::{Kernel, Program, row_loop};
@@ -110,11 +110,10 @@ impl Decode {
         &self.types
     }
 
-    /// The kernel sources as they are compiled, for batches that need them.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled, for batches that need them.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let Some(plan) = &self.plan else { return Vec::new() };
-        let own = [plan.program.source(), plan.primitives.source()].map(str::to_owned);
-        own.into_iter().chain(plan.gather.programs()).collect()
+        [plan.program.source(), plan.primitives.source()].into_iter().chain(plan.gather.programs()).collect()
     }
 
     /// The batch with plain values. A code beyond its dictionary, or below 0, is NULL.

@@ -7,7 +7,7 @@
 
 use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, Layout};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::launch::Launch;
 use super::launch::columns::share;
@@ -125,8 +125,8 @@ impl Gather {
         projection::kernel_source(self.generated())
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         projection::programs(&self.primitives, self.generated())
     }
 

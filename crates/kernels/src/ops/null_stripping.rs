@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::launch::compact::{Survivors, write_body};
 use super::launch::primitives::Primitives;
@@ -67,7 +67,7 @@ impl DenseArguments {
         self.select.kernel_source().into_iter().chain(self.unify.kernel_source())
     }
 
-    fn programs(&self) -> impl Iterator<Item = String> {
+    fn programs(&self) -> impl Iterator<Item = ProgramSource> {
         self.select.programs().into_iter().chain(self.unify.programs())
     }
 }
@@ -129,10 +129,10 @@ impl NullStripping {
         self.kept.as_ref().unwrap_or(&self.whole).kernel_source().chain(scatter).collect()
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let arguments = [Some(&self.whole), self.kept.as_ref()];
-        arguments.into_iter().flatten().flat_map(DenseArguments::programs).chain([self.scatter.source().into()]).collect()
+        arguments.into_iter().flatten().flat_map(DenseArguments::programs).chain([self.scatter.source()]).collect()
     }
 
     /// The arguments for the rows of a batch.

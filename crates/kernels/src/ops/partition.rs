@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch};
-use device::{Arg, Queue};
+use device::{Arg, ProgramSource, Queue};
 
 use super::join::{KeyEncoding, RowKeys};
 use super::launch::Launch;
@@ -120,10 +120,10 @@ impl HashPartition {
         Ok(self.program.get_or_init(|| Program::new("HashPartition", &self.options, kernels)))
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
-        let own = self.generated().map(|program| program.source().to_string()).ok();
-        let others = [self.radix.source().to_string(), self.primitives.source().to_string()];
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
+        let own = self.generated().map(|program| program.source()).ok();
+        let others = [self.radix.source(), self.primitives.source()];
         own.into_iter().chain(others).chain(self.gather.programs()).collect()
     }
 

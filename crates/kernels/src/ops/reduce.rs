@@ -7,7 +7,7 @@
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
-use device::{Arg, Buffer, Grid, Queue};
+use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -157,10 +157,10 @@ impl Reduce {
         }
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         match &self.strategy {
-            ReduceStrategy::Registers(registers) => vec![registers.primitives.source().into(), registers.program.source().into()],
+            ReduceStrategy::Registers(registers) => vec![registers.primitives.source(), registers.program.source()],
             ReduceStrategy::Table(table) => table.programs(),
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
-use device::Queue;
+use device::{ProgramSource, Queue};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -118,10 +118,10 @@ impl UnifyLayouts {
         self.program.kernel_source().into_iter().chain(of_elements).collect()
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let of_elements = self.lists.iter().flatten().flat_map(UnifyLayouts::programs);
-        [self.primitives.source().into(), self.program.source().into()].into_iter().chain(of_elements).collect()
+        [self.primitives.source(), self.program.source()].into_iter().chain(of_elements).collect()
     }
 
     /// Converts a batch.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use arrow::array::new_empty_array;
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{Carrier, ColumnType, Layout};
+use device::ProgramSource;
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::function::Function;
@@ -75,8 +76,9 @@ struct Sampler {
 const OUTPUTS: usize = 8;
 
 impl Sampler {
-    fn add(&mut self, name: &str, programs: Vec<String>) {
-        for (part, text) in programs.into_iter().enumerate() {
+    fn add(&mut self, name: &str, programs: Vec<ProgramSource>) {
+        for (part, program) in programs.into_iter().enumerate() {
+            let text = program.source.to_string();
             // A projection of plain columns has no kernel.
             if text.contains("KERNEL void") && self.seen.insert(text.clone()) {
                 self.samples.push(Sample { name: format!("{name} [{part}]"), text });

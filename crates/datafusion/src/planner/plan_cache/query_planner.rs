@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::Result;
 use datafusion::common::display::PlanType;
@@ -12,6 +11,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Explain, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use futures::future::BoxFuture;
 
 use super::{PlanCache, PlanCacheNode, Progress};
 use crate::session::{DeviceOptions, DeviceRuntime};
@@ -38,9 +38,33 @@ impl PlanCacheQueryPlanner {
     }
 }
 
-#[async_trait]
 impl QueryPlanner for PlanCacheQueryPlanner {
-    async fn create_physical_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+    // Not `async`, see CONTRIBUTING.md.
+    fn create_physical_plan<'planner, 'plan, 'session, 'planned>(
+        &'planner self,
+        plan: &'plan LogicalPlan,
+        session: &'session dyn Session,
+    ) -> BoxFuture<'planned, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'planner: 'planned,
+        'plan: 'planned,
+        'session: 'planned,
+        Self: 'planned,
+    {
+        self.kept_or_planned(plan, session)
+    }
+}
+
+impl PlanCacheQueryPlanner {
+    fn kept_or_planned<'a>(
+        &'a self,
+        plan: &'a LogicalPlan,
+        session: &'a dyn Session,
+    ) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+        Box::pin(self.keep_or_plan(plan, session))
+    }
+
+    async fn keep_or_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         self.cache.note_query_planner();
         if let LogicalPlan::Explain(explain) = plan
             && let Some(node) = PlanCacheNode::of(&explain.plan)

@@ -18,6 +18,17 @@ use self::table::{SETTINGS, Setting};
 pub use table::DeviceOptions;
 pub use value::parse_bytes;
 
+/// Whether queries whose kernels are not compiled yet run on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdaptiveStart {
+    /// On CPU devices.
+    Auto,
+    /// On all devices.
+    Always,
+    /// They wait for the kernels.
+    Never,
+}
+
 /// Whether an operator may stay on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {

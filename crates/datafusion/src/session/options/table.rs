@@ -13,7 +13,7 @@ use device::{DeviceConfig, Selector, UnifiedMemory};
 use kernels::ops::Sizes;
 
 use super::value::{AnyString, Bytes, Choice, CompilerFlags, DeviceSelector, Flag, Number, Size, Value};
-use super::{Cost, Fallback, ProfileSetting, SpillSetting};
+use super::{AdaptiveStart, Cost, Fallback, ProfileSetting, SpillSetting};
 
 /// One row of the table.
 pub(super) struct Setting {
@@ -66,6 +66,13 @@ macro_rules! settings {
 }
 
 settings! {
+    adaptive_start: AdaptiveStart {
+        default: AdaptiveStart::Auto,
+        value: Choice(&[("auto", AdaptiveStart::Auto), ("always", AdaptiveStart::Always), ("never", AdaptiveStart::Never)]),
+        frozen: false,
+        program_only: false,
+        description: "Whether queries whose kernels are not compiled yet run on the host, while the kernels are compiled in the background. 'auto' does so on CPU devices, 'always' on all, 'never' waits for the kernels. Queries over tables of device memory or with Futhark functions always wait, and all queries with device.cost = always or device.fallback = error",
+    }
     allow_unsafe_settings: bool {
         default: false,
         value: Flag,

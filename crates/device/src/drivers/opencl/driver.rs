@@ -19,10 +19,13 @@ use super::host_memory;
 use super::overlap::{OverlapGuard, needs_overlap_guard};
 use super::program::{self, ClKernel, ClProgram};
 use crate::driver::{
-    Driver, ForeignMemory, Grid, Memory, NativeHandles, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
+    Driver, ForeignMemory, Grid, Memory, NativeHandles, Parameter, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
 };
 use crate::info::{DeviceInfo, DeviceKind};
 use crate::{Error, Result};
+
+/// The value of a scalar in a dry launch.
+const ZEROS: [u64; 2] = [0; 2];
 
 /// An opened OpenCL device.
 pub(super) struct OpenClDriver {
@@ -30,7 +33,7 @@ pub(super) struct OpenClDriver {
     label: String,
     device: cl_device_id,
     context: cl_context,
-    /// The queue that maps pinned memory; used only by devices with memory of their own.
+    /// The queue that maps pinned memory, and that of dry launches.
     map_queue: cl_command_queue,
     profiling: bool,
     /// Options of every build, see [`program::fixed_options`].
@@ -467,6 +470,48 @@ impl Driver for OpenClDriver {
         }
         let event = RawEvent(self.check("clEnqueueNDRangeKernel", event)? as u64);
         Ok(Some(Timer { start: event, end: event }))
+    }
+
+    unsafe fn dry_launch(&self, kernel: RawKernel, parameters: &[Parameter]) -> Result<()> {
+        if self.info.kind != DeviceKind::Cpu {
+            return Ok(());
+        }
+        let event = {
+            let _lock = self.lock_calls();
+            // SAFETY: the caller promises a handle of `kernel` whose program is loaded.
+            let kernel = unsafe { &*(kernel.0 as *const ClKernel) };
+            let mut launches = kernel.launches.lock();
+            for (index, parameter) in parameters.iter().enumerate() {
+                let (bytes, value) = match parameter {
+                    Parameter::Memory => (size_of::<cl_mem>(), ptr::null()),
+                    Parameter::Value(bytes) => ((*bytes).min(size_of_val(&ZEROS)), ZEROS.as_ptr().cast()),
+                };
+                // SAFETY: the caller promises the kernel's parameters. A null pointer is a buffer
+                // without memory; a scalar has at most as many bytes as `ZEROS`.
+                self.check("clSetKernelArg", unsafe { kernel::set_kernel_arg(kernel.raw, index as u32, bytes, value) })?;
+            }
+            let before = launches.before(self.map_queue, 1, 1);
+            let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };
+            let (global, local) = ([1usize, 2], [1usize, 1]);
+            // SAFETY: all arguments are set, and the kernel returns before it uses them. The call
+            // reads sizes and list before it returns. `launches` keeps the events alive.
+            let event = unsafe {
+                let (global, local, count) = (global.as_ptr(), local.as_ptr(), before.len() as u32);
+                queue::enqueue_nd_range_kernel(self.map_queue, kernel.raw, 2, ptr::null(), global, local, count, list)
+            };
+            let event = self.check("clEnqueueNDRangeKernel", event)?;
+            // SAFETY: the call has just returned the event.
+            unsafe { launches.launched(self.map_queue, 1, 1, event) };
+            self.check("clFlush", queue::flush(self.map_queue))?;
+            event
+        };
+        let event = RawEvent(event as u64);
+        // SAFETY: the event is that of the launch, and released once.
+        unsafe {
+            let waited = self.wait(event);
+            self.destroy_event(event);
+            waited
+        }
     }
 
     unsafe fn record(&self, queue: RawQueue) -> Result<RawEvent> {

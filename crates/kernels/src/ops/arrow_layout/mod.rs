@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use columnar::exchange::has_arrow_layout;
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
-use device::{Buffer, Queue};
+use device::{Buffer, ProgramSource, Queue};
 use futures::future::{BoxFuture, FutureExt, OptionFuture, try_join};
 
 use self::column::{ColumnBuilder, empty};
@@ -174,11 +174,11 @@ impl ArrowLayout {
         self.layout_kernels.kernel_source().into_iter().chain(own).chain(dictionary_layouts).collect()
     }
 
-    /// The kernel sources as they are compiled, for batches that need them.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled, for batches that need them.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let fixed = [self.primitives.source(), self.layout_kernels.source()].into_iter();
         let dictionary_layouts = self.dictionary_layouts().flat_map(ArrowLayout::own_programs);
-        fixed.chain(self.own_programs().chain(dictionary_layouts).map(Program::source)).map(str::to_owned).collect()
+        fixed.chain(self.own_programs().chain(dictionary_layouts).map(Program::source)).collect()
     }
 
     /// Most rows of a batch: the keys of a dictionary type number computed values.

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
-use device::{Arg, Buffer, Grid, Queue};
+use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::Options;
 use super::accumulate::Accumulators;
@@ -230,11 +230,11 @@ impl GroupBy {
         sources
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let mut programs: Vec<_> = self.materialized.iter().flat_map(|select| select.programs()).collect();
-        programs.extend([self.primitives.source().into(), self.program.source().into()]);
-        programs.extend(self.may_freeze().then(|| set_aside::program(&self.options).source().into()));
+        programs.extend([self.primitives.source(), self.program.source()]);
+        programs.extend(self.may_freeze().then(|| set_aside::program(&self.options).source()));
         programs.extend(self.distincts.iter().flat_map(GroupBy::programs));
         programs
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch};
-use device::Queue;
+use device::{ProgramSource, Queue};
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 
@@ -179,8 +179,8 @@ impl JoinChain {
         steps.chain(self.last.iter().flat_map(Select::kernel_source)).collect()
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let steps = self.first.iter().flat_map(Select::programs).chain(self.steps.iter().flat_map(Probe::programs));
         steps.chain(self.last.iter().flat_map(Select::programs)).collect()
     }

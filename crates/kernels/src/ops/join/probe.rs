@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::block::BLOCK;
 use super::lookup::Lookup;
@@ -190,8 +190,8 @@ impl Probe {
         projection::kernel_source(self.generated())
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         projection::programs(&self.primitives, self.generated())
     }
 

@@ -7,7 +7,7 @@
 //! - codes 0, 1, … that number rows
 
 use columnar::{Carrier, DeviceColumn};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::program::{FixedProgram, Kernel, Loaded, grid_for, row_loop};
 use crate::codegen::{Params, Profile};
@@ -76,8 +76,8 @@ impl LayoutKernels {
         kernels
     }
 
-    /// The kernel source as it is compiled.
-    pub fn source(&self) -> &str {
+    /// The program, as it is compiled.
+    pub fn source(&self) -> ProgramSource {
         self.program.source()
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use columnar::{ColumnType, DeviceColumn, Layout};
-use device::{Arg, Buffer, Grid, Queue};
+use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::NamedArgs;
 use super::program::{FixedProgram, Kernel, Loaded, grid_for, row_loop, work_group_size};
@@ -109,8 +109,8 @@ impl Primitives {
         kernels
     }
 
-    /// The kernel source as it is compiled.
-    pub fn source(&self) -> &str {
+    /// The program, as it is compiled.
+    pub fn source(&self) -> ProgramSource {
         self.program.source()
     }
 

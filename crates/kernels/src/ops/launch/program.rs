@@ -22,6 +22,10 @@ use crate::{Error, Result};
 /// registers.
 pub const LONGEST_OPTIMIZED: usize = 128 << 10;
 
+/// First line of a kernel of the cpu profile. CPU drivers make its machine code at the first
+/// launch, which then may be one without work.
+const LEAVE_DRY_LAUNCH: &str = "  LEAVE_DRY_LAUNCH();\n";
+
 /// One kernel: its parameters and its body.
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct Kernel {
@@ -48,7 +52,8 @@ impl Kernel {
 
     /// C of the kernel behind its name.
     fn definition(&self, profile: Profile) -> String {
-        format!("({}) {{\n{}}}\n", self.params.declaration(), self.params.with_table(&self.body, profile))
+        let leave = if profile == Profile::Cpu { LEAVE_DRY_LAUNCH } else { "" };
+        format!("({}) {{\n{leave}{}}}\n", self.params.declaration(), self.params.with_table(&self.body, profile))
     }
 
     /// The definition with columns, literals and outputs numbered by first use. Kernels that differ
@@ -192,8 +197,8 @@ impl Program {
         own.map(|index| (names[index].clone(), source(index))).collect()
     }
 
-    /// The source as it is compiled.
-    pub fn source(&self) -> &str {
+    /// The text that is compiled.
+    pub fn text(&self) -> &str {
         &self.written().source
     }
 
@@ -206,16 +211,18 @@ impl Program {
         self.kernels[kernel].params.can_fail()
     }
 
-    /// The source, and whether the compiler optimizes it.
-    fn compiler_input(&self) -> ProgramSource {
-        let source = Arc::clone(&self.written().source);
+    /// The source with what the compiler does with it.
+    pub fn source(&self) -> ProgramSource {
+        let Written { source, compiled, names } = self.written();
         let is_optimized = source.len() <= LONGEST_OPTIMIZED;
-        ProgramSource { is_optimized, ..ProgramSource::new(source, self.operator.as_str()) }
+        let own = (0..self.kernels.len()).filter(|index| self.options.profile == Profile::Cpu && compiled[*index] == *index);
+        let dry_launches = own.map(|index| (names[index].clone(), self.kernels[index].params.parameters())).collect();
+        ProgramSource { is_optimized, dry_launches, ..ProgramSource::new(Arc::clone(source), self.operator.as_str()) }
     }
 
     /// Compiles the kernels, or finds those that were compiled before.
     pub async fn load(&self, queue: &Queue) -> Result<Loaded<'_>> {
-        let program = queue.compile(self.compiler_input()).await?;
+        let program = queue.compile(self.source()).await?;
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
     }
@@ -389,9 +396,9 @@ macro_rules! describe_operator {
             self.program.kernel_source()
         }
 
-        /// The kernel sources as they are compiled.
-        pub fn programs(&self) -> Vec<String> {
-            vec![self.primitives.source().into(), self.program.source().into()]
+        /// The programs, as they are compiled.
+        pub fn programs(&self) -> Vec<device::ProgramSource> {
+            vec![self.primitives.source(), self.program.source()]
         }
     };
 }
@@ -413,7 +420,7 @@ mod tests {
     fn sources_beyond_128_kib_are_not_optimized() {
         let padded = |bytes| {
             let kernel = Kernel::new("padded", Params::new(), " ".repeat(bytes));
-            Program::new("tests", &Options::new(Profile::Cpu), vec![kernel]).compiler_input()
+            Program::new("tests", &Options::new(Profile::Cpu), vec![kernel]).source()
         };
         let least = padded(0).source.len();
         for (bytes, is_optimized) in [(least, true), (131_072, true), (131_073, false), (1_000_000, false)] {

@@ -8,7 +8,7 @@
 use std::sync::OnceLock;
 
 use columnar::DeviceColumn;
-use device::{Arg, Buffer};
+use device::{Arg, Buffer, ProgramSource};
 
 use super::compact::{Survivors, write_body};
 use super::output::{Output, OutputBuffers};
@@ -86,11 +86,11 @@ pub(in crate::ops) fn error_source(error: &crate::Error) -> (String, String) {
     ("error".to_owned(), error.to_string())
 }
 
-/// The sources of primitives and of a generated program. An operator whose generation fails has the
-/// former alone; its run gives the error.
-pub(in crate::ops) fn programs(primitives: &Primitives, generated: Result<&(Program, Projection)>) -> Vec<String> {
-    let program = generated.ok().map(|(program, _)| program.source().into());
-    std::iter::once(primitives.source().into()).chain(program).collect()
+/// Primitives and a generated program, as they are compiled. An operator whose generation fails
+/// has the former alone; its run gives the error.
+pub(in crate::ops) fn programs(primitives: &Primitives, generated: Result<&(Program, Projection)>) -> Vec<ProgramSource> {
+    let program = generated.ok().map(|(program, _)| program.source());
+    std::iter::once(primitives.source()).chain(program).collect()
 }
 
 /// A kernel that copies the bytes of one output.

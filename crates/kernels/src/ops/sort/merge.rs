@@ -7,7 +7,7 @@
 //! Equal rows keep the order of runs, and within a run their own: all sorts are stable.
 
 use columnar::{ColumnType, DeviceBatch};
-use device::{Buffer, Queue};
+use device::{Buffer, ProgramSource, Queue};
 
 use super::{Sort, SortKey, SortState};
 use crate::expr::Expr;
@@ -120,8 +120,8 @@ impl SortMerge {
         &self.sort.schema
     }
 
-    /// The kernel sources as they are compiled, for inputs that need them.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled, for inputs that need them.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         self.sort.programs()
     }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use columnar::{Carrier, ColumnType, DeviceBatch, Layout};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::launch::Launch;
 use super::launch::layout_kernels::LayoutKernels;
@@ -246,8 +246,8 @@ impl Sort {
         sources
     }
 
-    /// The kernel sources as they are compiled, for inputs that need them.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled, for inputs that need them.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let mut programs = self.select.programs();
         programs.extend(self.concat.programs());
         if let Some(topk) = &self.topk {
@@ -255,10 +255,10 @@ impl Sort {
             programs.extend(self.cut.programs());
         }
         programs.extend(self.gather.programs());
-        programs.extend(self.rankers.iter().flatten().flat_map(Ranker::sources).map(str::to_owned));
-        programs.extend([self.layout_kernels.source(), self.radix.source()].map(str::to_owned));
+        programs.extend(self.rankers.iter().flatten().flat_map(Ranker::programs));
+        programs.extend([self.layout_kernels.source(), self.radix.source()]);
         if self.word_count > 0 {
-            programs.push(self.words.source().into());
+            programs.push(self.words.source());
         }
         programs
     }

@@ -18,7 +18,7 @@
 //!
 //! A few words are ranked by one kernel without a wait: each word counts those before it.
 
-use device::{Arg, Buffer, Grid};
+use device::{Arg, Buffer, Grid, ProgramSource};
 
 use crate::codegen::{Params, Profile};
 use crate::ops::Options;
@@ -113,8 +113,8 @@ impl Radix {
         ]
     }
 
-    /// The kernel source as it is compiled.
-    pub fn source(&self) -> &str {
+    /// The program, as it is compiled.
+    pub fn source(&self) -> ProgramSource {
         self.program.source()
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn};
-use device::{Arg, Buffer};
+use device::{Arg, Buffer, ProgramSource};
 
 use super::radix::{LoadedRadix, WordRowPairs};
 use crate::codegen::{Params, Profile, RowWriter};
@@ -111,8 +111,8 @@ impl Ranker {
         Ok(Ranker { program: Program::new("Sort", options, kernels), few })
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn sources(&self) -> [&str; 2] {
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> [ProgramSource; 2] {
         [self.program.source(), self.few.source()]
     }
 

@@ -8,7 +8,7 @@
 
 use arrow::datatypes::SchemaRef;
 use columnar::{Carrier, ColumnType, DeviceBatch};
-use device::{Arg, Buffer, Grid, Queue};
+use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::SortKey;
 use super::key::{self, PackedSortKey, SortField};
@@ -75,9 +75,9 @@ impl TopK {
         self.gather.output_types()
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
-        let own = self.program.source().to_owned();
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
+        let own = self.program.source();
         self.gather.programs().into_iter().chain([own]).collect()
     }
 

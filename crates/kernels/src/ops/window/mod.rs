@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn, Layout};
-use device::{Buffer, Queue};
+use device::{Buffer, ProgramSource, Queue};
 
 use super::launch::Launch;
 use super::launch::primitives::Primitives;
@@ -408,13 +408,13 @@ impl Window {
         before.chain(self.program.kernel_source()).chain(wavelets).chain(gathers).collect()
     }
 
-    /// The kernel sources as they are compiled, for inputs that need them.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs, as they are compiled, for inputs that need them.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let before = self.select.programs().into_iter().chain(self.concat.programs()).chain(self.facts.programs());
         let before = before.chain(self.first_occurrences.iter().flat_map(|occurrence| occurrence.select().programs()));
-        let wavelets = self.wavelets().into_iter().map(|wavelet| wavelet.source().to_owned());
+        let wavelets = self.wavelets().into_iter().map(|wavelet| wavelet.source());
         let after = wavelets.chain(self.gathers().flat_map(Gather::programs));
-        before.chain([self.program.source().to_owned()]).chain(after).collect()
+        before.chain([self.program.source()]).chain(after).collect()
     }
 
     /// The operators that gather elements of lists.
@@ -430,7 +430,7 @@ impl Window {
         let mut wavelets: Vec<&Wavelet> = vec![];
         for call in &self.calls {
             let Call::Quantile(call) = call else { continue };
-            let is_new = |own: &&Wavelet| wavelets.iter().all(|known| known.source() != own.source());
+            let is_new = |own: &&Wavelet| wavelets.iter().all(|known| known.text() != own.text());
             let new = call.wavelet().filter(is_new);
             wavelets.extend(new);
         }

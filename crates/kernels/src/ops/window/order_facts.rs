@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn, Layout};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::bounds::same_peer;
 use super::frame::PartitionIndex;
@@ -142,7 +142,7 @@ impl OrderFacts {
     }
 
     /// The kernel sources that sort, as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    pub fn programs(&self) -> Vec<ProgramSource> {
         self.sorts.iter().flat_map(|values| values.sort.programs()).collect()
     }
 

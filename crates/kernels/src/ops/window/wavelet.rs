@@ -14,7 +14,7 @@
 //! a matrix of them, built at each level, counts those of a range below the threshold. That takes
 //! the square of the levels in time, and no more memory.
 
-use device::{Arg, Buffer, Event, Queue};
+use device::{Arg, Buffer, Event, ProgramSource, Queue};
 
 use crate::codegen::Params;
 use crate::ops::Options;
@@ -77,8 +77,13 @@ impl Wavelet {
         Ok(Wavelet { program: Program::new("Window", options, kernels) })
     }
 
-    /// The kernel source as it is compiled.
-    pub fn source(&self) -> &str {
+    /// The text of the program.
+    pub fn text(&self) -> &str {
+        self.program.text()
+    }
+
+    /// The program, as it is compiled.
+    pub fn source(&self) -> ProgramSource {
         self.program.source()
     }
 

@@ -11,7 +11,7 @@
 use std::sync::OnceLock;
 
 use columnar::{ColumnType, DeviceBatch};
-use device::{Arg, Buffer, Queue};
+use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::kernels::{BuildKernels, count_kernel, fill_kernel};
 use super::{JoinTable, KeyField, TableKind, TableLayout};
@@ -177,8 +177,17 @@ impl JoinBuild {
         }
     }
 
-    /// The kernel sources as they are compiled.
-    pub fn programs(&self) -> Vec<String> {
+    /// The programs that most builds run, as they are compiled.
+    pub fn likely_programs(&self) -> Vec<ProgramSource> {
+        let own = match self.inserts() {
+            Ok(InsertPrograms::AllRows) | Err(_) => return vec![],
+            Ok(InsertPrograms::Hashed(program) | InsertPrograms::Packed { packed: program, .. }) => program.source(),
+        };
+        vec![own, self.lists.source(), self.primitives.source()]
+    }
+
+    /// The programs, as they are compiled.
+    pub fn programs(&self) -> Vec<ProgramSource> {
         let (inserts, kinds) = match self.inserts() {
             Ok(InsertPrograms::AllRows) | Err(_) => (vec![], vec![]),
             Ok(InsertPrograms::Hashed(hashed)) => (vec![hashed], vec![TableKind::Hashed]),
@@ -189,7 +198,7 @@ impl JoinBuild {
         };
         let blooms: Vec<Program> = kinds.into_iter().filter_map(|kind| self.bloom_program(kind).ok()).collect();
         let programs = inserts.into_iter().map(AsRef::as_ref).chain([&*self.lists]).chain(&blooms);
-        programs.map(|program| program.source().into()).chain([self.primitives.source().into()]).collect()
+        programs.map(|program| program.source()).chain([self.primitives.source()]).collect()
     }
 
     pub(in crate::ops::join) fn kernels(&self) -> BuildKernels<'_> {

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Prints results: rows as they come in formats for programs, tables for people.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::csv;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::json::writer::{JsonArray, JsonFormat, LineDelimited, WriterBuilder};
+use datafusion::arrow::util::display::FormatOptions;
+use datafusion::common::config::FormatOptions as FormatSettings;
+use datafusion::common::{Result, plan_err};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion_cli::object_storage::instrumented::{
+    InstrumentedObjectStoreMode, InstrumentedObjectStoreRegistry, RequestSummaries,
+};
+use datafusion_cli::print_format::PrintFormat;
+use datafusion_cli::print_options::MaxRows;
+use futures::StreamExt;
+
+use crate::table::TextTable;
+
+/// Whether rows are printed as records, a line for each value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expanded {
+    /// Always.
+    On,
+    /// Never: wide tables are cut to the terminal.
+    Off,
+    /// If a table is wider than the terminal.
+    Auto,
+}
+
+/// What is printed, and how.
+#[derive(Debug, Clone)]
+pub struct Printer {
+    pub format: PrintFormat,
+    /// Most rows of a table.
+    pub maxrows: MaxRows,
+    pub expanded: Expanded,
+    /// Whether the number of rows and the time follow a result.
+    pub quiet: bool,
+    /// Whether the time is among them.
+    pub timing: bool,
+    pub registry: Arc<InstrumentedObjectStoreRegistry>,
+}
+
+/// What the statement is, as far as printing depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Rows.
+    Query,
+    /// Few rows that are all shown: settings, columns.
+    Listing,
+    /// Text of plans, whose lines stay as they are.
+    Plan,
+}
+
+impl Printer {
+    /// Runs a statement to its end and prints the rows. `begun` is the time when it began.
+    ///
+    /// # Errors
+    /// Those of the statement, and of writing.
+    pub async fn print(
+        &self,
+        rows: SendableRecordBatchStream,
+        kind: Kind,
+        is_endless: bool,
+        settings: &FormatSettings,
+        pool: &Arc<dyn MemoryPool>,
+        begun: Instant,
+    ) -> Result<()> {
+        let printed = match self.format {
+            PrintFormat::Automatic if is_endless => self.print_separated(rows, b',').await?,
+            PrintFormat::Table if is_endless => return plan_err!("a table of endless rows: choose another format, such as csv"),
+            PrintFormat::Table | PrintFormat::Automatic => {
+                let options: FormatOptions<'_> = settings.try_into()?;
+                self.print_table(rows, kind, &options, pool).await?
+            }
+            PrintFormat::Csv => self.print_separated(rows, b',').await?,
+            PrintFormat::Tsv => self.print_separated(rows, b'\t').await?,
+            PrintFormat::Json => self.print_json::<JsonArray>(rows).await?,
+            PrintFormat::NdJson => self.print_json::<LineDelimited>(rows).await?,
+        };
+        self.print_summary(&printed, begun)
+    }
+
+    /// Rows with a header, which an empty result has too.
+    async fn print_separated(&self, mut rows: SendableRecordBatchStream, delimiter: u8) -> Result<Printed> {
+        let mut printed = Printed::default();
+        let mut writer = csv::WriterBuilder::new().with_delimiter(delimiter).build(stdout());
+        let schema = rows.schema();
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            printed.rows += batch.num_rows();
+            if batch.num_rows() > 0 {
+                writer.write(&batch)?;
+            }
+        }
+        if printed.rows == 0 && !schema.fields().is_empty() {
+            writer.write(&RecordBatch::new_empty(schema))?;
+        }
+        Ok(printed)
+    }
+
+    /// Objects with all fields: NULL is `null`.
+    async fn print_json<F: JsonFormat>(&self, mut rows: SendableRecordBatchStream) -> Result<Printed> {
+        let mut printed = Printed::default();
+        let has_columns = !rows.schema().fields().is_empty();
+        let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, F>(stdout());
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            printed.rows += batch.num_rows();
+            writer.write(&batch)?;
+        }
+        if has_columns {
+            writer.finish()?;
+            if self.format == PrintFormat::Json {
+                writeln!(stdout())?;
+            }
+        }
+        Ok(printed)
+    }
+
+    async fn print_table(
+        &self,
+        mut rows: SendableRecordBatchStream,
+        kind: Kind,
+        options: &FormatOptions<'_>,
+        pool: &Arc<dyn MemoryPool>,
+    ) -> Result<Printed> {
+        let most = match (kind, self.maxrows) {
+            (Kind::Query, MaxRows::Limited(rows)) => rows,
+            (Kind::Query, MaxRows::Unlimited) | (Kind::Listing | Kind::Plan, _) => usize::MAX,
+        };
+        let reservation = MemoryConsumer::new("results of the shell").register(pool);
+        let (mut shown, mut rows_shown, mut printed) = (Vec::new(), 0, Printed::default());
+        let schema = rows.schema();
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            printed.rows += batch.num_rows();
+            let part = batch.slice(0, batch.num_rows().min(most - rows_shown));
+            if part.num_rows() > 0 {
+                rows_shown += part.num_rows();
+                reservation.try_grow(part.get_array_memory_size())?;
+                shown.push(part);
+            }
+        }
+        printed.rows_hidden = printed.rows - rows_shown;
+        if kind == Kind::Plan && self.expanded == Expanded::Off {
+            write!(stdout(), "{}", plan_text(&shown, options)?)?;
+            return Ok(printed);
+        }
+        if most == 0 || schema.fields().is_empty() {
+            return Ok(printed);
+        }
+        let text = self.table(schema, shown, &mut printed, options)?;
+        write!(stdout(), "{text}")?;
+        Ok(printed)
+    }
+
+    fn table(
+        &self,
+        schema: SchemaRef,
+        mut batches: Vec<RecordBatch>,
+        printed: &mut Printed,
+        options: &FormatOptions<'_>,
+    ) -> Result<String> {
+        if batches.is_empty() {
+            batches.push(RecordBatch::new_empty(Arc::clone(&schema)));
+        }
+        let table = TextTable::try_new(&batches, options)?;
+        if self.expanded == Expanded::On {
+            return Ok(table.records());
+        }
+        let width = terminal_width();
+        Ok(match (table.whole(width), self.expanded) {
+            (Some(whole), _) => whole,
+            (None, Expanded::Auto) => table.records(),
+            (None, _) => {
+                let (text, shown) = table.cut(width);
+                printed.is_cut = true;
+                printed.columns_hidden = schema.fields().len() - shown;
+                text
+            }
+        })
+    }
+
+    fn print_summary(&self, printed: &Printed, begun: Instant) -> Result<()> {
+        if self.quiet {
+            return Ok(());
+        }
+        let mut out = stdout();
+        let mut notes = vec![format!("{} row(s) fetched.", printed.rows)];
+        if printed.rows_hidden > 0 {
+            let displayed = printed.rows - printed.rows_hidden;
+            notes.push(format!("(First {displayed} displayed. Use --maxrows or \\pset maxrows to adjust)"));
+        }
+        match printed.columns_hidden {
+            0 if printed.is_cut => notes.push("(Long values are cut. \\x shows them)".to_owned()),
+            0 => {}
+            hidden => notes.push(format!("({hidden} columns have no room. \\x shows them)")),
+        }
+        writeln!(out, "{}", notes.join(" "))?;
+        if self.timing {
+            writeln!(out, "Elapsed {:.3} seconds.", begun.elapsed().as_secs_f64())?;
+        }
+        writeln!(out)?;
+        let mode = self.registry.instrument_mode();
+        if mode != InstrumentedObjectStoreMode::Disabled {
+            writeln!(out, "Object Store Profiling")?;
+            for store in self.registry.stores() {
+                let requests = store.take_requests();
+                if requests.is_empty() {
+                    continue;
+                }
+                writeln!(out, "{store}")?;
+                if mode == InstrumentedObjectStoreMode::Trace {
+                    requests.iter().try_for_each(|request| writeln!(out, "{request}"))?;
+                    writeln!(out)?;
+                }
+                writeln!(out, "Summaries:\n{}", RequestSummaries::new(&requests))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What of a result was printed.
+#[derive(Debug, Default)]
+struct Printed {
+    rows: usize,
+    rows_hidden: usize,
+    columns_hidden: usize,
+    is_cut: bool,
+}
+
+/// The text of plans as it is: padded to the width of a table, it would be many times as long.
+fn plan_text(batches: &[RecordBatch], options: &FormatOptions<'_>) -> Result<String> {
+    Ok(TextTable::try_new(batches, options)?.paragraphs())
+}
+
+/// Columns of text of the terminal; without one, as many as there are.
+fn terminal_width() -> usize {
+    match terminal_size::terminal_size() {
+        Some((width, _)) if stdout().is_terminal() => usize::from(width.0),
+        _ => usize::MAX,
+    }
+}

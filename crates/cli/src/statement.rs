@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where statements end.
+
+use datafusion::config::Dialect;
+use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+
+/// Whether a text ends with the semicolon of a statement. One within a string or a comment ends
+/// none, and a comment may follow.
+pub fn is_complete(dialect: &Dialect, sql: &str) -> bool {
+    let dialect = dialect_from_str(dialect).unwrap_or_else(|| Box::new(GenericDialect));
+    let tokens = Tokenizer::new(dialect.as_ref(), sql).tokenize().unwrap_or_default();
+    let last = tokens.iter().rev().find(|token| !matches!(token, Token::Whitespace(_)));
+    last == Some(&Token::SemiColon)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_semicolon_outside_of_strings_and_comments_ends_a_statement() {
+        let complete =
+            ["SELECT 1;", "SELECT 1; \n", "SELECT ';';", "SELECT 1; -- done", "SELECT $$a;b$$; /* ; */", "SELECT 1; ;"];
+        let incomplete =
+            ["", "SELECT 1", "SELECT 1 -- first;", "SELECT 1 /* ; */", "SELECT 'a;", "SELECT $$a;", "SELECT 1; SELECT 2", "/* ;"];
+        for sql in complete {
+            assert!(is_complete(&Dialect::Generic, sql), "{sql}");
+        }
+        for sql in incomplete {
+            assert!(!is_complete(&Dialect::Generic, sql), "{sql}");
+        }
+    }
+}

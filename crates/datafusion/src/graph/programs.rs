@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The programs that a run is likely to need, so that they can be compiled before it.
+
+use device::ProgramSource;
+use kernels::ops::JoinChain;
+
+use super::aggregate::OverJoins;
+use super::joins::Joins;
+use super::stage::{Stage, StageKind};
+
+/// What a source without kernels lacks.
+const KERNEL: &str = "KERNEL void ";
+
+impl Stage {
+    /// The programs of this stage and those below. A run may need others, by the layouts of its
+    /// batches and the rows of its joins.
+    pub fn likely_programs(&self) -> Vec<ProgramSource> {
+        let mut programs = self.own_programs();
+        programs.retain(|program| program.source.contains(KERNEL));
+        let mut fused_joins = None;
+        if let StageKind::Aggregate { input, over_joins: Some(_), .. } = &self.kind {
+            fused_joins = Some(input);
+        }
+        for input in fused_joins.map_or_else(|| self.inputs(), |joins| joins.inputs()) {
+            programs.extend(input.likely_programs());
+        }
+        programs
+    }
+
+    /// Whether this stage or one below calls a library of the user.
+    pub fn calls_libraries(&self) -> bool {
+        let calls = matches!(self.kind, StageKind::LibraryCalls { .. } | StageKind::LibraryAggregates { .. });
+        calls || self.inputs().into_iter().any(|input| input.calls_libraries())
+    }
+
+    fn own_programs(&self) -> Vec<ProgramSource> {
+        match &self.kind {
+            StageKind::Upload { .. }
+            | StageKind::Scan { .. }
+            | StageKind::Columns { .. }
+            | StageKind::Expand { .. }
+            | StageKind::Shared { .. }
+            | StageKind::Limit { .. } => vec![],
+            StageKind::Stream { decode, .. } => decode.programs(),
+            StageKind::Select { op, .. } => op.programs(),
+            StageKind::Aggregate { over_joins: Some(over), .. } => over.programs(),
+            StageKind::Aggregate { op, .. } => op.programs(),
+            StageKind::LibraryCalls { calls, .. } => calls.iter().flat_map(|call| call.adapter.programs()).collect(),
+            StageKind::LibraryAggregates { aggregates, .. } => {
+                aggregates.iter().flat_map(|aggregate| aggregate.adapter.programs()).collect()
+            }
+            StageKind::Coalesce { concat, .. } => concat.programs(),
+            StageKind::Sort { op, .. } => op.programs(),
+            StageKind::Window { op, .. } => op.programs(),
+            StageKind::Unnest { op, .. } => op.programs(),
+            StageKind::Union { inputs } => inputs.iter().flat_map(|(_, unify)| unify.programs()).collect(),
+            StageKind::Join(joins) => joins.programs(&joins.chain),
+            StageKind::BuildSideJoin(join) => {
+                join.build.build.likely_programs().into_iter().chain(join.visited.programs()).collect()
+            }
+        }
+    }
+}
+
+impl Joins {
+    fn programs(&self, chain: &JoinChain) -> Vec<ProgramSource> {
+        let of_builds = self.builds().flat_map(|build| build.build.likely_programs());
+        of_builds.chain(chain.programs()).collect()
+    }
+}
+
+impl OverJoins {
+    fn programs(&self) -> Vec<ProgramSource> {
+        self.joins.programs(&self.chain).into_iter().chain(self.likely.programs()).collect()
+    }
+}

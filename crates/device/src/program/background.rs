@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs that are compiled in the background, one at a time, while no query runs.
+//!
+//! Queries have the processors for themselves: a compilation begins once none has run for a while,
+//! or after a longer wait. A process that ends after its first query has begun none.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::compiler::{CompileTask, Compiler, ProgramKey};
+use crate::exit::{self, WorkGuard};
+
+/// The time without a query after which a compilation begins.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// The longest wait of a compilation for such a time.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// The programs that wait for their compilation, and what they wait for.
+pub(super) struct Background {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    waiting: VecDeque<CompileTask>,
+    /// Programs that wait or are being compiled.
+    unfinished: usize,
+    has_thread: bool,
+    is_closed: bool,
+    /// Queries that run.
+    queries: usize,
+    /// The end of the last query.
+    quiet_since: Instant,
+}
+
+/// A query that runs. Compilations in the background wait for its end.
+#[must_use]
+pub struct RunningQuery(Arc<Background>);
+
+impl Drop for RunningQuery {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.queries -= 1;
+        state.quiet_since = Instant::now();
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Background {
+    pub(super) fn new() -> Arc<Self> {
+        let quiet_since = Instant::now();
+        let (waiting, unfinished, has_thread, is_closed, queries) = Default::default();
+        let state = Mutex::new(State { waiting, unfinished, has_thread, is_closed, queries, quiet_since });
+        Arc::new(Self { state, changed: Condvar::new() })
+    }
+
+    pub(super) fn query(self: &Arc<Self>) -> RunningQuery {
+        self.state.lock().queries += 1;
+        RunningQuery(Arc::clone(self))
+    }
+
+    /// Programs that wait or are being compiled.
+    pub(super) fn unfinished(&self) -> usize {
+        self.state.lock().unfinished
+    }
+
+    /// Adds a program, and starts the thread unless it runs.
+    pub(super) fn push(self: &Arc<Self>, compiler: &Arc<Compiler>, task: CompileTask) {
+        let mut state = self.state.lock();
+        state.waiting.push_back(task);
+        state.unfinished += 1;
+        if state.has_thread {
+            return;
+        }
+        let (this, compiler) = (Arc::clone(self), Arc::downgrade(compiler));
+        let thread = std::thread::Builder::new().name("device-background".to_owned()).spawn(move || this.run(&compiler));
+        state.has_thread = thread.is_ok();
+    }
+
+    /// Takes back a program that a query needs now.
+    pub(super) fn take(&self, key: &ProgramKey) -> Option<CompileTask> {
+        let mut state = self.state.lock();
+        let index = state.waiting.iter().position(|task| task.key == *key)?;
+        state.unfinished -= 1;
+        state.waiting.remove(index)
+    }
+
+    /// Drops the programs that wait.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        self.changed.notify_all();
+        drop(waiting);
+    }
+
+    /// The loop of the thread.
+    fn run(&self, compiler: &Weak<Compiler>) {
+        while let Some(task) = self.next() {
+            // The end of the process waits for the guard, so it comes before the check.
+            let guard = WorkGuard::begin();
+            match compiler.upgrade() {
+                Some(compiler) if !exit::has_begun() => compiler.compile(task, true),
+                _ => drop(task),
+            }
+            drop(guard);
+            self.state.lock().unfinished -= 1;
+        }
+    }
+
+    /// Waits until the next program may be compiled. `None` ends the thread.
+    fn next(&self) -> Option<CompileTask> {
+        let mut state = self.state.lock();
+        let latest = Instant::now() + LONGEST_WAIT;
+        loop {
+            if state.is_closed || exit::has_begun() || state.waiting.is_empty() {
+                state.has_thread = false;
+                return None;
+            }
+            let begin = if state.queries == 0 { latest.min(state.quiet_since + QUIET) } else { latest };
+            if Instant::now() >= begin {
+                return state.waiting.pop_front();
+            }
+            self.changed.wait_until(&mut state, begin);
+        }
+    }
+}
