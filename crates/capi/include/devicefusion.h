@@ -231,8 +231,9 @@ int devicefusion_context_config_dump_programs_to(struct devicefusion_context_con
 // - Programs that are absent are compiled as usual.
 int devicefusion_context_config_load_programs_from(struct devicefusion_context_config *config, const char *folder);
 
-// Caches compiled programs in this folder, for the next process. NULL or "", the default, caches
-// none.
+// Caches compiled programs in this folder, for the next process; at most 1 GiB of them. NULL or ""
+// caches none. The default is a folder of the user for GPUs, and none for CPUs, whose drivers have
+// caches of their own.
 //
 // A program of another device, driver or version of this library is compiled again.
 // devicefusion_context_report counts the hits.

@@ -338,8 +338,9 @@ pub unsafe extern "C" fn devicefusion_context_config_load_programs_from(
     unsafe { set_folder(config, "device.load_programs", folder) }
 }
 
-/// Caches compiled programs in this folder, for the next process. NULL or "", the default, caches
-/// none.
+/// Caches compiled programs in this folder, for the next process; at most 1 GiB of them. NULL or ""
+/// caches none. The default is a folder of the user for GPUs, and none for CPUs, whose drivers have
+/// caches of their own.
 ///
 /// A program of another device, driver or version of this library is compiled again.
 /// devicefusion_context_report counts the hits.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: the options of `datafusion-cli`, and those for devices.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreMode;
 use datafusion_cli::object_storage::is_stdin_location;
 use datafusion_cli::pool_type::PoolType;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::MaxRows;
+
+use crate::devices;
 
 /// SQL on a device: a GPU through CUDA or OpenCL, or a CPU through an OpenCL driver.
 ///
@@ -93,6 +95,32 @@ pub struct Args {
 pub enum Subcommand {
     /// List every device of every driver, with the reason if one cannot be used
     Devices,
+    /// Write the completions of a shell's command line
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual page
+    Man,
+}
+
+impl Subcommand {
+    /// Writes what the subcommand asks for.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write(self, mut out: impl Write) -> std::io::Result<()> {
+        match self {
+            Subcommand::Devices => write!(out, "{}", devices::table(&device::devices())),
+            Subcommand::Completions { shell } => {
+                // The generator panics where it cannot write.
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Args::command(), "devicefusion", &mut script);
+                out.write_all(&script)
+            }
+            Subcommand::Man => clap_mangen::Man::new(Args::command()).render(&mut out),
+        }
+    }
 }
 
 impl Args {
@@ -132,8 +160,6 @@ fn batch_size(rows: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -11,13 +11,14 @@ mod args;
 mod completion;
 mod devices;
 mod printer;
+mod progress;
 mod prompt;
 mod run;
 mod session;
 mod statement;
+mod summarize;
 mod table;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use mimalloc::MiMalloc;
 use nix::sys::signal::{SigSet, Signal};
 use tokio::runtime::Builder;
 
-use crate::args::{Args, Subcommand};
+use crate::args::Args;
 use crate::run::Outcome;
 
 #[global_allocator]
@@ -37,9 +38,9 @@ static GLOBAL: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     env_logger::init();
     let args = Args::parse();
-    if let Some(Subcommand::Devices) = args.subcommand {
+    if let Some(subcommand) = args.subcommand {
         // A reader that has gone needs no message.
-        _ = write!(std::io::stdout(), "{}", devices::table(&device::devices()));
+        _ = subcommand.write(std::io::stdout());
         return ExitCode::SUCCESS;
     }
     if args.is_interactive()

@@ -10,10 +10,9 @@ use datafusion::arrow::csv;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::json::writer::{JsonArray, JsonFormat, LineDelimited, WriterBuilder};
 use datafusion::arrow::util::display::FormatOptions;
-use datafusion::common::config::FormatOptions as FormatSettings;
 use datafusion::common::{Result, plan_err};
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_cli::object_storage::instrumented::{
     InstrumentedObjectStoreMode, InstrumentedObjectStoreRegistry, RequestSummaries,
 };
@@ -21,6 +20,7 @@ use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::MaxRows;
 use futures::StreamExt;
 
+use crate::progress::Progress;
 use crate::table::TextTable;
 
 /// Whether rows are printed as records, a line for each value.
@@ -48,6 +48,18 @@ pub struct Printer {
     pub registry: Arc<InstrumentedObjectStoreRegistry>,
 }
 
+/// A statement that runs.
+pub struct Running {
+    pub rows: SendableRecordBatchStream,
+    pub kind: Kind,
+    /// Whether the rows never end.
+    pub is_endless: bool,
+    /// Ends before the first row is printed.
+    pub progress: Progress,
+    /// When the statement began.
+    pub begun: Instant,
+}
+
 /// What the statement is, as far as printing depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -60,46 +72,41 @@ pub enum Kind {
 }
 
 impl Printer {
-    /// Runs a statement to its end and prints the rows. `begun` is the time when it began.
+    /// Runs a statement to its end and prints the rows.
     ///
     /// # Errors
     /// Those of the statement, and of writing.
-    pub async fn print(
-        &self,
-        rows: SendableRecordBatchStream,
-        kind: Kind,
-        is_endless: bool,
-        settings: &FormatSettings,
-        pool: &Arc<dyn MemoryPool>,
-        begun: Instant,
-    ) -> Result<()> {
+    pub async fn print(&self, running: Running, task: &TaskContext) -> Result<()> {
+        let begun = running.begun;
         let printed = match self.format {
-            PrintFormat::Automatic if is_endless => self.print_separated(rows, b',').await?,
-            PrintFormat::Table if is_endless => return plan_err!("a table of endless rows: choose another format, such as csv"),
-            PrintFormat::Table | PrintFormat::Automatic => {
-                let options: FormatOptions<'_> = settings.try_into()?;
-                self.print_table(rows, kind, &options, pool).await?
+            PrintFormat::Automatic if running.is_endless => self.print_separated(running, b',').await?,
+            PrintFormat::Table if running.is_endless => {
+                return plan_err!("a table of endless rows: choose another format, such as csv");
             }
-            PrintFormat::Csv => self.print_separated(rows, b',').await?,
-            PrintFormat::Tsv => self.print_separated(rows, b'\t').await?,
-            PrintFormat::Json => self.print_json::<JsonArray>(rows).await?,
-            PrintFormat::NdJson => self.print_json::<LineDelimited>(rows).await?,
+            PrintFormat::Table | PrintFormat::Automatic => self.print_table(running, task).await?,
+            PrintFormat::Csv => self.print_separated(running, b',').await?,
+            PrintFormat::Tsv => self.print_separated(running, b'\t').await?,
+            PrintFormat::Json => self.print_json::<JsonArray>(running).await?,
+            PrintFormat::NdJson => self.print_json::<LineDelimited>(running).await?,
         };
         self.print_summary(&printed, begun)
     }
 
     /// Rows with a header, which an empty result has too.
-    async fn print_separated(&self, mut rows: SendableRecordBatchStream, delimiter: u8) -> Result<Printed> {
+    async fn print_separated(&self, running: Running, delimiter: u8) -> Result<Printed> {
+        let Running { mut rows, progress, .. } = running;
         let mut printed = Printed::default();
         let mut writer = csv::WriterBuilder::new().with_delimiter(delimiter).build(stdout());
-        let schema = rows.schema();
+        let (schema, mut progress) = (rows.schema(), Some(progress));
         while let Some(batch) = rows.next().await {
             let batch = batch?;
             printed.rows += batch.num_rows();
             if batch.num_rows() > 0 {
+                progress.take();
                 writer.write(&batch)?;
             }
         }
+        drop(progress);
         if printed.rows == 0 && !schema.fields().is_empty() {
             writer.write(&RecordBatch::new_empty(schema))?;
         }
@@ -107,15 +114,18 @@ impl Printer {
     }
 
     /// Objects with all fields: NULL is `null`.
-    async fn print_json<F: JsonFormat>(&self, mut rows: SendableRecordBatchStream) -> Result<Printed> {
+    async fn print_json<F: JsonFormat>(&self, running: Running) -> Result<Printed> {
+        let Running { mut rows, progress, .. } = running;
         let mut printed = Printed::default();
-        let has_columns = !rows.schema().fields().is_empty();
+        let (has_columns, mut progress) = (!rows.schema().fields().is_empty(), Some(progress));
         let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, F>(stdout());
         while let Some(batch) = rows.next().await {
             let batch = batch?;
             printed.rows += batch.num_rows();
+            progress.take();
             writer.write(&batch)?;
         }
+        drop(progress);
         if has_columns {
             writer.finish()?;
             if self.format == PrintFormat::Json {
@@ -125,18 +135,14 @@ impl Printer {
         Ok(printed)
     }
 
-    async fn print_table(
-        &self,
-        mut rows: SendableRecordBatchStream,
-        kind: Kind,
-        options: &FormatOptions<'_>,
-        pool: &Arc<dyn MemoryPool>,
-    ) -> Result<Printed> {
+    async fn print_table(&self, running: Running, task: &TaskContext) -> Result<Printed> {
+        let Running { mut rows, kind, progress, .. } = running;
+        let options: FormatOptions<'_> = (&task.session_config().options().format).try_into()?;
         let most = match (kind, self.maxrows) {
             (Kind::Query, MaxRows::Limited(rows)) => rows,
             (Kind::Query, MaxRows::Unlimited) | (Kind::Listing | Kind::Plan, _) => usize::MAX,
         };
-        let reservation = MemoryConsumer::new("results of the shell").register(pool);
+        let reservation = MemoryConsumer::new("results of the shell").register(task.memory_pool());
         let (mut shown, mut rows_shown, mut printed) = (Vec::new(), 0, Printed::default());
         let schema = rows.schema();
         while let Some(batch) = rows.next().await {
@@ -149,15 +155,16 @@ impl Printer {
                 shown.push(part);
             }
         }
+        drop(progress);
         printed.rows_hidden = printed.rows - rows_shown;
         if kind == Kind::Plan && self.expanded == Expanded::Off {
-            write!(stdout(), "{}", plan_text(&shown, options)?)?;
+            write!(stdout(), "{}", plan_text(&shown, &options)?)?;
             return Ok(printed);
         }
         if most == 0 || schema.fields().is_empty() {
             return Ok(printed);
         }
-        let text = self.table(schema, shown, &mut printed, options)?;
+        let text = self.table(schema, shown, &mut printed, &options)?;
         write!(stdout(), "{text}")?;
         Ok(printed)
     }

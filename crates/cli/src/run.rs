@@ -27,10 +27,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Args;
 use crate::completion::Words;
-use crate::printer::{Expanded, Printer};
+use crate::printer::{Expanded, Kind, Printer};
 use crate::prompt::{Input, Prompt};
 use crate::session::Session;
 use crate::statement::is_complete;
+use crate::summarize::{summarized, summary};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,6 +233,10 @@ impl Statements<'_> {
     async fn run_sql(&self, sql: String) -> Result<()> {
         devicefusion::check_nesting(self.session.task_ctx().session_config().options(), &sql)?;
         self.session.start_timer();
+        if let Some(query) = summarized(&sql) {
+            let summary = summary(self.session.context(), &query).await?;
+            return self.session.print_rows(summary, Kind::Listing).await;
+        }
         let print = self.nothing_printed();
         let statements = exec::exec_from_commands(self.session, vec![sql], &print);
         AssertUnwindSafe(statements).catch_unwind().await.unwrap_or_else(|panic| {

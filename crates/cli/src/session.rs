@@ -28,14 +28,15 @@ use datafusion_cli::object_storage::StdinCarriesCommands;
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::pool_type::PoolType;
 use device::{DeviceConfig, Selector};
-use devicefusion::{DeviceOptions, DevicePlanner, Fallback};
+use devicefusion::{DeviceOptions, DevicePlanner, DeviceRuntime, Fallback};
 use futures::future::BoxFuture;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use url::Url;
 
 use crate::args::Args;
-use crate::printer::{Expanded, Kind, Printer};
+use crate::printer::{Expanded, Kind, Printer, Running};
+use crate::progress::Progress;
 
 /// A session of the shell.
 pub struct Session {
@@ -137,19 +138,28 @@ impl Session {
             }
             plan => devicefusion::execute_logical_plan(&self.context, plan).await?,
         };
+        self.print_rows(rows, kind).await?;
+        let nothing = EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) };
+        Ok(DataFrame::new(self.context.state(), LogicalPlan::EmptyRelation(nothing)))
+    }
+
+    /// Runs a statement to its end and prints the rows.
+    ///
+    /// # Errors
+    /// Those of the statement, and of writing.
+    pub async fn print_rows(&self, rows: DataFrame, kind: Kind) -> Result<()> {
         let task = Arc::new(rows.task_ctx());
         let plan = rows.create_physical_plan().await?;
         let is_endless = plan.boundedness().is_unbounded();
         if is_endless && plan.pipeline_behavior() == EmissionType::Final {
             return plan_err!("the result comes once its source ends, and the source is endless");
         }
-        let rows = execute_stream(plan, Arc::clone(&task))?;
+        let rows = execute_stream(Arc::clone(&plan), Arc::clone(&task))?;
+        let progress = Progress::of(&plan, DeviceRuntime::of(task.session_config()));
         let (printer, begun) = (self.printer.lock().clone(), *self.begun.lock());
-        let settings = &task.session_config().options().format;
-        printer.print(rows, kind, is_endless, settings, task.memory_pool(), begun).await?;
+        printer.print(Running { rows, kind, is_endless, progress, begun }, &task).await?;
         self.start_timer();
-        let nothing = EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) };
-        Ok(DataFrame::new(self.context.state(), LogicalPlan::EmptyRelation(nothing)))
+        Ok(())
     }
 }
 

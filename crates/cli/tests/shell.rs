@@ -461,6 +461,46 @@ fn printing_is_chosen_by_commands() {
 }
 
 #[test]
+fn summarize_has_a_row_for_each_column() {
+    let table = "CREATE TABLE t AS SELECT * FROM (VALUES (1, 1.5, 'b', true, DATE '2024-01-01'), (2, NULL, 'a', NULL, NULL), \
+                 (4, 3.5, 'a', false, NULL), (NULL, NULL, NULL, NULL, NULL)) v(i, f, s, b, d)";
+    let run = shell(&[
+        "-q",
+        "--format",
+        "csv",
+        "--device",
+        "none",
+        "-c",
+        table,
+        "SUMMARIZE t",
+        "SUMMARIZE SELECT [1, 2] AS l WHERE false",
+    ]);
+    assert!(run.success, "{}", run.stderr);
+    let expected = "column_name,column_type,min,max,approx_unique,avg,std,q25,q50,q75,count,null_percentage\n\
+        i,Int64,1,4,3,2.3333333333333335,1.5275252316519465,1.5,2,3,3,25.0\n\
+        f,Float64,1.5,3.5,2,2.5,1.4142135623730951,2,2.5,3,2,50.0\n\
+        s,Utf8,a,b,2,,,,,,3,25.0\n\
+        b,Boolean,false,true,2,,,,,,2,50.0\n\
+        d,Date32,2024-01-01,2024-01-01,1,,,,,,1,75.0\n\
+        column_name,column_type,min,max,approx_unique,avg,std,q25,q50,q75,count,null_percentage\n\
+        l,List(Int64),,,,,,,,,0,\n";
+    assert_eq!(run.stdout, expected);
+}
+
+#[test]
+fn completions_and_the_manual_page_are_written() {
+    for (arguments, expected) in [
+        (&["completions", "bash"][..], "_devicefusion()"),
+        (&["completions", "zsh"], "#compdef devicefusion"),
+        (&["completions", "fish"], "complete -c devicefusion"),
+        (&["man"], ".TH devicefusion"),
+    ] {
+        let run = shell(arguments);
+        assert!(run.success && run.stdout.contains(expected), "{arguments:?}: {}{}", run.stdout, run.stderr);
+    }
+}
+
+#[test]
 fn plans_are_not_padded() {
     let run = shell(&["-q", "-c", "EXPLAIN FORMAT INDENT SELECT 1"]);
     assert_eq!(

@@ -93,6 +93,8 @@ fn ctrl_c_ends_a_query_and_not_the_shell() {
     terminal.press("CREATE TABLE t AS SELECT value AS x FROM generate_series(1, 300000);\n");
     terminal.wait_for("Elapsed", 1, "");
     terminal.press("SELECT count(*) FROM t a JOIN t b ON a.x % 3 < b.x % 5 JOIN t c ON c.x < a.x + b.x;\n");
+    // The line about its progress.
+    terminal.wait_for(" s · ", 1, "");
     terminal.wait_for("^C", 1, "\x03");
     terminal.press("SELECT 40 + 2 AS answer;\n");
     terminal.wait_for("| 42     |", 1, "");

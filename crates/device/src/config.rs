@@ -62,8 +62,12 @@ pub struct DeviceConfig {
     pub memory_bytes: usize,
     /// Options for the device's compiler, after those of this crate.
     pub compile_options: Vec<String>,
-    /// The folder of compiled programs that later processes reuse; `None` keeps none.
+    /// The folder of compiled programs that later processes reuse; `None` keeps none. It has at
+    /// most [`CACHE_BYTES`](Self::CACHE_BYTES).
     pub cache_dir: Option<PathBuf>,
+    /// That folder for GPUs, if there is no `cache_dir`. Where it cannot be used, there is none.
+    /// CPU drivers have caches of their own.
+    pub gpu_cache_dir: Option<PathBuf>,
     /// Whether the device times each launch, which costs a few microseconds.
     pub profiling: bool,
     /// The most launches in [`Context::timeline`](crate::Context::timeline), about 40 bytes each; 0
@@ -100,6 +104,7 @@ impl Default for DeviceConfig {
             memory_bytes: 0,
             compile_options: Vec::new(),
             cache_dir: None,
+            gpu_cache_dir: None,
             profiling: true,
             timeline: 0,
             nvrtc_path: None,
@@ -121,6 +126,7 @@ impl fmt::Debug for DeviceConfig {
             .field("memory_bytes", &self.memory_bytes)
             .field("compile_options", &self.compile_options)
             .field("cache_dir", &self.cache_dir)
+            .field("gpu_cache_dir", &self.gpu_cache_dir)
             .field("profiling", &self.profiling)
             .field("timeline", &self.timeline)
             .field("nvrtc_path", &self.nvrtc_path)
@@ -138,6 +144,10 @@ impl DeviceConfig {
     /// The smallest limit of a memory pool in bytes. Queries of a few columns and 1024 rows run
     /// within half of it.
     pub const LEAST_MEMORY_BYTES: usize = 1 << 20;
+
+    /// Bytes of compiled programs in a cache folder. Beyond them the programs go that were used
+    /// least recently, by any process.
+    pub const CACHE_BYTES: u64 = 1 << 30;
 
     /// Sets which device.
     pub fn with_selector(mut self, selector: Selector) -> Self {

@@ -335,6 +335,11 @@ impl Context {
         self.0.compiler.unprepared()
     }
 
+    /// Programs that wait for their compilation or are being compiled.
+    pub fn compiling(&self) -> usize {
+        self.0.compiler.unfinished() + self.unprepared()
+    }
+
     /// Notes that a query runs, on this device or in its place, until the result is dropped.
     pub fn query(&self) -> RunningQuery {
         self.0.compiler.query()

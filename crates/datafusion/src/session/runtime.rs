@@ -14,7 +14,7 @@ use kernels::codegen::Profile;
 use kernels::ops::{Options, Sizes};
 use parking_lot::Mutex;
 
-use super::options::{DeviceOptions, ProfileSetting};
+use super::options::{AUTO, DeviceOptions, ProfileSetting};
 
 /// Opens the device once, for all queries of the sessions that share this object.
 ///
@@ -234,7 +234,8 @@ impl Device {
             platform: non_empty(&options.platform),
             memory_bytes: options.memory_bytes,
             compile_options: options.compile_options.split_whitespace().map(str::to_string).collect(),
-            cache_dir: non_empty(&options.cache_dir).map(PathBuf::from),
+            cache_dir: non_empty(&options.cache_dir).filter(|folder| folder != AUTO).map(PathBuf::from),
+            gpu_cache_dir: if options.cache_dir == AUTO { user_cache() } else { None },
             profiling: options.profiling,
             nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
             unified_memory: options.unified_memory,
@@ -258,6 +259,11 @@ impl Device {
             Problem { reason, is_mistake }
         })
     }
+}
+
+/// The folder of compiled programs below that of the user's caches.
+fn user_cache() -> Option<PathBuf> {
+    Some(dirs::cache_dir()?.join("devicefusion").join("programs"))
 }
 
 fn non_empty(setting: &str) -> Option<String> {

@@ -18,7 +18,7 @@ use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, LogSink, Parameter, RawProgram};
 use crate::exit::WorkGuard;
 use crate::report::{LiveCounters, Meters, nanos};
-use crate::{DeviceConfig, Error, Result};
+use crate::{DeviceConfig, DeviceKind, Error, Result};
 
 /// The most programs in the cache of a context.
 const MAX_PROGRAMS: usize = 2048;
@@ -53,6 +53,9 @@ struct ProgramFolders {
 impl ProgramFolders {
     fn open(config: &DeviceConfig, device: &dyn Driver) -> Result<Self> {
         let cache = config.cache_dir.as_deref().map(|folder| DiskCache::new("device.cache_dir", folder, device)).transpose()?;
+        let of_gpu = config.gpu_cache_dir.as_deref().filter(|_| device.info().kind != DeviceKind::Cpu);
+        // A default that cannot be used is no mistake.
+        let cache = cache.or_else(|| DiskCache::new("device.cache_dir", of_gpu?, device).ok());
         let dump = config.dump_programs.as_deref().map(|folder| DumpFolder::new(folder, device)).transpose()?;
         let load = config.load_programs.as_deref().map(|folder| LoadFolder::new(folder, device)).transpose()?;
         Ok(Self { cache, dump, load, sources: SourceFolder::from_env() })
@@ -159,6 +162,12 @@ impl Compiler {
     /// Programs that are to be compiled in the background, with that under way.
     pub(crate) fn unprepared(&self) -> usize {
         self.background.unfinished()
+    }
+
+    /// Programs that wait or are being compiled, without those of the background.
+    pub(crate) fn unfinished(&self) -> usize {
+        let work = self.work.lock();
+        work.waiting.len() + work.threads
     }
 
     /// Notes that a query runs.
@@ -304,7 +313,7 @@ impl Compiler {
         let raw = self.driver.load(&image)?;
         self.counters.programs_compiled.fetch_add(1, Relaxed);
         if let Some(cache) = &self.folders.cache {
-            cache.put(source, options, &image);
+            cache.put_within(DeviceConfig::CACHE_BYTES, source, options, &image);
         }
         self.log_program(operator, "compiled", start.elapsed());
         self.dump(source, options, &image);

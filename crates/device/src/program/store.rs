@@ -6,9 +6,10 @@
 //! are equal, so a collision, an update or a damaged file costs just one compilation. Files are
 //! written atomically, by renaming.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use crate::driver::Driver;
 use crate::{Error, Result};
@@ -21,7 +22,15 @@ pub(crate) struct DiskCache {
     folder: PathBuf,
     /// Device, driver and compiler, one line each.
     built_by: String,
+    /// Bytes that may still be written before the folder's size is looked up.
+    room: AtomicU64,
 }
+
+/// Share of the limit that one process writes between two looks at the size.
+const SHARE_OF_LIMIT: u64 = 16;
+
+/// The extension of programs.
+const EXTENSION: &str = "program";
 
 impl DiskCache {
     /// The cache in `folder`, which `setting` names. Creates a missing folder.
@@ -39,13 +48,16 @@ impl DiskCache {
         let info = driver.info();
         let parts = [&info.driver.to_string(), &info.platform, &info.name, &info.version, &info.driver_version, &info.arch];
         let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
-        Self { folder: folder.to_owned(), built_by: format!("{}\n{}", parts.join("\n"), driver.compiler()) }
+        let built_by = format!("{}\n{}", parts.join("\n"), driver.compiler());
+        Self { folder: folder.to_owned(), built_by, room: AtomicU64::new(0) }
     }
 
     /// The stored image for this source and these options.
     pub(crate) fn get(&self, source: &str, options: &[String]) -> Option<Vec<u8>> {
         let key = self.key(source, options);
         let file = fs::read(self.path(&key)).ok()?;
+        // Programs that are used are the last to go.
+        _ = File::options().append(true).open(self.path(&key)).and_then(|file| file.set_modified(SystemTime::now()));
         let (length, rest) = file.strip_prefix(MAGIC)?.split_first_chunk()?;
         let (stored_key, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
         let (checksum, image) = rest.split_first_chunk()?;
@@ -60,13 +72,51 @@ impl DiskCache {
         _ = write_whole(&self.folder, &self.path(&key), &file);
     }
 
+    /// As [`put`](Self::put), and keeps the folder below a size.
+    pub(crate) fn put_within(&self, limit: u64, source: &str, options: &[String], image: &[u8]) {
+        self.put(source, options, image);
+        let written = image.len() as u64;
+        let has_room = |room: u64| room.checked_sub(written);
+        if self.room.fetch_update(Relaxed, Relaxed, has_room).is_err() {
+            self.room.store(limit / SHARE_OF_LIMIT, Relaxed);
+            _ = prune(&self.folder, limit);
+        }
+    }
+
     fn key(&self, source: &str, options: &[String]) -> String {
         format!("{}\n{}\n\n{source}", self.built_by, options.join("\0"))
     }
 
     fn path(&self, key: &str) -> PathBuf {
-        self.folder.join(format!("{:032x}.program", hash(key.as_bytes())))
+        self.folder.join(format!("{:032x}.{EXTENSION}", hash(key.as_bytes())))
     }
+}
+
+/// Removes programs above a size, those first that were used least recently, until a quarter is
+/// free. Another process may remove the same ones.
+fn prune(folder: &Path, limit: u64) -> std::io::Result<()> {
+    let mut programs = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == EXTENSION)
+            && let Ok(metadata) = fs::metadata(&path)
+        {
+            programs.push((metadata.modified()?, metadata.len(), path));
+        }
+    }
+    let mut bytes: u64 = programs.iter().map(|(_, bytes, _)| bytes).sum();
+    if bytes <= limit {
+        return Ok(());
+    }
+    programs.sort_unstable();
+    for (_, of_program, path) in programs {
+        if bytes <= limit / 4 * 3 {
+            break;
+        }
+        _ = fs::remove_file(path);
+        bytes -= of_program;
+    }
+    Ok(())
 }
 
 fn unusable(setting: &'static str, folder: &Path, error: &std::io::Error) -> Error {
@@ -192,4 +242,35 @@ fn hash(bytes: &[u8]) -> u128 {
     const BASIS: u128 = 0x6c62272e07bb014262b821756295c58d;
     const PRIME: u128 = 0x0000000001000000000000000000013b;
     bytes.iter().fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn programs_that_were_used_least_recently_go_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = SystemTime::now() - Duration::from_secs(1000);
+        for number in 0..10 {
+            let file = File::create(folder.path().join(format!("{number}.program"))).unwrap();
+            file.set_len(100).unwrap();
+            // Numbers 0 and 1 were used last.
+            file.set_modified(begin + Duration::from_secs((number + 8) % 10)).unwrap();
+        }
+        fs::write(folder.path().join("note"), [0; 5000]).unwrap();
+        let names = || {
+            let entries = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let mut names: Vec<String> = entries.collect();
+            names.sort_unstable();
+            names
+        };
+        prune(folder.path(), 1000).unwrap();
+        assert_eq!(names().len(), 11);
+        prune(folder.path(), 800).unwrap();
+        let kept = ["0.program", "1.program", "6.program", "7.program", "8.program", "9.program", "note"];
+        assert_eq!(names(), kept);
+    }
 }

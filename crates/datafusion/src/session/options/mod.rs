@@ -18,6 +18,9 @@ use self::table::{SETTINGS, Setting};
 pub use table::DeviceOptions;
 pub use value::parse_bytes;
 
+/// The value of `device.cache_dir` that leaves the choice to the kind of device.
+pub(super) const AUTO: &str = "auto";
+
 /// Whether queries whose kernels are not compiled yet run on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdaptiveStart {

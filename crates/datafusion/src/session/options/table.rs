@@ -13,7 +13,7 @@ use device::{DeviceConfig, Selector, UnifiedMemory};
 use kernels::ops::Sizes;
 
 use super::value::{AnyString, Bytes, Choice, CompilerFlags, DeviceSelector, Flag, Number, Size, Value};
-use super::{AdaptiveStart, Cost, Fallback, ProfileSetting, SpillSetting};
+use super::{AUTO, AdaptiveStart, Cost, Fallback, ProfileSetting, SpillSetting};
 
 /// One row of the table.
 pub(super) struct Setting {
@@ -88,11 +88,11 @@ settings! {
         description: "Rows of the device batches that host input is coalesced to. 0 chooses by device: 131072 on CPU devices, 1048576 elsewhere, fewer under a small device.memory_bytes. More rows mean fewer launches and more device memory per query",
     }
     cache_dir: String {
-        default: String::new(),
+        default: AUTO.to_owned(),
         value: AnyString,
         frozen: true,
         program_only: true,
-        description: "Folder of compiled programs, for later processes. Empty keeps none",
+        description: "Folder of compiled programs, for later processes, of at most 1 GiB. 'auto' is devicefusion/programs in the user's folder of caches for GPUs, and none for CPU devices, whose drivers have their own. Empty keeps none",
     }
     cached_plans: usize {
         default: 64,

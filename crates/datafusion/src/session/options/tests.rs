@@ -109,7 +109,7 @@ fn an_unknown_setting_has_the_nearest_one_in_its_error_or_all() {
     }
     for other in ["no_such", "threads", "gpu", ""] {
         let error = DeviceOptions::default().set(other, "1").unwrap_err().to_string();
-        assert!(error.contains(&format!("device.{other} is not a setting; there are device.allow_unsafe_settings, ")), "{error}");
+        assert!(error.contains(&format!("device.{other} is not a setting; there are device.adaptive_start, ")), "{error}");
         assert!(SETTINGS.iter().all(|setting| error.contains(setting.key)), "{error}");
     }
 }
@@ -172,7 +172,7 @@ fn a_setting_is_reset_where_sql_may_set_it() {
     DeviceOptions::reset(&mut config, "device.min_rows").unwrap();
     assert_eq!(DeviceOptions::of(&config).min_rows, 10_000);
     for (key, problem) in [
-        ("device.cache_dir", "device.cache_dir cannot change from '/kernels' to '' by SQL"),
+        ("device.cache_dir", "device.cache_dir cannot change from '/kernels' to 'auto' by SQL"),
         ("device.profiling", "device.profiling cannot change from 'false' to 'true': the session's device is open"),
         ("device.profil", "device.profil is not a setting; did you mean device.profile?"),
     ] {

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `SUMMARIZE`: a row for each column of a table, a file or a query.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Column, DFSchema, Result, ScalarValue};
+use datafusion::dataframe::DataFrame;
+use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count, max, min, percentile_cont, stddev};
+use datafusion::logical_expr::expr::Sort;
+use datafusion::logical_expr::{Expr, cast, lit};
+use datafusion::prelude::SessionContext;
+
+/// What SUMMARIZE tells of a column.
+struct Figure {
+    name: &'static str,
+    aggregate: fn(Expr) -> Expr,
+    /// Whether columns of a type have it.
+    applies: fn(&DataType) -> bool,
+}
+
+const fn figure(name: &'static str, aggregate: fn(Expr) -> Expr, applies: fn(&DataType) -> bool) -> Figure {
+    Figure { name, aggregate, applies }
+}
+
+const FIGURES: [Figure; 9] = [
+    figure("min", min, is_ordered),
+    figure("max", max, is_ordered),
+    figure("approx_unique", approx_distinct, is_ordered),
+    figure("avg", avg, DataType::is_numeric),
+    figure("std", stddev, DataType::is_numeric),
+    figure("q25", |column| quantile(column, 0.25), DataType::is_numeric),
+    figure("q50", |column| quantile(column, 0.5), DataType::is_numeric),
+    figure("q75", |column| quantile(column, 0.75), DataType::is_numeric),
+    figure("count", count, |_| true),
+];
+
+fn quantile(column: Expr, share: f64) -> Expr {
+    percentile_cont(Sort::new(column, true, true), lit(share))
+}
+
+fn is_ordered(data_type: &DataType) -> bool {
+    !data_type.is_nested() && *data_type != DataType::Null
+}
+
+/// The query that a statement summarizes; `None` for other statements.
+pub fn summarized(statement: &str) -> Option<String> {
+    let (first, rest) = statement.trim().split_once(char::is_whitespace)?;
+    if !first.eq_ignore_ascii_case("summarize") {
+        return None;
+    }
+    let rest = rest.trim().trim_end_matches(';').trim();
+    let word = rest.split(|c: char| c.is_whitespace() || c == '(').next().unwrap_or_default().to_uppercase();
+    let is_query = rest.starts_with('(') || ["SELECT", "WITH", "VALUES", "FROM"].contains(&word.as_str());
+    Some(if is_query { rest.to_owned() } else { format!("SELECT * FROM {rest}") })
+}
+
+/// Computes the summary in one pass over the rows.
+///
+/// # Errors
+/// Those of the query.
+pub async fn summary(context: &SessionContext, query: &str) -> Result<DataFrame> {
+    let rows = context.sql(query).await?;
+    let schema = rows.schema().clone();
+    let all_rows = count(lit(1)).alias("rows");
+    let counted = rows.aggregate(vec![], figures(&schema).into_iter().flatten().chain([all_rows]).collect())?;
+    let counted = counted.collect().await?;
+    let values = counted.iter().find(|batch| batch.num_rows() > 0);
+    let values = values.map_or_else(
+        || Ok(vec![]),
+        |batch| batch.columns().iter().map(|column| ScalarValue::try_from_array(column, 0)).collect::<Result<Vec<_>>>(),
+    )?;
+    context.read_batch(table(&schema, &values)?)
+}
+
+/// The figures of each column; `None` where one does not apply.
+fn figures(schema: &DFSchema) -> Vec<Option<Expr>> {
+    let of_column = |(index, (qualifier, field)): (usize, (Option<&_>, &Arc<_>))| {
+        let column = Expr::Column(Column::from((qualifier, field)));
+        FIGURES.map(|Figure { name, aggregate, applies }| {
+            // DataFusion's `approx_distinct` takes no floats.
+            let as_text = name == "approx_unique" && field.data_type().is_floating();
+            let column = if as_text { cast(column.clone(), DataType::Utf8) } else { column.clone() };
+            applies(field.data_type()).then(|| aggregate(column).alias(format!("{name} of {index}")))
+        })
+    };
+    schema.iter().enumerate().flat_map(of_column).collect()
+}
+
+/// A row for each column. The last value is the number of rows.
+fn table(schema: &DFSchema, values: &[ScalarValue]) -> Result<RecordBatch> {
+    let rows = number(values.last()).unwrap_or_default();
+    let mut values = values.iter();
+    let found: Vec<Option<&ScalarValue>> =
+        figures(schema).iter().map(|figure| figure.as_ref().and_then(|_| values.next())).collect();
+    let text = |value: Option<&ScalarValue>| value.filter(|value| !value.is_null()).map(ToString::to_string);
+    let fields = schema.fields();
+    let mut columns: Vec<(&str, ArrayRef)> = vec![
+        ("column_name", Arc::new(StringArray::from_iter_values(fields.iter().map(|field| field.name())))),
+        ("column_type", Arc::new(StringArray::from_iter_values(fields.iter().map(|field| field.data_type().to_string())))),
+    ];
+    for (index, Figure { name, .. }) in FIGURES.iter().enumerate() {
+        let of_figure = found.iter().skip(index).step_by(FIGURES.len()).copied();
+        let array: ArrayRef = match *name {
+            "approx_unique" | "count" => Arc::new(Int64Array::from_iter(of_figure.map(number))),
+            _ => Arc::new(StringArray::from_iter(of_figure.map(text))),
+        };
+        columns.push((name, array));
+    }
+    let counts = found.iter().skip(FIGURES.len() - 1).step_by(FIGURES.len()).copied();
+    let nulls = counts.map(|count| (rows > 0).then(|| nulls_percentage(rows, number(count).unwrap_or_default())));
+    columns.push(("null_percentage", Arc::new(Float64Array::from_iter(nulls))));
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+fn number(value: Option<&ScalarValue>) -> Option<i64> {
+    match value?.cast_to(&DataType::Int64) {
+        Ok(ScalarValue::Int64(number)) => number,
+        _ => None,
+    }
+}
+
+/// With two decimal places.
+fn nulls_percentage(rows: i64, count: i64) -> f64 {
+    ((rows - count) as f64 * 10_000.0 / rows as f64).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_a_file_or_a_query_is_summarized() {
+        for (statement, query) in [
+            ("SUMMARIZE t;", Some("SELECT * FROM t")),
+            ("summarize 'x.parquet'", Some("SELECT * FROM 'x.parquet'")),
+            (" Summarize\nSELECT 1 AS a ; ", Some("SELECT 1 AS a")),
+            ("SUMMARIZE (VALUES (1))", Some("(VALUES (1))")),
+            ("SUMMARIZE with_t", Some("SELECT * FROM with_t")),
+            ("SELECT 1", None),
+            ("SUMMARIZED t", None),
+        ] {
+            assert_eq!(summarized(statement).as_deref(), query, "{statement}");
+        }
+    }
+}
