@@ -122,12 +122,14 @@ impl Engine {
         Self { name: "datafusion".to_string(), session, context: None }.with_schemas().await
     }
 
-    /// DataFusion with the device that `selector` names, which is opened here.
+    /// DataFusion with the device that `selector` names, which is opened here. All runs are the
+    /// device's, unless a setting allows others.
     pub async fn device(selector: &str, partitions: usize, settings: &[Setting]) -> Result<Self> {
         let config = SessionConfig::new().with_target_partitions(partitions);
         let session = devicefusion::session_with(config, Arc::new(RuntimeEnv::default()))?;
         let selector_setting = Setting { key: "device.selector".to_string(), value: selector.to_string() };
-        for Setting { key, value } in std::iter::once(&selector_setting).chain(settings) {
+        let start = Setting { key: "device.adaptive_start".to_string(), value: "never".to_string() };
+        for Setting { key, value } in [&start, &selector_setting].into_iter().chain(settings) {
             session.sql(&format!("SET {key} = '{}'", value.replace('\'', "''"))).await?;
         }
         let config = session.copied_config();

@@ -26,6 +26,7 @@ mod process;
 mod report;
 mod sectors;
 mod sinks;
+mod start;
 mod tpch;
 
 use std::process::ExitCode;
@@ -53,6 +54,8 @@ enum Command {
     Cold(tpch::CommonArguments),
     /// First runs of long statements, each in a process of its own with empty kernel caches.
     FirstRuns(first_runs::FirstRunsArguments),
+    /// First and later runs of queries over files, each in a process with empty kernel caches.
+    Start(start::StartArguments),
     /// Host memory of loads into the device, in bytes a row.
     LoadMemory(load_memory::LoadMemoryArguments),
     /// Queries over files with less and less device memory: answers, and times beside the default.
@@ -70,6 +73,9 @@ enum Command {
     /// One process of `first-runs`.
     #[command(hide = true)]
     FirstRun(first_runs::FirstRunArguments),
+    /// One process of `start`.
+    #[command(hide = true)]
+    Started(start::StartedArguments),
     /// One process of `load-memory`.
     #[command(hide = true)]
     Load(load_memory::LoadArguments),
@@ -102,6 +108,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::Sinks(arguments) => sinks::run(arguments).await,
         Command::Cold(arguments) => cold::run(arguments).await,
         Command::FirstRuns(arguments) => first_runs::run(arguments, process::apart).await,
+        Command::Start(arguments) => start::run(arguments, process::apart).await,
         Command::LoadMemory(arguments) => load_memory::run(arguments, process::apart).await,
         Command::MemoryLimits(arguments) => memory_limits::run(arguments).await,
         Command::Planning(arguments) => planning::run(arguments).await,
@@ -110,6 +117,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::Demo(arguments) => demo::run(arguments).await,
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
         Command::FirstRun(arguments) => process::print(&arguments.measure().await?),
+        Command::Started(arguments) => process::print(&arguments.measure().await?),
         Command::Load(arguments) => process::print(&arguments.measure().await?),
     }
 }
@@ -137,6 +145,7 @@ mod tests {
         match parse(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
             Command::FirstRun(arguments) => arguments.measure().await,
             Command::Load(arguments) => arguments.measure().await,
+            Command::Started(arguments) => arguments.measure().await,
             _ => panic!("{words:?} is not the command of a process"),
         }
     }
@@ -147,6 +156,7 @@ mod tests {
             Command::Cold(common) => cold::measure(common).await,
             Command::FirstRuns(arguments) => first_runs::run(arguments, here).await,
             Command::LoadMemory(arguments) => load_memory::run(arguments, here).await,
+            Command::Start(arguments) => start::run(arguments, here).await,
             command => run(command).await,
         };
         assert!(good.unwrap(), "{}", words.join(" "));
@@ -223,6 +233,8 @@ mod tests {
         }
         let error = run(parse(&[&["memory-limits"][..], &data, &["--only", "q23"]].concat())).await.unwrap_err().to_string();
         assert!(error.contains("--only q23: the queries are q1, q2"), "{error}");
+
+        works(&[&["start"][..], &data, &["--queries", "0,6", "--processes", "1", "--device", &device]].concat()).await;
 
         works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
     }

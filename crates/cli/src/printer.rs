@@ -41,9 +41,9 @@ pub struct Printer {
     /// Most rows of a table.
     pub maxrows: MaxRows,
     pub expanded: Expanded,
-    /// Whether the number of rows and the time follow a result.
+    /// Whether a result is all that is printed, without the number of rows and the time.
     pub quiet: bool,
-    /// Whether the time is among them.
+    /// Whether the time follows a result.
     pub timing: bool,
     pub registry: Arc<InstrumentedObjectStoreRegistry>,
 }
@@ -209,7 +209,7 @@ impl Printer {
         match printed.columns_hidden {
             0 if printed.is_cut => notes.push("(Long values are cut. \\x shows them)".to_owned()),
             0 => {}
-            hidden => notes.push(format!("({hidden} columns have no room. \\x shows them)")),
+            hidden => notes.push(format!("(Columns without room: {hidden}. \\x shows them)")),
         }
         writeln!(out, "{}", notes.join(" "))?;
         if self.timing {

@@ -9,6 +9,7 @@ use datafusion::common::stats::Precision;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use devicefusion::DeviceRuntime;
+use devicefusion::exec::DeviceToHostExec;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
 /// Statements that end earlier show nothing.
@@ -77,10 +78,14 @@ fn line(time: Duration, read: usize, total: Option<usize>, runtime: Option<&Devi
     parts.join(" · ")
 }
 
-fn leaves<'a>(plan: &'a Arc<dyn ExecutionPlan>, found: &mut Vec<&'a Arc<dyn ExecutionPlan>>) {
+/// The leaves that run: those of the host, where it runs a part of the device.
+fn leaves(plan: &Arc<dyn ExecutionPlan>, found: &mut Vec<Arc<dyn ExecutionPlan>>) {
+    if let Some(host) = plan.downcast_ref::<DeviceToHostExec>().and_then(DeviceToHostExec::host_run) {
+        return leaves(&host, found);
+    }
     let children = plan.children();
     if children.is_empty() {
-        found.push(plan);
+        found.push(Arc::clone(plan));
     }
     children.into_iter().for_each(|child| leaves(child, found));
 }
@@ -101,7 +106,7 @@ fn total_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
         Precision::Exact(rows) | Precision::Inexact(rows) => Some(rows),
         Precision::Absent => None,
     };
-    found.into_iter().map(rows).sum()
+    found.iter().map(rows).sum()
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
         eprintln!("{}", session.device_note());
     }
 
-    let mut statements = Statements { session: &session, color: args.color, outcome: Outcome::AllStatementsSucceeded };
+    let mut statements = Statements { session: &session, color: args.color, outcome: Outcome::AllStatementsSucceeded, files: 0 };
 
     let reads_input = args.file.is_empty() && args.command.is_empty();
     match args.rc {
@@ -133,7 +133,12 @@ struct Statements<'a> {
     session: &'a Session,
     color: bool,
     outcome: Outcome,
+    /// Files that run, each included by the one before.
+    files: usize,
 }
+
+/// The deepest inclusion of files.
+const MOST_FILES: usize = 16;
 
 fn not_a_command<T>(line: &str) -> Result<T> {
     exec_err!("'{line}' is not a command; \\? lists them")
@@ -149,6 +154,16 @@ impl Statements<'_> {
     }
 
     async fn run_file(&mut self, path: &str) -> Result<()> {
+        if self.files >= MOST_FILES {
+            return exec_err!("{path}: files include each other {MOST_FILES} deep");
+        }
+        self.files += 1;
+        let result = self.run_opened(path).await;
+        self.files -= 1;
+        result
+    }
+
+    async fn run_opened(&mut self, path: &str) -> Result<()> {
         let file = File::open(path).map_err(|error| exec_datafusion_err!("cannot open {path}: {error}"))?;
         let result = self.run_lines(BufReader::new(file)).await;
         // Failed statements are reported already. This is an error of the file.
@@ -233,12 +248,13 @@ impl Statements<'_> {
     async fn run_sql(&self, sql: String) -> Result<()> {
         devicefusion::check_nesting(self.session.task_ctx().session_config().options(), &sql)?;
         self.session.start_timer();
-        if let Some(query) = summarized(&sql) {
-            let summary = summary(self.session.context(), &query).await?;
-            return self.session.print_rows(summary, Kind::Listing).await;
-        }
         let print = self.nothing_printed();
-        let statements = exec::exec_from_commands(self.session, vec![sql], &print);
+        let statements = async {
+            match summarized(&sql) {
+                Some(query) => self.session.print_rows(summary(self.session.context(), &query).await?, Kind::Listing).await,
+                None => exec::exec_from_commands(self.session, vec![sql], &print).await,
+            }
+        };
         AssertUnwindSafe(statements).catch_unwind().await.unwrap_or_else(|panic| {
             let message = devicefusion::panic_text(panic);
             exec_err!("the statement panicked: {}", message.as_deref().unwrap_or("without a message"))
@@ -301,6 +317,7 @@ impl Statements<'_> {
             ["pset", "maxrows", rows] => {
                 printer.maxrows = rows.parse().map_err(|problem: String| exec_datafusion_err!("{problem}"))?;
             }
+            ["pset", "maxrows" | "format"] => return exec_err!("\\{} needs a value", words.join(" ")),
             ["pset", "format", format] | ["pset", format] => {
                 printer.format = format.parse().map_err(|problem: String| exec_datafusion_err!("{problem}"))?;
                 writeln!(out, "Output format is {:?}.", printer.format)?;

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{Column, DFSchema, Result, ScalarValue};
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::common::{Column, DFSchema, Result};
 use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count, max, min, percentile_cont, stddev};
 use datafusion::logical_expr::expr::Sort;
@@ -46,7 +47,7 @@ fn is_ordered(data_type: &DataType) -> bool {
 
 /// The query that a statement summarizes; `None` for other statements.
 pub fn summarized(statement: &str) -> Option<String> {
-    let (first, rest) = statement.trim().split_once(char::is_whitespace)?;
+    let (first, rest) = without_comments(statement).split_once(char::is_whitespace)?;
     if !first.eq_ignore_ascii_case("summarize") {
         return None;
     }
@@ -54,6 +55,21 @@ pub fn summarized(statement: &str) -> Option<String> {
     let word = rest.split(|c: char| c.is_whitespace() || c == '(').next().unwrap_or_default().to_uppercase();
     let is_query = rest.starts_with('(') || ["SELECT", "WITH", "VALUES", "FROM"].contains(&word.as_str());
     Some(if is_query { rest.to_owned() } else { format!("SELECT * FROM {rest}") })
+}
+
+/// A statement from its first word on.
+fn without_comments(statement: &str) -> &str {
+    let mut rest = statement.trim();
+    loop {
+        let behind = if rest.starts_with("--") {
+            rest.split_once('\n').map(|(_, behind)| behind)
+        } else if rest.starts_with("/*") {
+            rest.split_once("*/").map(|(_, behind)| behind)
+        } else {
+            return rest;
+        };
+        rest = behind.unwrap_or_default().trim();
+    }
 }
 
 /// Computes the summary in one pass over the rows.
@@ -66,12 +82,21 @@ pub async fn summary(context: &SessionContext, query: &str) -> Result<DataFrame>
     let all_rows = count(lit(1)).alias("rows");
     let counted = rows.aggregate(vec![], figures(&schema).into_iter().flatten().chain([all_rows]).collect())?;
     let counted = counted.collect().await?;
-    let values = counted.iter().find(|batch| batch.num_rows() > 0);
-    let values = values.map_or_else(
-        || Ok(vec![]),
-        |batch| batch.columns().iter().map(|column| ScalarValue::try_from_array(column, 0)).collect::<Result<Vec<_>>>(),
-    )?;
-    context.read_batch(table(&schema, &values)?)
+    let texts = match counted.iter().find(|batch| batch.num_rows() > 0) {
+        Some(row) => texts(row)?,
+        None => vec![],
+    };
+    context.read_batch(table(&schema, &texts)?)
+}
+
+/// The values of a row as text; `None` for NULL.
+fn texts(row: &RecordBatch) -> Result<Vec<Option<String>>> {
+    let options = FormatOptions::new();
+    let text = |column: &ArrayRef| {
+        let value = ArrayFormatter::try_new(column, &options)?.value(0).try_to_string()?;
+        Ok((!column.is_null(0)).then_some(value))
+    };
+    row.columns().iter().map(text).collect()
 }
 
 /// The figures of each column; `None` where one does not apply.
@@ -79,9 +104,12 @@ fn figures(schema: &DFSchema) -> Vec<Option<Expr>> {
     let of_column = |(index, (qualifier, field)): (usize, (Option<&_>, &Arc<_>))| {
         let column = Expr::Column(Column::from((qualifier, field)));
         FIGURES.map(|Figure { name, aggregate, applies }| {
-            // DataFusion's `approx_distinct` takes no floats.
-            let as_text = name == "approx_unique" && field.data_type().is_floating();
-            let column = if as_text { cast(column.clone(), DataType::Utf8) } else { column.clone() };
+            let column = match field.data_type() {
+                // DataFusion's `approx_distinct` takes neither.
+                data_type if name == "approx_unique" && data_type.is_floating() => cast(column.clone(), DataType::Utf8),
+                DataType::Dictionary(_, values) => cast(column.clone(), values.as_ref().clone()),
+                _ => column.clone(),
+            };
             applies(field.data_type()).then(|| aggregate(column).alias(format!("{name} of {index}")))
         })
     };
@@ -89,12 +117,14 @@ fn figures(schema: &DFSchema) -> Vec<Option<Expr>> {
 }
 
 /// A row for each column. The last value is the number of rows.
-fn table(schema: &DFSchema, values: &[ScalarValue]) -> Result<RecordBatch> {
-    let rows = number(values.last()).unwrap_or_default();
+fn table(schema: &DFSchema, values: &[Option<String>]) -> Result<RecordBatch> {
+    let number = |value: Option<&String>| value.and_then(|value| value.parse::<i64>().ok());
+    let rows = number(values.last().and_then(Option::as_ref)).unwrap_or_default();
     let mut values = values.iter();
-    let found: Vec<Option<&ScalarValue>> =
-        figures(schema).iter().map(|figure| figure.as_ref().and_then(|_| values.next())).collect();
-    let text = |value: Option<&ScalarValue>| value.filter(|value| !value.is_null()).map(ToString::to_string);
+    let mut found = Vec::new();
+    for figure in figures(schema) {
+        found.push(if figure.is_some() { values.next().and_then(Option::as_ref) } else { None });
+    }
     let fields = schema.fields();
     let mut columns: Vec<(&str, ArrayRef)> = vec![
         ("column_name", Arc::new(StringArray::from_iter_values(fields.iter().map(|field| field.name())))),
@@ -104,7 +134,7 @@ fn table(schema: &DFSchema, values: &[ScalarValue]) -> Result<RecordBatch> {
         let of_figure = found.iter().skip(index).step_by(FIGURES.len()).copied();
         let array: ArrayRef = match *name {
             "approx_unique" | "count" => Arc::new(Int64Array::from_iter(of_figure.map(number))),
-            _ => Arc::new(StringArray::from_iter(of_figure.map(text))),
+            _ => Arc::new(StringArray::from_iter(of_figure)),
         };
         columns.push((name, array));
     }
@@ -112,13 +142,6 @@ fn table(schema: &DFSchema, values: &[ScalarValue]) -> Result<RecordBatch> {
     let nulls = counts.map(|count| (rows > 0).then(|| nulls_percentage(rows, number(count).unwrap_or_default())));
     columns.push(("null_percentage", Arc::new(Float64Array::from_iter(nulls))));
     Ok(RecordBatch::try_from_iter(columns)?)
-}
-
-fn number(value: Option<&ScalarValue>) -> Option<i64> {
-    match value?.cast_to(&DataType::Int64) {
-        Ok(ScalarValue::Int64(number)) => number,
-        _ => None,
-    }
 }
 
 /// With two decimal places.
@@ -138,6 +161,7 @@ mod tests {
             (" Summarize\nSELECT 1 AS a ; ", Some("SELECT 1 AS a")),
             ("SUMMARIZE (VALUES (1))", Some("(VALUES (1))")),
             ("SUMMARIZE with_t", Some("SELECT * FROM with_t")),
+            ("-- c\n/* d */ SUMMARIZE t", Some("SELECT * FROM t")),
             ("SELECT 1", None),
             ("SUMMARIZED t", None),
         ] {

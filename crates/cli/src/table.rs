@@ -34,7 +34,8 @@ impl TextTable {
             let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column, options));
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
             for row in 0..batch.num_rows() {
-                rows.push(columns.iter().map(|column| column.value(row).try_to_string()).collect::<Result<Vec<_>, _>>()?);
+                let text = |column: &ArrayFormatter<'_>| column.value(row).try_to_string().map(printable);
+                rows.push(columns.iter().map(text).collect::<Result<Vec<_>, _>>()?);
             }
         }
         Ok(TextTable { names, rows })
@@ -61,22 +62,24 @@ impl TextTable {
         }
         let mut kept: Vec<usize> = (0..self.names.len()).collect();
         let width_of = |kept: &[usize]| line_width(&kept.iter().map(|index| widths[*index]).collect::<Vec<_>>());
-        let is_cut = width_of(&kept) > width;
-        while kept.len() > 2 && width_of(&kept) + line_width(&[1]) > width && is_cut {
+        while kept.len() > 2 && width_of(&kept) + line_width(&[1]) > width && line_width(&widths) > width {
             kept.remove(kept.len() / 2);
         }
         let shown = kept.len();
-        if !is_cut {
-            return (self.lines(&widths), shown);
-        }
-        let gap = shown.div_ceil(2);
+        let gap = (shown < self.names.len()).then(|| shown.div_ceil(2));
         let pick = |of: &[String]| {
             let mut picked: Vec<String> = kept.iter().map(|index| of[*index].clone()).collect();
-            picked.insert(gap, CUT.to_owned());
+            gap.iter().for_each(|gap| picked.insert(*gap, CUT.to_owned()));
             picked
         };
         let mut widths: Vec<usize> = kept.iter().map(|index| widths[*index]).collect();
-        widths.insert(gap, 1);
+        gap.iter().for_each(|gap| widths.insert(*gap, 1));
+        // A terminal of few columns.
+        while line_width(&widths) > width
+            && let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > 1)
+        {
+            *widest -= 1;
+        }
         let cut = TextTable { names: pick(&self.names), rows: self.rows.iter().map(|row| pick(row)).collect() };
         (cut.lines(&widths), shown)
     }
@@ -117,6 +120,16 @@ impl TextTable {
         self.rows.iter().for_each(|row| write_row(&mut text, row, widths));
         text + &border
     }
+}
+
+/// A value without characters that move a terminal's cursor, apart from ends of lines.
+fn printable(value: String) -> String {
+    let moves = |c: char| c.is_control() && c != '\n';
+    if !value.contains(moves) {
+        return value;
+    }
+    let escaped = |c: char| if moves(c) { c.escape_default().to_string() } else { c.to_string() };
+    value.chars().map(escaped).collect()
 }
 
 /// The width of a line of a table.
@@ -173,14 +186,19 @@ mod tests {
     }
 
     #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a\x1b[2J\tb\nc\r".to_owned()), "a\\u{1b}[2J\\tb\nc\\r");
+    }
+
+    #[test]
     fn wide_tables_are_cut_to_the_width() {
         let long = "abcdefghij".repeat(9);
         let rows = [&["1", long.as_str(), "世界世界世界世界世界"][..]];
         let table = table(&["id", "text", "wide"], &rows);
-        for width in [40, 60, 80] {
+        for width in [14, 20, 40, 60, 80] {
             let (text, shown) = table.cut(width);
             assert!(text.lines().all(|line| line.width() <= width), "{width}\n{text}");
-            assert!(shown == 3 && text.contains('…'), "{text}");
+            assert!(shown == if width < 40 { 2 } else { 3 } && text.contains('…'), "{text}");
         }
         let names: Vec<String> = (0..100).map(|number| format!("column_{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

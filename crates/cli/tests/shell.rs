@@ -455,9 +455,33 @@ fn printing_is_chosen_by_commands() {
     assert!(run.success, "{}", run.stderr);
     assert!(run.stdout.contains("-[ RECORD 1 ]-\none    | 1\nletter | b\n") && !run.stdout.contains("Elapsed"), "{}", run.stdout);
     assert!(run.stdout.contains("3 row(s) fetched. (First 1 displayed."), "{}", run.stdout);
-    for command in ["\\x maybe", "\\timing 3", "\\pset maxrows some", "\\pset format xml", "\\pset nothing at all"] {
+    for command in
+        ["\\x maybe", "\\timing 3", "\\pset maxrows some", "\\pset format xml", "\\pset nothing at all", "\\pset maxrows"]
+    {
         assert!(!shell(&["-c", command]).success, "{command}");
     }
+}
+
+#[test]
+fn files_that_include_themselves_end() {
+    let script = file("");
+    std::fs::write(script.path(), format!("\\i {}\n", script.path().display())).unwrap();
+    let run = shell(&["-q", "-f", script.path().to_str().unwrap()]);
+    assert!(!run.success && run.stderr.contains("files include each other 16 deep"), "{}", run.stderr);
+}
+
+#[test]
+fn summaries_of_times_and_dictionaries() {
+    let query = "SUMMARIZE SELECT TIMESTAMP '2024-01-02 03:04:05' AS t, INTERVAL '3 days' AS i, \
+                 arrow_cast('x', 'Dictionary(Int8, Utf8)') AS d";
+    let run = shell(&["-q", "--format", "csv", "--device", "none", "-c", query]);
+    assert!(run.success, "{}", run.stderr);
+    assert!(
+        run.stdout.contains(",2024-01-02T03:04:05,2024-01-02T03:04:05,1,") && run.stdout.contains("3 days"),
+        "{}",
+        run.stdout
+    );
+    assert!(run.stdout.contains("\"Dictionary(Int8, Utf8)\",x,x,1,"), "{}", run.stdout);
 }
 
 #[test]
@@ -477,8 +501,8 @@ fn summarize_has_a_row_for_each_column() {
     ]);
     assert!(run.success, "{}", run.stderr);
     let expected = "column_name,column_type,min,max,approx_unique,avg,std,q25,q50,q75,count,null_percentage\n\
-        i,Int64,1,4,3,2.3333333333333335,1.5275252316519465,1.5,2,3,3,25.0\n\
-        f,Float64,1.5,3.5,2,2.5,1.4142135623730951,2,2.5,3,2,50.0\n\
+        i,Int64,1,4,3,2.3333333333333335,1.5275252316519465,1.5,2.0,3.0,3,25.0\n\
+        f,Float64,1.5,3.5,2,2.5,1.4142135623730951,2.0,2.5,3.0,2,50.0\n\
         s,Utf8,a,b,2,,,,,,3,25.0\n\
         b,Boolean,false,true,2,,,,,,2,50.0\n\
         d,Date32,2024-01-01,2024-01-01,1,,,,,,1,75.0\n\

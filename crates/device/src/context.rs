@@ -279,7 +279,8 @@ impl Context {
         self.0.timeline.trace(&format!("{} {}", self.0.info.label(), self.0.info.name))
     }
 
-    /// Blocks until every compilation and all enqueued work has completed.
+    /// Blocks until every requested compilation and all enqueued work has completed. Programs of
+    /// [`prepare`](Self::prepare) may still wait.
     ///
     /// If the main thread opened a context, the end of the process waits for unfinished work, ten
     /// seconds at most. Call this method before the process ends, if

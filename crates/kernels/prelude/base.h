@@ -8,7 +8,8 @@
    - SHARED, TABLE: an array in shared memory, and a constant array outside of functions.
    - SYNC, SYNC_ALL: a barrier of the work-group, for shared memory and for all memory.
    - GID to NGRP: indices and sizes of the grid.
-   - LEAVE_DRY_LAUNCH: returns from a kernel whose grid has a second dimension.
+   - LEAVE_DRY_LAUNCH: returns from a kernel whose grid has a second dimension, where drivers make
+     machine code at the first launch.
    - PREFETCH, MULHI64, CLZ64, POPC32, F64_BITS to BITS_F32: small operations.
    - FORGET: makes a u64 unknown to the compiler, so that what was loaded by it is loaded again.
    - A_*: atomics. A_ADD_F64 is defined only where the device has it. A_NEXT64 adds 1. A_LOAD64 and

@@ -5,7 +5,7 @@ use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use device::{Context, DeviceKind, ProgramSource};
 
-use crate::graph::Stage;
+use crate::graph::{self, Stage};
 use crate::session::{AdaptiveStart, Cost, DeviceOptions, Fallback, task_context};
 
 /// What EXPLAIN says of such a run.
@@ -24,6 +24,10 @@ pub(crate) fn may_start_on_host(context: &Context, options: &DeviceOptions) -> b
     for_device && options.cost == Cost::Auto && options.fallback == Fallback::Host
 }
 
+/// Most rows of the inputs of a run that starts on the host. Of more, a run takes longer than the
+/// compilation of its kernels.
+const MOST_ROWS: usize = 1 << 25;
+
 /// The programs of a stage that are not compiled yet; none if its runs must be the device's.
 pub(crate) fn missing_programs(context: &Context, stage: &Stage) -> Vec<ProgramSource> {
     if stage.calls_libraries() {
@@ -31,6 +35,9 @@ pub(crate) fn missing_programs(context: &Context, stage: &Stage) -> Vec<ProgramS
     }
     let mut programs = stage.likely_programs();
     programs.retain(|program| !context.is_ready(program));
+    if !programs.is_empty() && graph::uploaded_rows(stage) > MOST_ROWS {
+        programs.clear();
+    }
     programs
 }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
-use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::ensure_coop::EnsureCooperative;
@@ -137,7 +137,7 @@ impl HostAlternative {
     pub fn rows(
         &self,
         stage: &Stage,
-        device: impl FnOnce() -> Result<SendableRecordBatchStream>,
+        device: impl FnOnce() -> Result<SendableRecordBatchStream> + Send + 'static,
         properties: &Arc<PlanProperties>,
         partition: usize,
         task: &Arc<TaskContext>,
@@ -145,13 +145,15 @@ impl HostAlternative {
         let Some(by_key) = Self::partitions(properties) else { return device() };
         let run = self.begin(partition);
         if self.may_start(properties) && run.starts_on_host(|| starts_on_host(stage, task))? {
+            let partitions = properties.output_partitioning().partition_count();
             // All partitions are the host's, so they may keep its own.
-            let each =
-                by_key || self.plan.output_partitioning().partition_count() == properties.output_partitioning().partition_count();
-            return match each || !run.has_host_partition.swap(true, Relaxed) {
-                true => self.host_rows(&run, properties, each, partition, Arc::clone(task)),
-                false => Ok(Box::pin(EmptyRecordBatchStream::new(self.plan.schema()))),
-            };
+            let keeps_partitions = by_key || self.plan.output_partitioning().partition_count() == partitions;
+            if !keeps_partitions && run.has_host_partition.swap(true, Relaxed) {
+                return Ok(Box::pin(EmptyRecordBatchStream::new(self.plan.schema())));
+            }
+            let host = self.host_rows(&run, properties, keeps_partitions, partition, Arc::clone(task));
+            // Of other partitions, some have given rows of the host already.
+            return if by_key || partitions == 1 { Ok(self.or_device(run, host, device)) } else { host };
         }
         let device = device();
         let (alternative, properties, task) = (self.clone(), Arc::clone(properties), Arc::clone(task));
@@ -174,17 +176,47 @@ impl HostAlternative {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(rows).try_flatten())))
     }
 
-    /// The rows of the host: with `each` those of the partition, else all of them.
+    /// The rows of `host`, or of `device` if memory for the first of them is missing. Operators of
+    /// the device may write to files what those of the host cannot.
+    fn or_device(
+        &self,
+        run: Arc<AlternativeRun>,
+        host: Result<SendableRecordBatchStream>,
+        device: impl FnOnce() -> Result<SendableRecordBatchStream> + Send + 'static,
+    ) -> SendableRecordBatchStream {
+        let rows = async move {
+            let (first, rest) = match host {
+                Ok(mut rows) => (rows.next().await, Some(rows)),
+                Err(error) => (Some(Err(error)), None),
+            };
+            if let Some(Err(error)) = &first
+                && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+            {
+                drop(rest);
+                *run.choice.lock() = ChosenSide::Device;
+                return Ok(device()?.boxed());
+            }
+            Result::<_>::Ok(stream::iter(first).chain(stream::iter(rest).flatten()).boxed())
+        };
+        Box::pin(RecordBatchStreamAdapter::new(self.plan.schema(), stream::once(rows).try_flatten()))
+    }
+
+    /// The rows of the host: of the partition, or all of them.
     fn host_rows(
         &self,
         run: &AlternativeRun,
         properties: &PlanProperties,
-        each: bool,
+        keeps_partitions: bool,
         partition: usize,
         task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let host = run.host(self, properties, each, &task)?;
-        panics::caught(&host, || host.execute(if each { partition } else { 0 }, task))
+        let host = run.host(self, properties, keeps_partitions, &task)?;
+        panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, task))
+    }
+
+    /// The host operators of the latest run; `None` if it is the device's.
+    pub fn running(&self) -> Option<Arc<dyn ExecutionPlan>> {
+        self.run.lock().host.lock().clone()
     }
 
     /// The run of a partition. A partition that has started before begins another run.
@@ -245,13 +277,12 @@ impl AlternativeRun {
         }
     }
 
-    /// The host operators in the order of the offloaded subplan. With `each` they are in its
-    /// partitions, else in one.
+    /// The host operators in the order of the offloaded subplan, and in its partitions or in one.
     fn host(
         &self,
         alternative: &HostAlternative,
         properties: &PlanProperties,
-        each: bool,
+        keeps_partitions: bool,
         task: &Arc<TaskContext>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut host = self.host.lock();
@@ -272,7 +303,7 @@ impl AlternativeRun {
         {
             plan = Arc::new(SortExec::new(ordering.clone(), plan).with_preserve_partitioning(true));
         }
-        if !each && plan.output_partitioning().partition_count() > 1 {
+        if !keeps_partitions && plan.output_partitioning().partition_count() > 1 {
             plan = match properties.output_ordering() {
                 Some(ordering) => Arc::new(SortPreservingMergeExec::new(ordering.clone(), plan)),
                 None => Arc::new(CoalescePartitionsExec::new(plan)),

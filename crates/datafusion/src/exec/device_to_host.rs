@@ -133,6 +133,11 @@ impl DeviceToHostExec {
         self.starts_on_host.store(may_start && !missing_programs(context, &self.stage).is_empty(), Relaxed);
     }
 
+    /// The host operators of the latest run; `None` if it is the device's.
+    pub fn host_run(&self) -> Option<Arc<dyn ExecutionPlan>> {
+        self.alternative.as_ref()?.running()
+    }
+
     /// The device operators.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
@@ -237,13 +242,14 @@ impl ExecutionPlan for DeviceToHostExec {
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let stage = self.ready_stage();
-        let run = |stage: &Arc<Stage>| run::execute_host(stage, self.schema(), partition, &task, &self.metrics);
-        let rows = match (&self.alternative, stage) {
-            (Some(alternative), Ok(stage)) => alternative.rows(&stage, || run(&stage), &self.properties, partition, &task)?,
-            (Some(alternative), Err(error)) => {
-                alternative.rows(&self.stage, || Err(error), &self.properties, partition, &task)?
-            }
-            (None, stage) => run(&stage?)?,
+        let likely = Arc::clone(stage.as_ref().unwrap_or(&self.stage));
+        let run = {
+            let (stage, schema, task, metrics) = (stage, self.schema(), Arc::clone(&task), self.metrics.clone());
+            move || run::execute_host(&stage?, schema, partition, &task, &metrics)
+        };
+        let rows = match &self.alternative {
+            Some(alternative) => alternative.rows(&likely, run, &self.properties, partition, &task)?,
+            None => run()?,
         };
         let query = task_context(&task).ok().map(|(context, _)| context.query());
         // Both last as long as the rows.

@@ -36,6 +36,12 @@ pub(super) fn estimated_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     }
 }
 
+/// About how many rows a stage and those below upload, as far as that is known.
+pub(crate) fn uploaded_rows(stage: &Stage) -> usize {
+    let own = if let StageKind::Upload { input } = &stage.kind { host_rows(input).unwrap_or_default() } else { 0 };
+    stage.inputs().into_iter().fold(own, |rows, input| rows.saturating_add(uploaded_rows(input)))
+}
+
 fn host_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
     statistics.ok()?.num_rows.get_value().copied()

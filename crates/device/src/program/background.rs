@@ -19,6 +19,10 @@ const QUIET: Duration = Duration::from_millis(100);
 /// The longest wait of a compilation for such a time.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
+/// The longest wait beside the time of the last compilation, so that queries that never end leave
+/// it a share of the time.
+const WAITS_PER_COMPILATION: u32 = 3;
+
 /// The programs that wait for their compilation, and what they wait for.
 pub(super) struct Background {
     state: Mutex<State>,
@@ -35,6 +39,8 @@ struct State {
     queries: usize,
     /// The end of the last query.
     quiet_since: Instant,
+    /// The longest wait of the next compilation.
+    longest_wait: Duration,
 }
 
 /// A query that runs. Compilations in the background wait for its end.
@@ -55,7 +61,8 @@ impl Background {
     pub(super) fn new() -> Arc<Self> {
         let quiet_since = Instant::now();
         let (waiting, unfinished, has_thread, is_closed, queries) = Default::default();
-        let state = Mutex::new(State { waiting, unfinished, has_thread, is_closed, queries, quiet_since });
+        let state =
+            Mutex::new(State { waiting, unfinished, has_thread, is_closed, queries, quiet_since, longest_wait: LONGEST_WAIT });
         Arc::new(Self { state, changed: Condvar::new() })
     }
 
@@ -90,12 +97,17 @@ impl Background {
         state.waiting.remove(index)
     }
 
-    /// Drops the programs that wait.
-    pub(super) fn close(&self) {
+    /// Takes back all programs that wait.
+    pub(super) fn clear(&self) -> VecDeque<CompileTask> {
         let mut state = self.state.lock();
-        state.is_closed = true;
-        let waiting = std::mem::take(&mut state.waiting);
-        drop(state);
+        state.unfinished -= state.waiting.len();
+        std::mem::take(&mut state.waiting)
+    }
+
+    /// Drops the programs that wait, and takes no more.
+    pub(super) fn close(&self) {
+        self.state.lock().is_closed = true;
+        let waiting = self.clear();
         self.changed.notify_all();
         drop(waiting);
     }
@@ -104,23 +116,26 @@ impl Background {
     fn run(&self, compiler: &Weak<Compiler>) {
         while let Some(task) = self.next() {
             // The end of the process waits for the guard, so it comes before the check.
-            let guard = WorkGuard::begin();
+            let (guard, begun) = (WorkGuard::begin(), Instant::now());
             match compiler.upgrade() {
                 Some(compiler) if !exit::has_begun() => compiler.compile(task, true),
                 _ => drop(task),
             }
             drop(guard);
-            self.state.lock().unfinished -= 1;
+            let mut state = self.state.lock();
+            state.unfinished -= 1;
+            state.longest_wait = LONGEST_WAIT.min(begun.elapsed() * WAITS_PER_COMPILATION);
         }
     }
 
     /// Waits until the next program may be compiled. `None` ends the thread.
     fn next(&self) -> Option<CompileTask> {
         let mut state = self.state.lock();
-        let latest = Instant::now() + LONGEST_WAIT;
+        let latest = Instant::now() + state.longest_wait;
         loop {
             if state.is_closed || exit::has_begun() || state.waiting.is_empty() {
                 state.has_thread = false;
+                state.longest_wait = LONGEST_WAIT;
                 return None;
             }
             let begin = if state.queries == 0 { latest.min(state.quiet_since + QUIET) } else { latest };

@@ -146,7 +146,7 @@ impl Compiler {
             let mut cache = self.cache.lock();
             if cache.get(&key).is_none() && !cache.failed.contains(&key) {
                 let (task, _) = cache.insert(key, source, Meters::default());
-                drop(cache);
+                // A request that finds the entry must find the task too.
                 self.background.push(self, task);
             }
         }
@@ -189,7 +189,7 @@ impl Compiler {
         let mut cache = self.cache.lock();
         let (programs, failed) = (std::mem::take(&mut cache.programs), std::mem::take(&mut cache.failed));
         drop(cache);
-        drop((programs, failed));
+        drop((programs, failed, self.background.clear()));
     }
 
     /// Blocks until no compilation runs.
@@ -248,8 +248,9 @@ impl Compiler {
         let start = Instant::now();
         let make = || {
             let program = self.get_or_compile(&key, &operator)?;
-            if is_background {
-                program.dry_launch(&dry_launches)?;
+            // Without it, the first launch makes the machine code.
+            if is_background && let Err(error) = program.dry_launch(&dry_launches) {
+                self.log_line(&format!("a dry launch of {operator} failed: {error}"));
             }
             Ok(program)
         };
@@ -292,7 +293,7 @@ impl Compiler {
         }
         let source = replacement.as_deref().unwrap_or(source);
         let in_folder = self.folders.load.as_ref().and_then(|folder| folder.image(source, options));
-        let cached = || self.folders.cache.as_ref().and_then(|cache| cache.get(source, options));
+        let cached = || self.folders.cache.as_ref().and_then(|cache| cache.get_and_note(source, options));
         // A stored image that the driver refuses counts as missing.
         let load = |image: Vec<u8>, origin| Some((self.driver.load(&image).ok()?, image, origin));
         let found = in_folder.and_then(|image| load(image, "loaded from the folder of programs"));

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, Parameter, RawKernel, RawProgram};
+use crate::exit;
 use crate::queue::{LastUses, QueueWorker, drop_after};
 use crate::report::{KernelTotals, LiveCounters};
 
@@ -107,9 +108,9 @@ impl Program {
         Arc::new(Self { loaded, counters, loss, kernels: Mutex::default() })
     }
 
-    /// Has the driver make the machine code of these kernels now.
+    /// Has the driver make the machine code of these kernels now, unless the process ends.
     pub(super) fn dry_launch(&self, kernels: &[(String, Vec<Parameter>)]) -> Result<()> {
-        kernels.iter().try_for_each(|(name, parameters)| {
+        kernels.iter().take_while(|_| !exit::has_begun()).try_for_each(|(name, parameters)| {
             let kernel = self.kernel(name)?;
             // SAFETY: the program is loaded. `ProgramSource` has the parameters of kernels that
             // return at once.

@@ -29,6 +29,9 @@ pub(crate) struct DiskCache {
 /// Share of the limit that one process writes between two looks at the size.
 const SHARE_OF_LIMIT: u64 = 16;
 
+/// The extension of files that are being written.
+const PART: &str = "part";
+
 /// The extension of programs.
 const EXTENSION: &str = "program";
 
@@ -56,8 +59,6 @@ impl DiskCache {
     pub(crate) fn get(&self, source: &str, options: &[String]) -> Option<Vec<u8>> {
         let key = self.key(source, options);
         let file = fs::read(self.path(&key)).ok()?;
-        // Programs that are used are the last to go.
-        _ = File::options().append(true).open(self.path(&key)).and_then(|file| file.set_modified(SystemTime::now()));
         let (length, rest) = file.strip_prefix(MAGIC)?.split_first_chunk()?;
         let (stored_key, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
         let (checksum, image) = rest.split_first_chunk()?;
@@ -70,6 +71,15 @@ impl DiskCache {
         let length = (key.len() as u64).to_le_bytes();
         let file = [MAGIC, &length[..], key.as_bytes(), &hash(image).to_le_bytes(), image].concat();
         _ = write_whole(&self.folder, &self.path(&key), &file);
+    }
+
+    /// As [`get`](Self::get), and notes the use: programs that are used are the last to go.
+    pub(crate) fn get_and_note(&self, source: &str, options: &[String]) -> Option<Vec<u8>> {
+        let image = self.get(source, options)?;
+        let file = File::options().append(true).open(self.path(&self.key(source, options)));
+        // A folder that only another user may write is read as it is.
+        _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+        Some(image)
     }
 
     /// As [`put`](Self::put), and keeps the folder below a size.
@@ -93,12 +103,13 @@ impl DiskCache {
 }
 
 /// Removes programs above a size, those first that were used least recently, until a quarter is
-/// free. Another process may remove the same ones.
+/// free. Another process may remove the same ones. Parts of files that a process has left behind
+/// count as programs.
 fn prune(folder: &Path, limit: u64) -> std::io::Result<()> {
     let mut programs = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == EXTENSION)
+        if path.extension().is_some_and(|extension| extension == EXTENSION || extension == PART)
             && let Ok(metadata) = fs::metadata(&path)
         {
             programs.push((metadata.modified()?, metadata.len(), path));
@@ -231,7 +242,7 @@ impl SourceFolder {
 /// Writes a file in `folder` atomically.
 fn write_whole(folder: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     static UNIQUE: AtomicU64 = AtomicU64::new(0);
-    let part = folder.join(format!("{}-{}.part", std::process::id(), UNIQUE.fetch_add(1, Relaxed)));
+    let part = folder.join(format!("{}-{}.{PART}", std::process::id(), UNIQUE.fetch_add(1, Relaxed)));
     create(folder)?;
     let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
     written.inspect_err(|_| _ = fs::remove_file(&part))

@@ -490,9 +490,10 @@ impl Driver for OpenClDriver {
                 // without memory; a scalar has at most as many bytes as `ZEROS`.
                 self.check("clSetKernelArg", unsafe { kernel::set_kernel_arg(kernel.raw, index as u32, bytes, value) })?;
             }
-            let before = launches.before(self.map_queue, 1, 1);
-            let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };
             let (global, local) = ([1usize, 2], [1usize, 1]);
+            // PoCL takes the largest dimension for the width.
+            let before = launches.before(self.map_queue, 1, 2);
+            let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };
             // SAFETY: all arguments are set, and the kernel returns before it uses them. The call
             // reads sizes and list before it returns. `launches` keeps the events alive.
             let event = unsafe {
@@ -501,7 +502,7 @@ impl Driver for OpenClDriver {
             };
             let event = self.check("clEnqueueNDRangeKernel", event)?;
             // SAFETY: the call has just returned the event.
-            unsafe { launches.launched(self.map_queue, 1, 1, event) };
+            unsafe { launches.launched(self.map_queue, 1, 2, event) };
             self.check("clFlush", queue::flush(self.map_queue))?;
             event
         };
