@@ -320,8 +320,22 @@ impl Context {
     }
 
     /// Compiles programs in the background, down to machine code, one at a time and while no query
-    /// runs. A request for one of them has it compiled at once. A failure is not reported: the next
-    /// request does.
+    /// runs. A request for one of them has it compiled at once, and reports an earlier failure.
+    ///
+    /// # Examples
+    /// ```
+    /// use device::{Context, DeviceConfig, ProgramSource};
+    ///
+    /// # let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+    /// # if context.info().driver == device::DriverKind::Cuda { return Ok(()) }
+    /// let source = ProgramSource::new("kernel void f(global uint *x) { x[0] = 1; }", "example");
+    /// context.prepare(vec![source.clone()]);
+    /// while context.unprepared() > 0 {
+    ///     std::thread::sleep(std::time::Duration::from_millis(10));
+    /// }
+    /// assert!(context.is_ready(&source));
+    /// # Ok::<(), device::Error>(())
+    /// ```
     pub fn prepare(&self, sources: Vec<ProgramSource>) {
         self.0.compiler.prepare(sources);
     }
