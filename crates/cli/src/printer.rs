@@ -49,9 +49,9 @@ pub struct Printer {
 }
 
 /// A statement that runs.
-pub struct Running {
+pub struct RunningStatement {
     pub rows: SendableRecordBatchStream,
-    pub kind: Kind,
+    pub kind: StatementKind,
     /// Whether the rows never end.
     pub is_endless: bool,
     /// Ends before the first row is printed.
@@ -62,7 +62,7 @@ pub struct Running {
 
 /// What the statement is, as far as printing depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum StatementKind {
     /// Rows.
     Query,
     /// Few rows that are all shown: settings, columns.
@@ -76,7 +76,7 @@ impl Printer {
     ///
     /// # Errors
     /// Those of the statement, and of writing.
-    pub async fn print(&self, running: Running, task: &TaskContext) -> Result<()> {
+    pub async fn print(&self, running: RunningStatement, task: &TaskContext) -> Result<()> {
         let begun = running.begun;
         let printed = match self.format {
             PrintFormat::Automatic if running.is_endless => self.print_separated(running, b',').await?,
@@ -93,8 +93,8 @@ impl Printer {
     }
 
     /// Rows with a header, which an empty result has too.
-    async fn print_separated(&self, running: Running, delimiter: u8) -> Result<Printed> {
-        let Running { mut rows, progress, .. } = running;
+    async fn print_separated(&self, running: RunningStatement, delimiter: u8) -> Result<Printed> {
+        let RunningStatement { mut rows, progress, .. } = running;
         let mut printed = Printed::default();
         let mut writer = csv::WriterBuilder::new().with_delimiter(delimiter).build(stdout());
         let (schema, mut progress) = (rows.schema(), Some(progress));
@@ -114,8 +114,8 @@ impl Printer {
     }
 
     /// Objects with all fields: NULL is `null`.
-    async fn print_json<F: JsonFormat>(&self, running: Running) -> Result<Printed> {
-        let Running { mut rows, progress, .. } = running;
+    async fn print_json<F: JsonFormat>(&self, running: RunningStatement) -> Result<Printed> {
+        let RunningStatement { mut rows, progress, .. } = running;
         let mut printed = Printed::default();
         let (has_columns, mut progress) = (!rows.schema().fields().is_empty(), Some(progress));
         let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, F>(stdout());
@@ -135,12 +135,12 @@ impl Printer {
         Ok(printed)
     }
 
-    async fn print_table(&self, running: Running, task: &TaskContext) -> Result<Printed> {
-        let Running { mut rows, kind, progress, .. } = running;
+    async fn print_table(&self, running: RunningStatement, task: &TaskContext) -> Result<Printed> {
+        let RunningStatement { mut rows, kind, progress, .. } = running;
         let options: FormatOptions<'_> = (&task.session_config().options().format).try_into()?;
         let most = match (kind, self.maxrows) {
-            (Kind::Query, MaxRows::Limited(rows)) => rows,
-            (Kind::Query, MaxRows::Unlimited) | (Kind::Listing | Kind::Plan, _) => usize::MAX,
+            (StatementKind::Query, MaxRows::Limited(rows)) => rows,
+            (StatementKind::Query, MaxRows::Unlimited) | (StatementKind::Listing | StatementKind::Plan, _) => usize::MAX,
         };
         let reservation = MemoryConsumer::new("results of the shell").register(task.memory_pool());
         let (mut shown, mut rows_shown, mut printed) = (Vec::new(), 0, Printed::default());
@@ -157,7 +157,7 @@ impl Printer {
         }
         drop(progress);
         printed.rows_hidden = printed.rows - rows_shown;
-        if kind == Kind::Plan && self.expanded == Expanded::Off {
+        if kind == StatementKind::Plan && self.expanded == Expanded::Off {
             write!(stdout(), "{}", plan_text(&shown, &options)?)?;
             return Ok(printed);
         }

@@ -27,7 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Args;
 use crate::completion::Words;
-use crate::printer::{Expanded, Kind, Printer};
+use crate::printer::{Expanded, Printer, StatementKind};
 use crate::prompt::{Input, Prompt};
 use crate::session::Session;
 use crate::statement::is_complete;
@@ -207,6 +207,8 @@ impl Statements<'_> {
         let failed = |error: ReadlineError| DataFusionError::External(Box::new(error));
         let mut prompt = Prompt::open(&self.dialect(), self.color).map_err(failed)?;
         loop {
+            // Ctrl-C may have ended one within others.
+            self.files = 0;
             let words = Words::of(self.session.context()).await;
             match prompt.read(words, &self.dialect()).map_err(failed)? {
                 // The first poll of `ctrl_c` makes it listen, so it comes before work that blocks.
@@ -251,7 +253,9 @@ impl Statements<'_> {
         let print = self.nothing_printed();
         let statements = async {
             match summarized(&sql) {
-                Some(query) => self.session.print_rows(summary(self.session.context(), &query).await?, Kind::Listing).await,
+                Some(query) => {
+                    self.session.print_rows(summary(self.session.context(), &query).await?, StatementKind::Listing).await
+                }
                 None => exec::exec_from_commands(self.session, vec![sql], &print).await,
             }
         };

@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use url::Url;
 
 use crate::args::Args;
-use crate::printer::{Expanded, Kind, Printer, Running};
+use crate::printer::{Expanded, Printer, RunningStatement, StatementKind};
 use crate::progress::Progress;
 
 /// A session of the shell.
@@ -147,7 +147,7 @@ impl Session {
     ///
     /// # Errors
     /// Those of the statement, and of writing.
-    pub async fn print_rows(&self, rows: DataFrame, kind: Kind) -> Result<()> {
+    pub async fn print_rows(&self, rows: DataFrame, kind: StatementKind) -> Result<()> {
         let task = Arc::new(rows.task_ctx());
         let plan = rows.create_physical_plan().await?;
         let is_endless = plan.boundedness().is_unbounded();
@@ -157,20 +157,20 @@ impl Session {
         let rows = execute_stream(Arc::clone(&plan), Arc::clone(&task))?;
         let progress = Progress::of(&plan, DeviceRuntime::of(task.session_config()));
         let (printer, begun) = (self.printer.lock().clone(), *self.begun.lock());
-        printer.print(Running { rows, kind, is_endless, progress, begun }, &task).await?;
+        printer.print(RunningStatement { rows, kind, is_endless, progress, begun }, &task).await?;
         self.start_timer();
         Ok(())
     }
 }
 
 /// What a plan's rows are.
-fn kind_of(plan: &LogicalPlan) -> Kind {
+fn kind_of(plan: &LogicalPlan) -> StatementKind {
     let is_setting = |plan: &LogicalPlan| matches!(plan, LogicalPlan::TableScan(scan) if scan.table_name.schema() == Some("information_schema"));
     match plan {
-        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => Kind::Plan,
-        LogicalPlan::DescribeTable(_) => Kind::Listing,
-        plan if plan.exists(|plan| Ok(is_setting(plan))).unwrap_or(false) => Kind::Listing,
-        _ => Kind::Query,
+        LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) => StatementKind::Plan,
+        LogicalPlan::DescribeTable(_) => StatementKind::Listing,
+        plan if plan.exists(|plan| Ok(is_setting(plan))).unwrap_or(false) => StatementKind::Listing,
+        _ => StatementKind::Query,
     }
 }
 

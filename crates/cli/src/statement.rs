@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 /// What the tokenizer says of a string, a name or a comment whose end is missing.
-const UNTERMINATED: [&str; 4] = ["Unterminated", "Unexpected EOF", "Expected close delimiter", "EOF"];
+const UNTERMINATED: [&str; 2] = ["Unterminated", "EOF"];
 
 /// Whether a text ends with the semicolon of a statement. One within a string or a comment ends
 /// none, and a comment may follow. A text that is malformed otherwise ends there too: its error is

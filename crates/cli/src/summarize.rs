@@ -16,26 +16,35 @@ use datafusion::prelude::SessionContext;
 /// What SUMMARIZE tells of a column.
 struct Figure {
     name: &'static str,
-    aggregate: fn(Expr) -> Expr,
+    /// The aggregate of a column, whose type is given.
+    aggregate: fn(Expr, &DataType) -> Expr,
     /// Whether columns of a type have it.
     applies: fn(&DataType) -> bool,
+    /// Whether it is a number of rows or values, whatever the column's type is.
+    is_count: bool,
 }
 
-const fn figure(name: &'static str, aggregate: fn(Expr) -> Expr, applies: fn(&DataType) -> bool) -> Figure {
-    Figure { name, aggregate, applies }
+const fn figure(name: &'static str, aggregate: fn(Expr, &DataType) -> Expr, applies: fn(&DataType) -> bool) -> Figure {
+    Figure { name, aggregate, applies, is_count: false }
 }
 
+/// The last one counts the values.
 const FIGURES: [Figure; 9] = [
-    figure("min", min, is_ordered),
-    figure("max", max, is_ordered),
-    figure("approx_unique", approx_distinct, is_ordered),
-    figure("avg", avg, DataType::is_numeric),
-    figure("std", stddev, DataType::is_numeric),
-    figure("q25", |column| quantile(column, 0.25), DataType::is_numeric),
-    figure("q50", |column| quantile(column, 0.5), DataType::is_numeric),
-    figure("q75", |column| quantile(column, 0.75), DataType::is_numeric),
-    figure("count", count, |_| true),
+    figure("min", |column, _| min(column), is_ordered),
+    figure("max", |column, _| max(column), is_ordered),
+    Figure { is_count: true, ..figure("approx_unique", distinct_values, is_ordered) },
+    figure("avg", |column, _| avg(column), DataType::is_numeric),
+    figure("std", |column, _| stddev(column), DataType::is_numeric),
+    figure("q25", |column, _| quantile(column, 0.25), DataType::is_numeric),
+    figure("q50", |column, _| quantile(column, 0.5), DataType::is_numeric),
+    figure("q75", |column, _| quantile(column, 0.75), DataType::is_numeric),
+    Figure { is_count: true, ..figure("count", |column, _| count(column), |_| true) },
 ];
+
+/// DataFusion's `approx_distinct` takes no floats.
+fn distinct_values(column: Expr, data_type: &DataType) -> Expr {
+    approx_distinct(if data_type.is_floating() { cast(column, DataType::Utf8) } else { column })
+}
 
 fn quantile(column: Expr, share: f64) -> Expr {
     percentile_cont(Sort::new(column, true, true), lit(share))
@@ -103,14 +112,13 @@ fn texts(row: &RecordBatch) -> Result<Vec<Option<String>>> {
 fn figures(schema: &DFSchema) -> Vec<Option<Expr>> {
     let of_column = |(index, (qualifier, field)): (usize, (Option<&_>, &Arc<_>))| {
         let column = Expr::Column(Column::from((qualifier, field)));
-        FIGURES.map(|Figure { name, aggregate, applies }| {
-            let column = match field.data_type() {
-                // DataFusion's `approx_distinct` takes neither.
-                data_type if name == "approx_unique" && data_type.is_floating() => cast(column.clone(), DataType::Utf8),
-                DataType::Dictionary(_, values) => cast(column.clone(), values.as_ref().clone()),
-                _ => column.clone(),
-            };
-            applies(field.data_type()).then(|| aggregate(column).alias(format!("{name} of {index}")))
+        // Not all aggregates take dictionaries.
+        let (column, data_type) = match field.data_type() {
+            DataType::Dictionary(_, values) => (cast(column, values.as_ref().clone()), values.as_ref()),
+            data_type => (column, data_type),
+        };
+        FIGURES.map(|Figure { name, aggregate, applies, .. }| {
+            applies(data_type).then(|| aggregate(column.clone(), data_type).alias(format!("{name} of {index}")))
         })
     };
     schema.iter().enumerate().flat_map(of_column).collect()
@@ -130,11 +138,11 @@ fn table(schema: &DFSchema, values: &[Option<String>]) -> Result<RecordBatch> {
         ("column_name", Arc::new(StringArray::from_iter_values(fields.iter().map(|field| field.name())))),
         ("column_type", Arc::new(StringArray::from_iter_values(fields.iter().map(|field| field.data_type().to_string())))),
     ];
-    for (index, Figure { name, .. }) in FIGURES.iter().enumerate() {
+    for (index, Figure { name, is_count, .. }) in FIGURES.iter().enumerate() {
         let of_figure = found.iter().skip(index).step_by(FIGURES.len()).copied();
-        let array: ArrayRef = match *name {
-            "approx_unique" | "count" => Arc::new(Int64Array::from_iter(of_figure.map(number))),
-            _ => Arc::new(StringArray::from_iter(of_figure)),
+        let array: ArrayRef = match is_count {
+            true => Arc::new(Int64Array::from_iter(of_figure.map(number))),
+            false => Arc::new(StringArray::from_iter(of_figure)),
         };
         columns.push((name, array));
     }

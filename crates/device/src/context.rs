@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -330,9 +331,7 @@ impl Context {
     /// # if context.info().driver == device::DriverKind::Cuda { return Ok(()) }
     /// let source = ProgramSource::new("kernel void f(global uint *x) { x[0] = 1; }", "example");
     /// context.prepare(vec![source.clone()]);
-    /// while context.unprepared() > 0 {
-    ///     std::thread::sleep(std::time::Duration::from_millis(10));
-    /// }
+    /// assert!(context.wait_until_prepared(std::time::Duration::from_secs(60)));
     /// assert!(context.is_ready(&source));
     /// # Ok::<(), device::Error>(())
     /// ```
@@ -340,24 +339,32 @@ impl Context {
         self.0.compiler.prepare(sources);
     }
 
-    /// Whether a request for this program would not wait for its compilation.
+    /// Whether this program is compiled. Also true if [`prepare`](Self::prepare) has failed: the
+    /// next request compiles it again, and reports why.
     pub fn is_ready(&self, source: &ProgramSource) -> bool {
         self.0.compiler.is_ready(source)
     }
 
-    /// Programs of [`prepare`](Self::prepare) that are not compiled yet.
+    /// Programs of [`prepare`](Self::prepare) that wait or are being compiled.
     pub fn unprepared(&self) -> usize {
         self.0.compiler.unprepared()
     }
 
-    /// Programs that wait for their compilation or are being compiled.
-    pub fn compiling(&self) -> usize {
-        self.0.compiler.unfinished() + self.unprepared()
+    /// Blocks until all programs of [`prepare`](Self::prepare) are compiled. False if that takes
+    /// longer.
+    pub fn wait_until_prepared(&self, longest: Duration) -> bool {
+        self.0.compiler.wait_until_prepared(longest)
     }
 
-    /// Notes that a query runs, on this device or in its place, until the result is dropped.
-    pub fn query(&self) -> RunningQuery {
-        self.0.compiler.query()
+    /// Programs that wait or are being compiled, for queries and for [`prepare`](Self::prepare).
+    pub fn compiling(&self) -> usize {
+        self.0.compiler.compiling()
+    }
+
+    /// Begins a query, on this device or in its place. Compilations of [`prepare`](Self::prepare)
+    /// wait until the result is dropped, two seconds at most for each.
+    pub fn begin_query(&self) -> RunningQuery {
+        self.0.compiler.begin_query()
     }
 
     /// Frees caches: free memory, constants, idle queues and unused programs.

@@ -153,7 +153,7 @@ impl HostAlternative {
             }
             let host = self.host_rows(&run, properties, keeps_partitions, partition, Arc::clone(task));
             // Of other partitions, some have given rows of the host already.
-            return if by_key || partitions == 1 { Ok(self.or_device(run, host, device)) } else { host };
+            return if by_key || partitions == 1 { Ok(self.or_device(run, by_key, host, device)) } else { host };
         }
         let device = device();
         let (alternative, properties, task) = (self.clone(), Arc::clone(properties), Arc::clone(task));
@@ -181,6 +181,7 @@ impl HostAlternative {
     fn or_device(
         &self,
         run: Arc<AlternativeRun>,
+        by_key: bool,
         host: Result<SendableRecordBatchStream>,
         device: impl FnOnce() -> Result<SendableRecordBatchStream> + Send + 'static,
     ) -> SendableRecordBatchStream {
@@ -193,7 +194,10 @@ impl HostAlternative {
                 && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
             {
                 drop(rest);
-                *run.choice.lock() = ChosenSide::Device;
+                // Other partitions by key may be the host's.
+                if !by_key {
+                    *run.choice.lock() = ChosenSide::Device;
+                }
                 return Ok(device()?.boxed());
             }
             Result::<_>::Ok(stream::iter(first).chain(stream::iter(rest).flatten()).boxed())
@@ -211,7 +215,10 @@ impl HostAlternative {
         task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let host = run.host(self, properties, keeps_partitions, &task)?;
-        panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, task))
+        let query = task_context(&task)?.0.begin_query();
+        let rows = panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, task))?;
+        let rows = rows.inspect(move |_| _ = &query);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.plan.schema(), rows)))
     }
 
     /// The host operators of the latest run; `None` if it is the device's.

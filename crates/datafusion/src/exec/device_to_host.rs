@@ -26,7 +26,7 @@ use crate::exec::{HostAlternative, device_inputs, forget_run, inner_methods, is_
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
-use crate::session::task_context;
+use crate::session::DeviceOptions;
 
 /// Runs the device operators below it as fused pipelines.
 ///
@@ -128,9 +128,9 @@ impl DeviceToHostExec {
     }
 
     /// Notes for EXPLAIN whether a run would start on the host.
-    pub(crate) fn note_start(&self, context: &Context) {
+    pub(crate) fn note_start(&self, context: &Context, options: &DeviceOptions) {
         let may_start = self.alternative.as_ref().is_some_and(|alternative| alternative.may_start(&self.properties));
-        self.starts_on_host.store(may_start && !missing_programs(context, &self.stage).is_empty(), Relaxed);
+        self.starts_on_host.store(may_start && !missing_programs(context, options, &self.stage).is_empty(), Relaxed);
     }
 
     /// The host operators of the latest run; `None` if it is the device's.
@@ -242,19 +242,20 @@ impl ExecutionPlan for DeviceToHostExec {
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let stage = self.ready_stage();
+        // Without the values of scalar subqueries the programs are most likely the same.
         let likely = Arc::clone(stage.as_ref().unwrap_or(&self.stage));
-        let run = {
-            let (stage, schema, task, metrics) = (stage, self.schema(), Arc::clone(&task), self.metrics.clone());
-            move || run::execute_host(&stage?, schema, partition, &task, &metrics)
-        };
+        let (schema, metrics, of_run) = (self.schema(), self.metrics.clone(), Arc::clone(&task));
+        let run = move || run::execute_host(&stage?, schema, partition, &of_run, &metrics);
         let rows = match &self.alternative {
             Some(alternative) => alternative.rows(&likely, run, &self.properties, partition, &task)?,
             None => run()?,
         };
-        let query = task_context(&task).ok().map(|(context, _)| context.query());
-        // Both last as long as the rows.
-        let held = (self.lease.clone(), query);
-        let rows = rows.inspect(move |_| _ = &held);
-        Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows))))
+        Ok(make_cooperative(match self.lease.clone() {
+            Some(lease) => {
+                let rows = rows.inspect(move |_| _ = &lease);
+                Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows))
+            }
+            None => rows,
+        }))
     }
 }

@@ -37,7 +37,6 @@ mod union;
 mod unnest;
 mod window;
 
-pub(crate) use adaptive_start::may_start_on_host;
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
 pub(crate) use alternative::{Downloads, HostAlternative};

@@ -20,6 +20,7 @@ use futures::future::BoxFuture;
 
 use crate::futhark::function::Function;
 use crate::futhark::table::FutharkTable;
+use crate::table::boxed_scan;
 
 /// Adds arguments and columns of table functions to scans of `information_schema.routines`, which
 /// SHOW FUNCTIONS reads.
@@ -71,23 +72,7 @@ impl TableProvider for Routines {
         self.listed.table_type()
     }
 
-    // Not `async`, see CONTRIBUTING.md.
-    fn scan<'table, 'session, 'columns, 'filters, 'scan>(
-        &'table self,
-        session: &'session dyn Session,
-        projection: Option<&'columns Vec<usize>>,
-        filters: &'filters [Expr],
-        limit: Option<usize>,
-    ) -> BoxFuture<'scan, Result<Arc<dyn ExecutionPlan>>>
-    where
-        'table: 'scan,
-        'session: 'scan,
-        'columns: 'scan,
-        'filters: 'scan,
-        Self: 'scan,
-    {
-        self.plan_scan(session, projection, filters, limit)
-    }
+    boxed_scan!(|table, session, projection, filters, limit| table.plan_scan(session, projection, filters, limit));
 }
 
 impl Routines {

@@ -21,7 +21,7 @@ use crate::futhark::function::Function;
 use crate::futhark::parameter::{Parameter, ValueKind};
 use crate::futhark::returns::Returns;
 use crate::session::{DeviceOptions, DeviceRuntime};
-use crate::table::{DeviceTable, Snapshot};
+use crate::table::{DeviceTable, Snapshot, boxed_scan};
 
 /// The operator that errors name.
 const OPERATOR: &str = "DeviceFutharkTable";
@@ -125,23 +125,7 @@ impl TableProvider for ResidentResult {
         TableType::Base
     }
 
-    // Not `async`, see CONTRIBUTING.md.
-    fn scan<'table, 'session, 'columns, 'filters, 'scan>(
-        &'table self,
-        _session: &'session dyn Session,
-        projection: Option<&'columns Vec<usize>>,
-        _filters: &'filters [Expr],
-        _limit: Option<usize>,
-    ) -> BoxFuture<'scan, Result<Arc<dyn ExecutionPlan>>>
-    where
-        'table: 'scan,
-        'session: 'scan,
-        'columns: 'scan,
-        'filters: 'scan,
-        Self: 'scan,
-    {
-        self.plan_scan(projection)
-    }
+    boxed_scan!(|table, _session, projection, _filters, _limit| table.plan_scan(projection));
 }
 
 impl ResidentResult {

@@ -36,12 +36,6 @@ pub(super) fn estimated_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     }
 }
 
-/// About how many rows a stage and those below upload, as far as that is known.
-pub(crate) fn uploaded_rows(stage: &Stage) -> usize {
-    let own = if let StageKind::Upload { input } = &stage.kind { host_rows(input).unwrap_or_default() } else { 0 };
-    stage.inputs().into_iter().fold(own, |rows, input| rows.saturating_add(uploaded_rows(input)))
-}
-
 fn host_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
     statistics.ok()?.num_rows.get_value().copied()
@@ -51,7 +45,7 @@ fn host_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 /// nothing to go by. More rather than less, as for [`estimated_rows`].
 ///
 /// Rows that are read again count nothing, and neither do scalar subqueries.
-pub(super) fn input_bytes(stage: &Stage) -> Option<usize> {
+pub(crate) fn input_bytes(stage: &Stage) -> Option<usize> {
     let bytes_of = |rows: usize| rows.saturating_mul(stage.types.iter().map(ColumnType::value_bytes).sum());
     match &stage.kind {
         StageKind::Upload { input } => host_rows(input).map(bytes_of),

@@ -16,7 +16,7 @@ mod programs;
 mod stage;
 
 pub(crate) use aggregate::{AggregateOp, AggregateState, OverJoins};
-pub(crate) use estimate::uploaded_rows;
+pub(crate) use estimate::input_bytes;
 pub(crate) use joins::{BuildSide, BuildSideJoin, ChainPlan, Joins, ScalarSide, ScanFilter, Side};
 pub(crate) use lowering::lower;
 pub(crate) use stage::{Checks, LibraryAggregate, LibraryCall, ListOutput, Origin, Stage, StageKind};

@@ -13,28 +13,28 @@ const KERNEL: &str = "KERNEL void ";
 
 impl Stage {
     /// The programs of this stage and those below. A run may need others, by the layouts of its
-    /// batches and the rows of its joins.
-    pub fn likely_programs(&self) -> Vec<ProgramSource> {
-        let mut programs = self.own_programs();
+    /// batches and the rows of its joins. `None` if a stage calls a library of the user.
+    pub fn likely_programs(&self) -> Option<Vec<ProgramSource>> {
+        let mut programs = self.own_programs()?;
         programs.retain(|program| program.source.contains(KERNEL));
-        let mut fused_joins = None;
-        if let StageKind::Aggregate { input, over_joins: Some(_), .. } = &self.kind {
-            fused_joins = Some(input);
+        let below = match self.fused_joins() {
+            Some(joins) => joins.inputs(),
+            None => self.inputs(),
+        };
+        for input in below {
+            programs.extend(input.likely_programs()?);
         }
-        for input in fused_joins.map_or_else(|| self.inputs(), |joins| joins.inputs()) {
-            programs.extend(input.likely_programs());
-        }
-        programs
+        Some(programs)
     }
 
-    /// Whether this stage or one below calls a library of the user.
-    pub fn calls_libraries(&self) -> bool {
-        let calls = matches!(self.kind, StageKind::LibraryCalls { .. } | StageKind::LibraryAggregates { .. });
-        calls || self.inputs().into_iter().any(|input| input.calls_libraries())
+    /// The stage of joins that this one probes in its own kernels.
+    fn fused_joins(&self) -> Option<&Stage> {
+        if let StageKind::Aggregate { input, over_joins: Some(_), .. } = &self.kind { Some(input) } else { None }
     }
 
-    fn own_programs(&self) -> Vec<ProgramSource> {
-        match &self.kind {
+    fn own_programs(&self) -> Option<Vec<ProgramSource>> {
+        Some(match &self.kind {
+            StageKind::LibraryCalls { .. } | StageKind::LibraryAggregates { .. } => return None,
             StageKind::Upload { .. }
             | StageKind::Scan { .. }
             | StageKind::Columns { .. }
@@ -45,10 +45,6 @@ impl Stage {
             StageKind::Select { op, .. } => op.programs(),
             StageKind::Aggregate { over_joins: Some(over), .. } => over.programs(),
             StageKind::Aggregate { op, .. } => op.programs(),
-            StageKind::LibraryCalls { calls, .. } => calls.iter().flat_map(|call| call.adapter.programs()).collect(),
-            StageKind::LibraryAggregates { aggregates, .. } => {
-                aggregates.iter().flat_map(|aggregate| aggregate.adapter.programs()).collect()
-            }
             StageKind::Coalesce { concat, .. } => concat.programs(),
             StageKind::Sort { op, .. } => op.programs(),
             StageKind::Window { op, .. } => op.programs(),
@@ -58,7 +54,7 @@ impl Stage {
             StageKind::BuildSideJoin(join) => {
                 join.build.build.likely_programs().into_iter().chain(join.visited.programs()).collect()
             }
-        }
+        })
     }
 }
 

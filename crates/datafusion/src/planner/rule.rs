@@ -11,7 +11,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use device::Context;
 
 use crate::error::RULE;
-use crate::exec::{DeviceToHostExec, computes, is_trivial, may_start_on_host, reads_catalog, reads_device};
+use crate::exec::{DeviceToHostExec, computes, is_trivial, reads_catalog, reads_device};
 use crate::planner::join_conditions::above_joins;
 use crate::planner::most_rows::RowBounds;
 use crate::planner::offload::Offloader;
@@ -59,9 +59,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
             Ok(Some(context)) => {
                 let plan = above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?;
                 let offloaded = Offloader::new(&options, config, kernel_options(&options, &context)?).offload(plan)?;
-                if may_start_on_host(&context, &options) {
-                    note_starts(&offloaded, &context)?;
-                }
+                note_starts(&offloaded, &context, &options)?;
                 offloaded
             }
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
@@ -91,10 +89,10 @@ impl PhysicalOptimizerRule for DevicePlanner {
 }
 
 /// Has EXPLAIN show which parts of a plan would start on the host.
-fn note_starts(plan: &Arc<dyn ExecutionPlan>, context: &Context) -> Result<()> {
+fn note_starts(plan: &Arc<dyn ExecutionPlan>, context: &Context, options: &DeviceOptions) -> Result<()> {
     plan.apply(|node| {
         if let Some(top) = node.downcast_ref::<DeviceToHostExec>() {
-            top.note_start(context);
+            top.note_start(context, options);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

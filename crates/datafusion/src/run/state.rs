@@ -9,7 +9,7 @@ use columnar::ColumnType;
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use device::{DeviceKind, Event, Queue};
+use device::{DeviceKind, Event, Queue, RunningQuery};
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use kernels::ops::JoinTable;
@@ -63,6 +63,8 @@ pub(super) struct Run {
     pub reserved: AtomicUsize,
     /// Device bytes of the rows of `shared` that are in memory.
     pub kept: KeptBytes,
+    /// Has compilations in the background wait.
+    _query: RunningQuery,
     /// Reads of metrics, awaited when the run ends.
     at_end: parking_lot::Mutex<Vec<BoxFuture<'static, Result<()>>>>,
 }
@@ -95,6 +97,7 @@ impl Run {
             scalars,
             reserved,
             kept,
+            _query: context.begin_query(),
             at_end,
         }))
     }

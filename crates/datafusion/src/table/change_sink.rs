@@ -11,11 +11,12 @@ use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::datasource::sink::{DataSink, DataSinkExec};
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 
 use crate::exec::{DeviceScanExec, DeviceToHostExec};
 use crate::session::{DeviceOptions, kernel_options, task_context};
@@ -77,17 +78,20 @@ impl ChangedTable {
     /// many they are.
     async fn replace(
         &self,
-        rows: SendableRecordBatchStream,
+        mut rows: SendableRecordBatchStream,
         builder: &mut SnapshotBuilder,
         task: &Arc<TaskContext>,
     ) -> Result<u64> {
-        let given: Vec<RecordBatch> = rows.try_collect().await?;
-        let split = given.iter().map(|batch| self.split(batch)).collect::<Result<Vec<_>>>()?;
-        drop(given);
-        let mut places = Vec::new();
-        for (batch, (_, numbers)) in split.iter().enumerate() {
+        let reservation = MemoryConsumer::new("changed rows of a resident table").register(task.memory_pool());
+        // The new rows, and for each its number, batch and row. Batch 0 will be one of old rows.
+        let (mut new_rows, mut places) = (Vec::new(), Vec::new());
+        while let Some(batch) = rows.next().await {
+            let (batch, numbers) = self.split(&batch?)?;
             let Some(numbers) = numbers.as_primitive_opt::<Int64Type>() else { return internal_err!("rows without numbers") };
-            places.extend(numbers.values().iter().enumerate().map(|(row, number)| (*number, batch + 1, row)));
+            reservation.try_grow(batch.get_array_memory_size() + size_of_val(numbers.values().as_ref()) * 3)?;
+            new_rows.push(batch);
+            let batch = new_rows.len();
+            places.extend(numbers.values().iter().enumerate().map(|(row, number)| (*number, batch, row)));
         }
         places.sort_unstable();
         if places.windows(2).any(|pair| pair[0].0 == pair[1].0) {
@@ -109,7 +113,7 @@ impl ChangedTable {
             } else {
                 let mut of_row: Vec<(usize, usize)> = (0..old.num_rows()).map(|row| (0, row)).collect();
                 here.iter().for_each(|(number, batch, row)| of_row[(number - first) as usize] = (*batch, *row));
-                let batches: Vec<&RecordBatch> = std::iter::once(&old).chain(split.iter().map(|(rows, _)| rows)).collect();
+                let batches: Vec<&RecordBatch> = std::iter::once(&old).chain(&new_rows).collect();
                 builder.push(interleave_record_batch(&batches, &of_row)?)?;
             }
             first = end;

@@ -25,6 +25,7 @@ use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::DeviceScanExec;
 use crate::panics;
 use crate::session::{DeviceOptions, DeviceRuntime, Problem, kernel_options};
+use crate::table::boxed_scan;
 use crate::table::sink::TableSink;
 use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder};
 use crate::table::state::TableState;
@@ -289,29 +290,13 @@ impl TableProvider for DeviceTable {
         TableType::Base
     }
 
-    // Not `async`, see CONTRIBUTING.md.
-    fn scan<'table, 'session, 'columns, 'filters, 'scan>(
-        &'table self,
-        _session: &'session dyn Session,
-        projection: Option<&'columns Vec<usize>>,
-        _filters: &'filters [Expr],
-        _limit: Option<usize>,
-    ) -> BoxFuture<'scan, Result<Arc<dyn ExecutionPlan>>>
-    where
-        'table: 'scan,
-        'session: 'scan,
-        'columns: 'scan,
-        'filters: 'scan,
-        Self: 'scan,
-    {
-        Box::pin(ready(self.plan_scan(projection)))
-    }
+    boxed_scan!(|table, _session, projection, _filters, _limit| Box::pin(ready(table.plan_scan(projection))));
 
     fn statistics(&self) -> Option<Statistics> {
         self.state.current().ok().map(|snapshot| snapshot.statistics().clone())
     }
 
-    // Not `async`, as above.
+    // Not `async`, see CONTRIBUTING.md.
     fn insert_into<'table, 'session, 'insert>(
         &'table self,
         _session: &'session dyn Session,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resident tables: rows that stay in device memory between queries.
 
+mod boxed_scan;
 mod change_sink;
 mod changes;
 mod create;
@@ -14,6 +15,7 @@ mod sink;
 mod snapshot;
 mod state;
 
+pub(crate) use boxed_scan::boxed_scan;
 pub(crate) use changes::TableChanges;
 pub(crate) use create::{create_resident_table, streams};
 pub use device_table::DeviceTable;

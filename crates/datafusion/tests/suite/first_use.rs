@@ -2,9 +2,13 @@
 //! What the first queries of a process leave undone.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::prelude::SessionContext;
 use devicefusion::DeviceRuntime;
+use parking_lot::Mutex;
 
 use crate::harness::{Answer, answer, block_on, plain, set, strict_on};
 
@@ -56,26 +60,27 @@ fn text_of(answer: &Answer) -> String {
     answer.ordered_lines().join("\n")
 }
 
-/// Waits until all programs of the runtime's context are compiled.
 fn wait_for_programs(runtime: &DeviceRuntime) {
-    let context = runtime.opened().unwrap();
-    let begin = Instant::now();
-    while context.unprepared() > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(300), "{} programs are not compiled", context.unprepared());
-        std::thread::sleep(Duration::from_millis(20));
+    assert!(runtime.opened().unwrap().wait_until_prepared(Duration::from_secs(300)));
+}
+
+/// A session that may start on the host, of a device whose log is kept.
+fn adaptive(runtime: &Arc<DeviceRuntime>) -> SessionContext {
+    let ctx = strict_on(2, Arc::clone(runtime));
+    for (key, value) in [("device.fallback", "host"), ("device.cost", "auto"), ("device.adaptive_start", "always")] {
+        set(&ctx, key, value);
     }
+    ctx
 }
 
 #[test]
 fn first_runs_are_the_hosts_until_kernels_are_compiled() {
     block_on(async {
-        let runtime = DeviceRuntime::new();
-        let ctx = strict_on(2, Arc::clone(&runtime));
-        set(&ctx, "device.fallback", "host");
-        set(&ctx, "device.cost", "auto");
-        set(&ctx, "device.adaptive_start", "always");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&log);
+        let runtime = DeviceRuntime::for_program(Arc::new(move |line: &str| sink.lock().push(line.to_owned())), None);
+        let ctx = adaptive(&runtime);
         let host = plain(2);
-        answer(&host, "SET datafusion.execution.batch_size = 1000").await.unwrap();
         let queries = [
             "SELECT value % 7 AS k, count(*), sum(value) FROM generate_series(1, 100000) GROUP BY 1 ORDER BY 1",
             "SELECT a.value, b.value FROM generate_series(1, 20000) a JOIN generate_series(1, 20000) b ON a.value = 2 * b.value \
@@ -85,7 +90,7 @@ fn first_runs_are_the_hosts_until_kernels_are_compiled() {
         for sql in queries {
             let expected = answer(&host, sql).await.unwrap().lines();
             let explained = text_of(&answer(&ctx, &format!("EXPLAIN {sql}")).await.unwrap());
-            assert!(explained.contains("first_runs=[host, while its kernels are compiled"), "{explained}");
+            assert!(explained.contains("first_runs=[host, until its kernels are compiled"), "{explained}");
             let first = answer(&ctx, sql).await.unwrap();
             assert_eq!((first.launches, first.lines()), (0, expected.clone()), "{sql}");
             wait_for_programs(&runtime);
@@ -101,13 +106,40 @@ fn first_runs_are_the_hosts_until_kernels_are_compiled() {
             analyzed.contains("ran_on_host=[its kernels were not compiled yet; SET device.adaptive_start = 'never'"),
             "{analyzed}"
         );
-        // Without leave, a query waits for its kernels.
-        for (key, value) in [("device.adaptive_start", "never"), ("device.cost", "always"), ("device.fallback", "error")] {
+        // Without leave, a query waits for its kernels. So does one over much data.
+        for (key, value, expression) in [
+            ("device.adaptive_start", "never", "value * 4"),
+            ("device.cost", "always", "value * value"),
+            ("device.fallback", "error", "(value - 1) * 5"),
+            ("device.threshold_divisor", "1048576", "value + value * 2"),
+        ] {
+            let ctx = adaptive(&runtime);
+            // Its statistics tell the bytes.
+            answer(&ctx, "CREATE TABLE t AS SELECT value FROM generate_series(1, 30000)").await.unwrap();
             set(&ctx, key, value);
-            let sql = format!("SELECT sum(value + {value}) FROM generate_series(1, 30000)", value = value.len());
-            assert!(answer(&ctx, &sql).await.unwrap().launches > 0, "{key}");
-            set(&ctx, "device.adaptive_start", "always");
+            assert!(answer(&ctx, &format!("SELECT sum({expression}) FROM t")).await.unwrap().launches > 0, "{key}");
         }
+        wait_for_programs(&runtime);
+        let failed = log.lock().iter().find(|line| line.contains("dry launch")).cloned();
+        assert_eq!(failed, None);
+    });
+}
+
+#[test]
+fn a_first_run_without_memory_of_the_host_is_the_devices() {
+    block_on(async {
+        let runtime = DeviceRuntime::new();
+        let host_memory = RuntimeEnvBuilder::new().with_memory_limit(4 << 20, 1.0).build_arc().unwrap();
+        let ctx = adaptive(&runtime);
+        let state = SessionStateBuilder::new_from_existing(ctx.state()).with_runtime_env(host_memory).build();
+        let ctx = SessionContext::new_with_state(state);
+        let tables = "generate_series(1, 400000) a JOIN generate_series(1, 400000) b ON a.value = b.value";
+        let sql = format!("SELECT count(*), sum(a.value) FROM {tables}");
+        let explained = text_of(&answer(&ctx, &format!("EXPLAIN {sql}")).await.unwrap());
+        assert!(explained.contains("first_runs=[host"), "{explained}");
+        let first = answer(&ctx, &sql).await.unwrap();
+        assert_eq!(first.lines(), ["| 400000 | 80000200000 |"]);
+        assert!(first.launches > 0);
         wait_for_programs(&runtime);
     });
 }

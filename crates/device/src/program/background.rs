@@ -66,7 +66,7 @@ impl Background {
         Arc::new(Self { state, changed: Condvar::new() })
     }
 
-    pub(super) fn query(self: &Arc<Self>) -> RunningQuery {
+    pub(super) fn begin_query(self: &Arc<Self>) -> RunningQuery {
         self.state.lock().queries += 1;
         RunningQuery(Arc::clone(self))
     }
@@ -76,17 +76,29 @@ impl Background {
         self.state.lock().unfinished
     }
 
-    /// Adds a program, and starts the thread unless it runs.
-    pub(super) fn push(self: &Arc<Self>, compiler: &Arc<Compiler>, task: CompileTask) {
+    /// Adds a program, and starts the thread unless it runs. Gives the program back if the thread
+    /// does not start.
+    pub(super) fn push(self: &Arc<Self>, compiler: &Arc<Compiler>, task: CompileTask) -> Option<CompileTask> {
         let mut state = self.state.lock();
+        if !state.has_thread {
+            let (this, compiler) = (Arc::clone(self), Arc::downgrade(compiler));
+            let thread = std::thread::Builder::new().name("device-background".to_owned()).spawn(move || this.run(&compiler));
+            if thread.is_err() {
+                return Some(task);
+            }
+            state.has_thread = true;
+        }
+        // The thread waits for the lock, and then finds the program.
         state.waiting.push_back(task);
         state.unfinished += 1;
-        if state.has_thread {
-            return;
-        }
-        let (this, compiler) = (Arc::clone(self), Arc::downgrade(compiler));
-        let thread = std::thread::Builder::new().name("device-background".to_owned()).spawn(move || this.run(&compiler));
-        state.has_thread = thread.is_ok();
+        None
+    }
+
+    /// Blocks until no program waits or is being compiled. False if that takes longer.
+    pub(super) fn wait(&self, longest: Duration) -> bool {
+        let end = Instant::now() + longest;
+        let mut state = self.state.lock();
+        !self.changed.wait_while_until(&mut state, |state| state.unfinished > 0, end).timed_out()
     }
 
     /// Takes back a program that a query needs now.
@@ -94,6 +106,7 @@ impl Background {
         let mut state = self.state.lock();
         let index = state.waiting.iter().position(|task| task.key == *key)?;
         state.unfinished -= 1;
+        self.changed.notify_all();
         state.waiting.remove(index)
     }
 
@@ -101,15 +114,14 @@ impl Background {
     pub(super) fn clear(&self) -> VecDeque<CompileTask> {
         let mut state = self.state.lock();
         state.unfinished -= state.waiting.len();
+        self.changed.notify_all();
         std::mem::take(&mut state.waiting)
     }
 
     /// Drops the programs that wait, and takes no more.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
-        let waiting = self.clear();
-        self.changed.notify_all();
-        drop(waiting);
+        drop(self.clear());
     }
 
     /// The loop of the thread.
@@ -125,6 +137,8 @@ impl Background {
             let mut state = self.state.lock();
             state.unfinished -= 1;
             state.longest_wait = LONGEST_WAIT.min(begun.elapsed() * WAITS_PER_COMPILATION);
+            drop(state);
+            self.changed.notify_all();
         }
     }
 

@@ -125,10 +125,10 @@ impl Compiler {
     pub(crate) fn get(self: &Arc<Self>, source: ProgramSource, meters: Meters) -> ProgramFuture {
         let key = self.key(&source);
         let mut cache = self.cache.lock();
-        if let Some(program) = cache.get(&key) {
+        if let Some((program, is_compiled)) = cache.get(&key) {
             drop(cache);
             self.counters.cache_hits_memory.fetch_add(1, Relaxed);
-            if let Some(task) = self.background.take(&key) {
+            if !is_compiled && let Some(task) = self.background.take(&key) {
                 self.start(task);
             }
             return program;
@@ -147,32 +147,40 @@ impl Compiler {
             if cache.get(&key).is_none() && !cache.failed.contains(&key) {
                 let (task, _) = cache.insert(key, source, Meters::default());
                 // A request that finds the entry must find the task too.
-                self.background.push(self, task);
+                let refused = self.background.push(self, task);
+                drop(cache);
+                refused.into_iter().for_each(|task| self.start(task));
             }
         }
     }
 
-    /// Whether a request for the program would not wait for its compilation.
+    /// Whether the program is compiled, or its compilation in the background has failed.
     pub(crate) fn is_ready(&self, source: &ProgramSource) -> bool {
         let key = self.key(source);
         let cache = self.cache.lock();
         cache.programs.get(&key).is_some_and(|cached| cached.is_compiled) || cache.failed.contains(&key)
     }
 
-    /// Programs that are to be compiled in the background, with that under way.
+    /// Programs of [`prepare`](Self::prepare) that wait or are being compiled.
     pub(crate) fn unprepared(&self) -> usize {
         self.background.unfinished()
     }
 
-    /// Programs that wait or are being compiled, without those of the background.
-    pub(crate) fn unfinished(&self) -> usize {
-        let work = self.work.lock();
-        work.waiting.len() + work.threads
+    /// Blocks until all programs of [`prepare`](Self::prepare) are compiled. False if that takes
+    /// longer.
+    pub(crate) fn wait_until_prepared(&self, longest: Duration) -> bool {
+        self.background.wait(longest)
     }
 
-    /// Notes that a query runs.
-    pub(crate) fn query(&self) -> RunningQuery {
-        self.background.query()
+    /// Programs that wait or are being compiled.
+    pub(crate) fn compiling(&self) -> usize {
+        let work = self.work.lock();
+        work.waiting.len() + work.threads + self.unprepared()
+    }
+
+    /// Has compilations in the background wait until the result is dropped.
+    pub(crate) fn begin_query(&self) -> RunningQuery {
+        self.background.begin_query()
     }
 
     fn key(&self, source: &ProgramSource) -> ProgramKey {
@@ -356,12 +364,12 @@ impl Drop for Compiler {
 }
 
 impl ProgramCache {
-    /// A program that is compiled or being compiled.
-    fn get(&mut self, key: &ProgramKey) -> Option<ProgramFuture> {
+    /// A known program, and whether it is compiled.
+    fn get(&mut self, key: &ProgramKey) -> Option<(ProgramFuture, bool)> {
         self.clock += 1;
         let cached = self.programs.get_mut(key)?;
         cached.used = self.clock;
-        Some(cached.program.clone())
+        Some((cached.program.clone(), cached.is_compiled))
     }
 
     /// Adds a program, and the task that compiles it.

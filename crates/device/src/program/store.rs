@@ -57,8 +57,11 @@ impl DiskCache {
 
     /// The stored image for this source and these options.
     pub(crate) fn get(&self, source: &str, options: &[String]) -> Option<Vec<u8>> {
-        let key = self.key(source, options);
-        let file = fs::read(self.path(&key)).ok()?;
+        self.read(&self.key(source, options))
+    }
+
+    fn read(&self, key: &str) -> Option<Vec<u8>> {
+        let file = fs::read(self.path(key)).ok()?;
         let (length, rest) = file.strip_prefix(MAGIC)?.split_first_chunk()?;
         let (stored_key, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
         let (checksum, image) = rest.split_first_chunk()?;
@@ -75,8 +78,9 @@ impl DiskCache {
 
     /// As [`get`](Self::get), and notes the use: programs that are used are the last to go.
     pub(crate) fn get_and_note(&self, source: &str, options: &[String]) -> Option<Vec<u8>> {
-        let image = self.get(source, options)?;
-        let file = File::options().append(true).open(self.path(&self.key(source, options)));
+        let key = self.key(source, options);
+        let image = self.read(&key)?;
+        let file = File::options().append(true).open(self.path(&key));
         // A folder that only another user may write is read as it is.
         _ = file.and_then(|file| file.set_modified(SystemTime::now()));
         Some(image)

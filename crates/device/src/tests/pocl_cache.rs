@@ -52,6 +52,24 @@ fn damage(files: Vec<PathBuf>, damage: impl Fn(&mut Vec<u8>)) {
     }
 }
 
+/// A process that prepares a program has its machine code before the first launch.
+#[test]
+fn prepared_programs_have_machine_code() {
+    const NAME: &str = "tests::pocl_cache::prepared_programs_have_machine_code";
+    let folder = tempfile::tempdir().unwrap();
+    if alone_with(NAME, &[(FOLDER, folder.path())]) {
+        let context = context();
+        context.prepare(vec![programs::prepared(1)]);
+        assert!(context.wait_until_prepared(std::time::Duration::from_secs(300)));
+        assert_eq!(context.counters().launches, 0);
+        return;
+    }
+    if with_extension(folder.path(), "bc").is_empty() {
+        return println!("skipped: the device is not PoCL's");
+    }
+    assert_eq!(with_extension(folder.path(), "so").len(), 1);
+}
+
 #[test]
 fn damaged_files_are_compiled_again() {
     crate::skip_unless_turn!(3);

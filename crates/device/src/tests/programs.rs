@@ -56,7 +56,7 @@ fn a_source_may_ask_for_no_optimization() -> Result<()> {
 }
 
 /// A program of one kernel, which returns from a dry launch.
-fn prepared(value: i32) -> ProgramSource {
+pub(super) fn prepared(value: i32) -> ProgramSource {
     let leave = "#ifdef __OPENCL_VERSION__\n  if (get_num_groups(1) != 1) return;\n#endif\n";
     let text = format!("KERNEL void f(G int *x, int y) {{\n{leave}  x[0] = {value} + y;\n}}");
     let dry_launches = vec![("f".to_owned(), vec![Parameter::Memory, Parameter::Value(4)])];
@@ -64,11 +64,7 @@ fn prepared(value: i32) -> ProgramSource {
 }
 
 fn wait_until_prepared(context: &Context) {
-    let begin = Instant::now();
-    while context.unprepared() > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(300), "{} programs are not compiled", context.unprepared());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    assert!(context.wait_until_prepared(Duration::from_secs(300)), "{} programs are not compiled", context.unprepared());
 }
 
 #[test]
@@ -94,7 +90,7 @@ fn prepared_programs_are_compiled_while_no_query_runs() -> Result<()> {
     assert!(matches!(block_on(queue.compile(broken)), Err(Error::CompileFailed { .. })));
 
     // While a query runs each of them waits two seconds, unless it is needed.
-    let query = context.query();
+    let query = context.begin_query();
     context.prepare((10..30).map(prepared).collect());
     let begin = Instant::now();
     assert_eq!(value_of(29)?, 30);
@@ -104,6 +100,26 @@ fn prepared_programs_are_compiled_while_no_query_runs() -> Result<()> {
     assert!((10..30).all(|value| context.is_ready(&prepared(value))));
     // A context that is dropped compiles no further.
     context.prepare((30..40).map(prepared).collect());
+    Ok(())
+}
+
+#[test]
+fn compiled_programs_for_gpus_have_a_folder_by_default() -> Result<()> {
+    let folder = tempfile::tempdir().unwrap();
+    let gpu_cache_dir = Some(folder.path().join("programs"));
+    let counters = || -> Result<_> {
+        let context = Context::new(DeviceConfig { gpu_cache_dir: gpu_cache_dir.clone(), ..config() })?;
+        block_on(context.queue()?.compile(prepared(1)))?;
+        Ok((context.info().kind, context.counters().cache_hits_disk))
+    };
+    let (first, second) = (counters()?, counters()?);
+    let expected = if first.0 == crate::DeviceKind::Cpu { 0 } else { 1 };
+    assert_eq!((first.1, second.1), (0, expected));
+    assert_eq!(folder.path().join("programs").exists(), expected == 1);
+    // A default that cannot be used is no mistake, unlike a setting.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    Context::new(DeviceConfig { gpu_cache_dir: Some(file.path().to_owned()), ..config() })?;
+    assert!(Context::new(config().with_cache_dir(file.path())).is_err());
     Ok(())
 }
 

@@ -71,7 +71,7 @@ settings! {
         value: Choice(&[("auto", AdaptiveStart::Auto), ("always", AdaptiveStart::Always), ("never", AdaptiveStart::Never)]),
         frozen: false,
         program_only: false,
-        description: "Whether queries whose kernels are not compiled yet run on the host, while the kernels are compiled in the background. 'auto' does so on CPU devices, 'always' on all, 'never' waits for the kernels. Queries over more than 33,554,432 rows, tables of device memory or with Futhark functions always wait. So do all with device.cost = always or device.fallback = error",
+        description: "Whether queries whose kernels are not compiled yet run on the host, while the kernels are compiled in the background. 'auto' does so on CPU devices, 'always' on all, 'never' waits for the kernels. Queries over more than 2 GiB of columns, tables of device memory or with Futhark functions always wait. So do all with device.cost = always or device.fallback = error",
     }
     allow_unsafe_settings: bool {
         default: false,

@@ -7,6 +7,7 @@
 //!   share them. The specification asks for mapping around host access; CPU drivers do not need it.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::fmt;
 use std::ops::Range;
 use std::ptr;
@@ -160,6 +161,41 @@ impl OpenClDriver {
             }
         }
         ClProgram::build(&self.label, self.context, self.device, source, &options)
+    }
+
+    /// Sets the arguments of a kernel, each by size and address, and enqueues it. The caller
+    /// releases the event.
+    ///
+    /// # Safety
+    /// Queue and kernel are this driver's; the arguments are the kernel's, in order.
+    unsafe fn enqueue_kernel(
+        &self,
+        queue: cl_command_queue,
+        kernel: &ClKernel,
+        args: impl Iterator<Item = (usize, *const c_void)>,
+        work_items: [usize; 2],
+        work_group_size: usize,
+    ) -> Result<cl_event> {
+        let mut launches = kernel.launches.lock();
+        for (index, (bytes, value)) in args.enumerate() {
+            // SAFETY: the caller's promise; the call copies the value.
+            self.check("clSetKernelArg", unsafe { kernel::set_kernel_arg(kernel.raw, index as u32, bytes, value) })?;
+        }
+        let dimensions = if work_items[1] > 1 { 2 } else { 1 };
+        // PoCL takes the largest dimension for the width.
+        let width = work_items[0].max(work_items[1]);
+        let before = launches.before(queue, work_group_size, width);
+        let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };
+        let (local, count) = ([work_group_size, 1], before.len() as u32);
+        // SAFETY: all arguments are set. The call reads sizes and list before it returns.
+        // `launches` keeps the events alive.
+        unsafe {
+            let (global, local) = (work_items.as_ptr(), local.as_ptr());
+            let event = queue::enqueue_nd_range_kernel(queue, kernel.raw, dimensions, ptr::null(), global, local, count, list);
+            let event = self.check("clEnqueueNDRangeKernel", event)?;
+            launches.launched(queue, work_group_size, width, event);
+            Ok(event)
+        }
     }
 
     /// The status of an event: 0 when complete, above 0 before that, below 0 after a failure.
@@ -436,39 +472,18 @@ impl Driver for OpenClDriver {
             let name = format!("{} arguments given, the kernel has {}", args.len(), kernel.parameters);
             return Err(Error::driver(&self.label, "clSetKernelArg", error_codes::CL_INVALID_KERNEL_ARGS, name));
         }
-        let mut launches = kernel.launches.lock();
-        for (index, arg) in args.iter().enumerate() {
-            let buffer;
-            let (bytes, value) = match arg {
-                RawArg::Memory(memory) => {
-                    buffer = memory.handle as cl_mem;
-                    (size_of::<cl_mem>(), ptr::from_ref(&buffer).cast())
-                }
-                RawArg::Value(value) => (value.len(), value.as_ptr().cast()),
-            };
-            // SAFETY: the caller promises arguments that match the kernel's; the call copies the
-            // value.
-            self.check("clSetKernelArg", unsafe { kernel::set_kernel_arg(kernel.raw, index as u32, bytes, value) })?;
-        }
-        let work_items = grid.work_groups as usize * grid.work_group_size as usize;
-        let work_group_size = grid.work_group_size as usize;
-        let queue = queue.0 as cl_command_queue;
-        let before = launches.before(queue, work_group_size, work_items);
-        let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };
-        // SAFETY: all arguments are set. The call reads sizes and list before it returns.
-        // `launches` keeps the events alive.
-        let event = unsafe {
-            let (global, local, count) = (&work_items, &work_group_size, before.len() as u32);
-            queue::enqueue_nd_range_kernel(queue, kernel.raw, 1, ptr::null(), global, local, count, list)
-        };
-        if let Ok(event) = event {
-            // SAFETY: the call has just returned the event.
-            unsafe { launches.launched(queue, work_group_size, work_items, event) };
-        }
+        let args = args.iter().map(|arg| match arg {
+            // The handle is a `cl_mem`.
+            RawArg::Memory(memory) => (size_of::<cl_mem>(), ptr::from_ref(&memory.handle).cast()),
+            RawArg::Value(value) => (value.len(), value.as_ptr().cast()),
+        });
+        let (queue, size) = (queue.0 as cl_command_queue, grid.work_group_size as usize);
+        // SAFETY: the caller promises arguments that match the kernel's.
+        let event = unsafe { self.enqueue_kernel(queue, kernel, args, [grid.work_groups as usize * size, 1], size) }?;
         if !timed || !self.profiling {
-            return self.enqueued("clEnqueueNDRangeKernel", event).map(|()| None);
+            return self.enqueued("clEnqueueNDRangeKernel", Ok(event)).map(|()| None);
         }
-        let event = RawEvent(self.check("clEnqueueNDRangeKernel", event)? as u64);
+        let event = RawEvent(event as u64);
         Ok(Some(Timer { start: event, end: event }))
     }
 
@@ -480,29 +495,14 @@ impl Driver for OpenClDriver {
             let _lock = self.lock_calls();
             // SAFETY: the caller promises a handle of `kernel` whose program is loaded.
             let kernel = unsafe { &*(kernel.0 as *const ClKernel) };
-            let mut launches = kernel.launches.lock();
-            for (index, parameter) in parameters.iter().enumerate() {
-                let (bytes, value) = match parameter {
-                    Parameter::Memory => (size_of::<cl_mem>(), ptr::null()),
-                    Parameter::Value(bytes) => ((*bytes).min(size_of_val(&ZEROS)), ZEROS.as_ptr().cast()),
-                };
-                // SAFETY: the caller promises the kernel's parameters. A null pointer is a buffer
-                // without memory; a scalar has at most as many bytes as `ZEROS`.
-                self.check("clSetKernelArg", unsafe { kernel::set_kernel_arg(kernel.raw, index as u32, bytes, value) })?;
-            }
-            let (global, local) = ([1usize, 2], [1usize, 1]);
-            // PoCL takes the largest dimension for the width.
-            let before = launches.before(self.map_queue, 1, 2);
-            let list = if before.is_empty() { ptr::null() } else { before.as_ptr() };
-            // SAFETY: all arguments are set, and the kernel returns before it uses them. The call
-            // reads sizes and list before it returns. `launches` keeps the events alive.
-            let event = unsafe {
-                let (global, local, count) = (global.as_ptr(), local.as_ptr(), before.len() as u32);
-                queue::enqueue_nd_range_kernel(self.map_queue, kernel.raw, 2, ptr::null(), global, local, count, list)
-            };
-            let event = self.check("clEnqueueNDRangeKernel", event)?;
-            // SAFETY: the call has just returned the event.
-            unsafe { launches.launched(self.map_queue, 1, 2, event) };
+            let args = parameters.iter().map(|parameter| match parameter {
+                // A buffer without memory.
+                Parameter::Memory => (size_of::<cl_mem>(), ptr::null()),
+                Parameter::Value(bytes) => ((*bytes).min(size_of_val(&ZEROS)), ZEROS.as_ptr().cast()),
+            });
+            // SAFETY: the caller promises the kernel's parameters, and that it returns at once. A
+            // scalar has at most as many bytes as `ZEROS`.
+            let event = unsafe { self.enqueue_kernel(self.map_queue, kernel, args, [1, 2], 1) }?;
             self.check("clFlush", queue::flush(self.map_queue))?;
             event
         };
