@@ -123,10 +123,11 @@ impl Engine {
     }
 
     /// DataFusion with the device that `selector` names, which is opened here. All runs are the
-    /// device's, unless a setting allows others.
+    /// device's, unless a setting allows others, and no program comes from an earlier process.
     pub async fn device(selector: &str, partitions: usize, settings: &[Setting]) -> Result<Self> {
         let config = SessionConfig::new().with_target_partitions(partitions);
         let session = devicefusion::session_with(config, Arc::new(RuntimeEnv::default()))?;
+        DeviceOptions::set_by_program(session.state_ref().write().config_mut().options_mut(), "device.cache_dir", "")?;
         let selector_setting = Setting { key: "device.selector".to_string(), value: selector.to_string() };
         let start = Setting { key: "device.adaptive_start".to_string(), value: "never".to_string() };
         for Setting { key, value } in [&start, &selector_setting].into_iter().chain(settings) {

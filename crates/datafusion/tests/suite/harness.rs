@@ -61,6 +61,7 @@ pub fn strict_on(partitions: usize, runtime: Arc<DeviceRuntime>) -> SessionConte
     set(&ctx, "device.selector", &device_config().selector.to_string());
     set(&ctx, "device.fallback", "error");
     set(&ctx, "device.cost", "always");
+    set(&ctx, "device.cache_dir", "");
     ctx
 }
 

@@ -61,5 +61,7 @@ pub fn emulated(program: impl AsRef<OsStr>) -> Result<Option<Command>> {
     let mut command = Command::new("sh");
     command.args(["-c", "eval \"$(\"$0\")\" && exec \"$@\""]).arg(workspace().join("scripts/cuda-emulator.sh")).arg(program);
     command.env(super::DEVICE_VARIABLE, super::EMULATED);
+    // Programs of the user's own caches are none of the tests'.
+    command.env("XDG_CACHE_HOME", workspace().join("target/emulator/cache"));
     Ok(Some(command))
 }
