@@ -142,6 +142,7 @@ mod tests {
             max_alloc_bytes: 1,
             max_work_group_size: 1,
             shared_bytes: 1,
+            memory_bytes_per_second: None,
             max_arg_bytes: 1,
             fp64: name != "old",
             atomics64: true,

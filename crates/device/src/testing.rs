@@ -102,9 +102,12 @@ pub fn parts() -> Result<Vec<usize>> {
 }
 
 /// Number of turns of [`is_turn`].
-const TURNS: usize = 4;
+const TURNS: usize = 8;
 
-/// Whether the turn of this number, of four, is in the [`parts`] of this run: for tests that take
+/// Parts in a row that have one turn.
+const PARTS_OF_TURN: usize = 4;
+
+/// Whether the turn of this number, of eight, is in the [`parts`] of this run: for tests that take
 /// minutes and have few cases.
 ///
 /// Four parts in a row have one turn, so that each of them takes other cases of the test.
@@ -115,11 +118,11 @@ const TURNS: usize = 4;
 /// # Examples
 /// ```
 /// use device::testing::is_turn;
-/// let turns = (0..4).filter(|number| is_turn(*number).is_ok_and(|is_turn| is_turn)).count();
-/// assert!(turns == 1 || turns == 4);
+/// let turns = (0..8).filter(|number| is_turn(*number).is_ok_and(|is_turn| is_turn)).count();
+/// assert!(turns == 1 || turns == 8);
 /// ```
 pub fn is_turn(number: usize) -> Result<bool> {
-    Ok(parts()?.iter().any(|part| part / TURNS % TURNS == number % TURNS))
+    Ok(parts()?.iter().any(|part| part / PARTS_OF_TURN % TURNS == number % TURNS))
 }
 
 /// Ends a test whose [turn](crate::testing::is_turn) is not in this run. A test that returns a

@@ -238,7 +238,7 @@ fn dictionary(codes: Carrier, values: Layout) -> Layout {
 
 #[test]
 fn narrow_values_are_widened() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     use Carrier::*;
     use DataType::*;
     let mut rng = generator();
@@ -338,7 +338,7 @@ fn codes_of_plain_types_are_decoded() {
 
 #[test]
 fn dictionaries_get_natural_codes_and_values() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     use DataType::*;
     let mut rng = generator();
     for (n, nulls) in sizes_and_nulls() {

@@ -34,7 +34,7 @@ fn check(whole: &RecordBatch, sizes: &[usize], options: &Options) {
 
 #[test]
 fn all_types_in_batches_of_all_sizes() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     let n = SIZES[4] + 300;
     let whole = table_with_lists(0, n);
     for options in profiles() {
@@ -53,7 +53,7 @@ fn offsets_of(batch: &DeviceBatch, column: usize) -> usize {
 
 #[test]
 fn offsets_of_32_bits_stay_where_they_suffice() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     let n = SIZES[4] + 300;
     let whole = table_with_lists(0, n);
     let queue = queue();

@@ -34,7 +34,7 @@ fn all_types_in_any_order() {
     let seed = rand::random::<u64>();
     println!("seed {seed}");
     for options in profiles() {
-        for n in SIZES.into_iter().filter(|n| *n < 1 << 17 || device::testing::is_turn(2).unwrap()) {
+        for n in SIZES.into_iter().filter(|n| *n < 1 << 17 || device::testing::is_turn(6).unwrap()) {
             let whole = table_with_lists(0, n + 20);
             let types = natural_types(&whole.schema()).unwrap();
             let batch = up(&queue(), &whole, &types).slice(5, n);

@@ -256,7 +256,7 @@ fn a_key_of_each_kind() {
 
 #[test]
 fn several_keys_with_nulls_and_a_filter() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     let batches = [data(2000, 20, 4), data(1500, 25, 5)];
     for options in small_tables() {
         for (keys, mode) in [

@@ -308,7 +308,7 @@ fn check(case: &Case, build: &RecordBatch, probe: &RecordBatch) {
 
 #[test]
 fn every_kind_on_every_type_of_key() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     let (build, probe) = (side(40, 15, 1), side(60, 15, 2));
     let keys =
         [vec![1], vec![2], vec![3], vec![4], vec![5], vec![6], vec![7], vec![8], vec![9], vec![1, 2], vec![3, 4], vec![5, 1]];
@@ -360,7 +360,7 @@ fn unique_keys() {
 
 #[test]
 fn sides_without_rows() {
-    device::skip_unless_turn!(0);
+    device::skip_unless_turn!(4);
     for (left, right) in [(0, 0), (0, 5), (5, 0), (1, 1)] {
         let (build, probe) = (side(left, 2, 9), side(right, 2, 10));
         for kind in KINDS {

@@ -57,7 +57,7 @@ fn list_is_null_filters() {
 
 #[test]
 fn lists_follow_the_sort_order() {
-    device::skip_unless_turn!(0);
+    device::skip_unless_turn!(4);
     let queue = queue();
     for (n, sizes) in [(0, vec![0]), (1, vec![1]), (700, vec![31, 257, 0, 412]), (SIZES[4], vec![SIZES[4]])] {
         let whole = table_with_lists(0, n);

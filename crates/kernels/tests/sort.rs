@@ -101,7 +101,7 @@ fn check(whole: &RecordBatch, sizes: &[usize], by: &[By], fetch: Option<usize>, 
 
 #[test]
 fn every_type_in_every_direction() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     let whole = table(0, 900);
     for options in profiles() {
         for column in 0..whole.num_columns() {
@@ -159,7 +159,7 @@ fn sorts_without_a_key_keep_the_order() {
 /// More rows than the retained ones, so that thresholds apply.
 #[test]
 fn fetch_of_many_rows() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     let n = 200_000;
     let key = |i: usize| (!random(i, 1).is_multiple_of(1000)).then(|| random(i, 2) as i64 >> 8);
     let few = |i: usize| (random(i, 3) % 3) as i64;

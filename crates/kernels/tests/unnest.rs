@@ -128,7 +128,7 @@ fn several_lists_at_once() {
 
 #[test]
 fn every_batch_size() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     let whole = table_with_lists(0, SIZES[4]).project(&[0, 12, 20, 22, 27]).unwrap();
     for options in profiles() {
         for n in SIZES {

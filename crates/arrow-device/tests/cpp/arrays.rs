@@ -23,7 +23,7 @@ fn all() -> impl Iterator<Item = Sample> {
 
 #[test]
 fn arrays_of_arrow_cpp_have_its_values_here() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     Session::run(|_session| {
         for Sample { array: expected, json } in all() {
             let field = cpu::field_of(&expected);
@@ -88,7 +88,7 @@ fn missing_null_counts_are_accepted() {
 /// Round trips: Arrow C++ imports what this crate imported from it.
 #[test]
 fn arrays_survive_a_round_trip_from_arrow_cpp() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     Session::run(|_session| {
         for Sample { array, json } in samples() {
             let field = cpu::field_of(&array);

@@ -8,7 +8,7 @@ use crate::peer::try_peer;
 /// Tests of threads and lifetimes: valgrind detects use after free and leaks.
 #[test]
 fn streams_are_clean_under_valgrind() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("skipped: no valgrind");
         return;

@@ -40,7 +40,7 @@ fn recorder_detects_every_violation_and_nothing_else() {
 
 #[test]
 fn recorder_itself_is_clean_under_address_and_undefined_behaviour_sanitizers() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     selftest("address", &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], &[]);
 }
 
@@ -53,7 +53,7 @@ fn recorder_itself_is_clean_under_the_thread_sanitizer() {
 /// The recorder poisons freed memory for valgrind, which detects every late read of either side.
 #[test]
 fn all_tests_are_clean_under_valgrind() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("skipped: no valgrind");
         return;

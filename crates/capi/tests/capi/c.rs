@@ -383,7 +383,7 @@ fn programs_on_the_host_are_clean_under_valgrind() {
 /// Valgrind takes minutes, so a run of one part of the long tests has one of the programs.
 #[test]
 fn programs_on_the_device_are_clean_under_valgrind() {
-    if !has(&["make", "cc", "pkg-config", "valgrind"]) || !is_opencl() || !is_turn(0) {
+    if !has(&["make", "cc", "pkg-config", "valgrind"]) || !is_opencl() || !is_turn(4) {
         return;
     }
     let installed = Installed::new();

@@ -2,7 +2,7 @@
 //! Many threads run mixed statements through Rust, C and ADBC for minutes. Each answer is right, no
 //! statement hangs, and all memory comes back. Each crew of threads has a limit of device memory.
 //!
-//! - `DEVICEFUSION_STRESS_SECONDS`: the length. Without it two minutes, or ten where
+//! - `DEVICEFUSION_STRESS_SECONDS`: the length. Without it one minute, or ten where
 //!   `DEVICEFUSION_TEST_PART` is `all`
 //! - `DEVICEFUSION_SEED`: seed of the statements that the threads draw
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -81,7 +81,7 @@ fn crews() -> [Crew; 3] {
 
 fn stress() {
     let begun = Instant::now();
-    let usual = if testing::parts().unwrap().len() == PARTS { 600 } else { 120 };
+    let usual = if testing::parts().unwrap().len() == PARTS { 600 } else { 60 };
     let time = Duration::from_secs(number("DEVICEFUSION_STRESS_SECONDS").unwrap_or(usual));
     let seed = number("DEVICEFUSION_SEED").unwrap_or_else(|| rand::random::<u32>().into());
     println!("DEVICEFUSION_SEED={seed} DEVICEFUSION_STRESS_SECONDS={}", time.as_secs());

@@ -12,7 +12,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::metrics::output_rows;
+use super::metrics::{output_rows, timed};
 use super::state::{EndsOnDrop, OFFLOADED_SUBPLAN, Run};
 use super::{DeviceBatchStream, subqueries};
 use crate::error::columnar_error;
@@ -57,7 +57,8 @@ pub(crate) fn execute_host(
         .try_flatten()
         .inspect_ok(move |batch| output_rows.add(batch.num_rows()));
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, downloaded.chain(end))))
+    let batches = timed(downloaded.chain(end).boxed(), metrics, partition);
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
 }
 
 /// Whether a dictionary column was computed as plain values, which its download packs.

@@ -15,7 +15,7 @@ use super::expand::expand;
 use super::import::import;
 use super::limit::limit;
 use super::memory::MemoryAttribution;
-use super::metrics::output_rows;
+use super::metrics::{output_rows, timed};
 use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
@@ -37,7 +37,8 @@ impl Run {
         Ok(match stage.origin() {
             Origin::Coalesced => batches,
             Origin::External | Origin::Resident | Origin::Operator => {
-                batches.inspect_ok(move |batch| output_rows.add(batch.num_rows())).boxed()
+                let batches = batches.inspect_ok(move |batch| output_rows.add(batch.num_rows()));
+                timed(batches, &stage.metrics.set(), partition)
             }
         })
     }

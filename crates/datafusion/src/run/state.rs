@@ -120,10 +120,9 @@ impl Run {
     /// A handle of a queue whose work is charged to an operator's metrics, and whose memory to its
     /// name.
     pub fn metered(&self, queue: &Queue, operator: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
-        let meter = StageMeter::new(operator, metrics, partition);
-        let queue = queue.metered(meter.meter());
+        let (meter, metered) = StageMeter::new(queue, operator, metrics, partition);
         self.meters.lock().push(meter);
-        queue
+        metered
     }
 
     /// Waits until at most [`BATCHES_AHEAD`] batches of an input are in the queue.

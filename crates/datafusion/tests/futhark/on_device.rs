@@ -59,7 +59,7 @@ async fn check_on_device(ctx: &SessionContext, sql: &str, instead: &str) {
 
 #[tokio::test]
 async fn a_library_that_shares_the_device_is_called_inside_an_offloaded_subplan() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     for profile in ["cpu", "gpu"] {
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         for (sql, instead) in [
@@ -142,7 +142,7 @@ async fn masks_stay_on_the_device() {
 
 #[tokio::test]
 async fn aggregates_of_all_rows_stay_on_the_device() {
-    device::skip_unless_turn!(0);
+    device::skip_unless_turn!(4);
     for (profile, batch_rows) in [("cpu", "0"), ("gpu", "128")] {
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         if batch_rows != "0" {
@@ -225,7 +225,7 @@ async fn a_call_inside_an_offloaded_subplan_stays_on_the_device() {
 
 #[tokio::test]
 async fn rows_of_table_functions_stay_on_the_device() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     for profile in ["cpu", "gpu"] {
         let Some((ctx, fixture)) = device_session(profile).await else { return };
         create(&ctx, &fixture, &["count_to", "divmod"]).await;

@@ -32,7 +32,7 @@ async fn register_wide(ctx: &SessionContext, folder: &std::path::Path, columns: 
 
 #[test]
 fn wide_tables_take_few_kernels() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     block_on(async {
         let (folder, runtime) = (tempfile::tempdir().unwrap(), DeviceRuntime::new());
         let (host, device) = (plain(1), strict_on(1, Arc::clone(&runtime)));

@@ -52,10 +52,12 @@ fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
         for plan in [FaultPlan::new(), FaultPlan::masking(|info| info.unified_memory = false)] {
             let ctx = session_on(plan).await;
             let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
-            let work = ["output_rows", "launches", "kernel_time", "compile_time", "peak_device_bytes"];
+            let work = ["output_rows", "wall_time", "launches", "kernel_time", "compile_time", "peak_device_bytes", "kernels"];
             check(&plan, "DeviceAggregateExec", &work);
-            check(&plan, "HostToDeviceExec", &["output_rows", "bytes_up"]);
-            check(&plan, "DeviceToHostExec", &["output_rows", "bytes_down"]);
+            check(&plan, "HostToDeviceExec", &["output_rows", "wall_time", "bytes_up"]);
+            check(&plan, "DeviceToHostExec", &["output_rows", "wall_time", "bytes_down"]);
+            // Each kernel with its launches, bytes and time; the longest first.
+            assert!(line(&plan, "DeviceAggregateExec").contains("kernels=[group_"), "{plan}");
             for (operator, rows) in [("DeviceAggregateExec", "7"), ("HostToDeviceExec", "20.00 K"), ("DeviceToHostExec", "7")] {
                 assert!(line(&plan, operator).contains(&format!("output_rows={rows},")), "{operator} of {rows} rows: {plan}");
             }
@@ -77,8 +79,8 @@ fn analyze_in_short_shows_rows_and_times() {
         let ctx = session().await;
         ctx.sql("SET datafusion.explain.analyze_level = 'summary'").await.unwrap().collect().await.unwrap();
         let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
-        check(&plan, "DeviceAggregateExec", &["output_rows", "launches", "kernel_time", "peak_device_bytes"]);
-        assert!(!plan.contains("waits=") && !plan.contains("bytes_up="), "{plan}");
+        check(&plan, "DeviceAggregateExec", &["output_rows", "wall_time", "launches", "kernel_time", "peak_device_bytes"]);
+        assert!(!plan.contains("waits=") && !plan.contains("bytes_up=") && !plan.contains("kernels="), "{plan}");
     });
 }
 

@@ -462,7 +462,7 @@ fn settings_that_cannot_be_met_fail_the_query_by_name() {
 
 #[test]
 fn damaged_parquet_fails_as_on_the_host_and_the_session_goes_on() {
-    device::skip_unless_turn!(0);
+    device::skip_unless_turn!(4);
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
@@ -598,7 +598,7 @@ fn rows_of(sql: &str, answer: &Answer) -> Vec<String> {
 
 #[test]
 fn under_each_memory_limit_queries_give_the_answer_or_an_error_that_names_it() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     block_on(async {
         let tables = facts_and_dims().await;
         let with_tables = |ctx: SessionContext| {
@@ -642,7 +642,7 @@ fn under_each_memory_limit_queries_give_the_answer_or_an_error_that_names_it() {
 
 #[test]
 fn memory_errors_name_the_operator_that_holds_all_rows() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     block_on(async {
         let big = "generate_series(1, 1000000)";
         // The failing allocation is that of an upload, or of the operator itself for its keys.
@@ -684,7 +684,7 @@ fn memory_errors_name_the_operator_that_holds_all_rows() {
 /// 25 million pairs of two columns take 400 MB.
 #[test]
 fn a_join_that_explodes_stays_within_the_memory_limit() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     block_on(async {
         let ctx = strict_on(1, DeviceRuntime::new());
         set(&ctx, "device.memory_bytes", "100000000");

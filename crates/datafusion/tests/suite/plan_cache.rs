@@ -70,7 +70,7 @@ async fn rows(ctx: &SessionContext, sql: &str) -> Vec<String> {
 
 #[test]
 fn kept_plans_give_the_answers_and_the_metrics_of_new_ones() {
-    device::skip_unless_turn!(0);
+    device::skip_unless_turn!(4);
     block_on(async {
         let (ctx, host) = (session().await, plain(2));
         run(&host, "CREATE SCHEMA device").await;

@@ -315,7 +315,7 @@ fn a_main_query_below_host_operators_shares_the_rows_of_its_subquery() {
 
 #[test]
 fn a_cancel_while_subqueries_wait_for_each_other_returns_the_memory() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     block_on(async {
         let context = harness::context(harness::device_config());
         let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));

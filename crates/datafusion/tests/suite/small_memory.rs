@@ -34,7 +34,7 @@ fn register_wide(ctx: &SessionContext) {
 
 #[test]
 fn rows_of_many_columns_fit_little_memory() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     let sums = |columns: std::ops::Range<i64>| columns.map(|column| format!("sum(c{column})")).collect::<Vec<_>>().join(", ");
     let queries = [
         // Uploads, of which a filter leaves few rows.

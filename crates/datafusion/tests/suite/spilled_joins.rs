@@ -69,7 +69,7 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 
 #[test]
 fn joins_of_every_kind_spill() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
         for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {

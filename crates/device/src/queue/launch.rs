@@ -61,7 +61,7 @@ impl Queue {
         counters.launches.fetch_add(1, Relaxed);
         counters.first_launches.fetch_add(u64::from(kernel.is_first_launch()), Relaxed);
         kernel.totals().launches.fetch_add(1, Relaxed);
-        self.meters.launched();
+        self.meters.launched(&kernel.totals().name, buffers().map(|buffer| buffer.len() as u64).sum());
         Ok(())
     }
 

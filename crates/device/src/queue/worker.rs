@@ -409,7 +409,7 @@ impl QueueWorker {
                 Ok(times) => {
                     let nanos = times.end.saturating_sub(times.start);
                     totals.nanos.fetch_add(nanos, Ordering::Relaxed);
-                    meters.ran(nanos);
+                    meters.ran(&totals.name, nanos);
                     self.timeline.push(&totals.name, self.number, times);
                 }
                 Err(error) => self.loss.check(&error),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Costs of work, charged to its caller.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,6 +10,17 @@ use parking_lot::Mutex;
 
 use super::Traffic;
 use super::counters::nanos;
+
+/// The costs of all launches of one kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KernelCosts {
+    /// Launches of the kernel.
+    pub launches: u64,
+    /// Time on the device of launches known to have completed; 0 without profiling.
+    pub time: Duration,
+    /// Bytes of the buffers among the arguments, whole even where a launch needs a part of them.
+    pub bytes: u64,
+}
 
 /// The costs of work through [`metered`](crate::Queue::metered) queue handles, an operator's for
 /// instance.
@@ -41,6 +53,7 @@ pub struct Meter {
     allocated: AtomicU64,
     peak: AtomicU64,
     traffic: Mutex<Traffic>,
+    kernels: Mutex<BTreeMap<Arc<str>, KernelCosts>>,
 }
 
 impl Meter {
@@ -69,9 +82,23 @@ impl Meter {
         Duration::from_nanos(self.kernel_nanos.load(Relaxed))
     }
 
+    /// The costs of each launched kernel, by its name in the source.
+    pub fn kernels(&self) -> BTreeMap<Arc<str>, KernelCosts> {
+        self.kernels.lock().clone()
+    }
+
     /// Memory traffic of kernels known to have completed, where the device counts it.
     pub fn traffic(&self) -> Traffic {
         *self.traffic.lock()
+    }
+
+    /// Adds to the costs of a kernel.
+    fn add(&self, kernel: &Arc<str>, add: impl FnOnce(&mut KernelCosts)) {
+        let mut kernels = self.kernels.lock();
+        match kernels.get_mut(kernel) {
+            Some(costs) => add(costs),
+            None => add(kernels.entry(Arc::clone(kernel)).or_default()),
+        }
     }
 
     /// Time to compile or load programs that were not in the memory cache.
@@ -118,16 +145,26 @@ impl Meters {
         self.0.iter().flat_map(|meters| meters.iter())
     }
 
-    pub(crate) fn launched(&self) {
-        self.iter().for_each(|meter| _ = meter.launches.fetch_add(1, Relaxed));
+    /// Counts a launch with these bytes of buffers among its arguments.
+    pub(crate) fn launched(&self, kernel: &Arc<str>, bytes: u64) {
+        for meter in self.iter() {
+            meter.launches.fetch_add(1, Relaxed);
+            meter.add(kernel, |costs| {
+                costs.launches += 1;
+                costs.bytes += bytes;
+            });
+        }
     }
 
     pub(crate) fn waited(&self) {
         self.iter().for_each(|meter| _ = meter.waits.fetch_add(1, Relaxed));
     }
 
-    pub(crate) fn ran(&self, nanos: u64) {
-        self.iter().for_each(|meter| _ = meter.kernel_nanos.fetch_add(nanos, Relaxed));
+    pub(crate) fn ran(&self, kernel: &Arc<str>, nanos: u64) {
+        for meter in self.iter() {
+            meter.kernel_nanos.fetch_add(nanos, Relaxed);
+            meter.add(kernel, |costs| costs.time += Duration::from_nanos(nanos));
+        }
     }
 
     pub(crate) fn moved(&self, traffic: Traffic) {

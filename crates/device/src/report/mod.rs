@@ -9,8 +9,8 @@ mod traffic;
 
 pub use counters::Counters;
 pub(crate) use counters::{KernelTotals, LiveCounters, nanos};
-pub use meter::Meter;
 pub(crate) use meter::Meters;
+pub use meter::{KernelCosts, Meter};
 pub use timeline::LaunchRecord;
 pub(crate) use timeline::Timeline;
 pub use traffic::Traffic;

@@ -95,7 +95,7 @@ fn counts(output: &Output) -> (usize, usize) {
 
 #[test]
 fn processes_killed_amid_compilations_leave_right_programs() {
-    crate::skip_unless_turn!(0);
+    crate::skip_unless_turn!(4);
     const NAME: &str = "tests::cache_attacks::processes_killed_amid_compilations_leave_right_programs";
     /// More programs than a process compiles before it is killed.
     const MANY: usize = 100_000;
@@ -133,7 +133,7 @@ fn processes_killed_amid_compilations_leave_right_programs() {
 /// also stop PoCL, which compiles by files.
 #[test]
 fn a_full_disk_costs_the_cache_alone() {
-    crate::skip_unless_turn!(1);
+    crate::skip_unless_turn!(5);
     const NAME: &str = "tests::cache_attacks::a_full_disk_costs_the_cache_alone";
     const FULL: &str = "/dev/full";
     if !std::fs::metadata(FULL).is_ok_and(|metadata| metadata.file_type().is_char_device()) {

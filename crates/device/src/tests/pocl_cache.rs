@@ -104,7 +104,7 @@ fn damaged_files_are_compiled_again() {
 
 #[test]
 fn a_process_that_dies_leaves_a_check_to_the_next() {
-    crate::skip_unless_turn!(3);
+    crate::skip_unless_turn!(7);
     const NAME: &str = "tests::pocl_cache::a_process_that_dies_leaves_a_check_to_the_next";
     let folder = tempfile::tempdir().unwrap();
     let alone = || alone_with(NAME, &[(FOLDER, folder.path())]);

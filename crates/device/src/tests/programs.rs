@@ -208,7 +208,7 @@ fn cache_folder_serves_the_next_context() -> Result<()> {
 
 #[test]
 fn sources_in_the_common_dialect_are_left_in_a_folder() {
-    crate::skip_unless_turn!(2);
+    crate::skip_unless_turn!(6);
     let folder = tempfile::tempdir().unwrap();
     let sources = folder.path().join("sources");
     let variables = [("DEVICEFUSION_DUMP_KERNELS", &*sources)];

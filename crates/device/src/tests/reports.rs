@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::Meter;
+use crate::{KernelCosts, Meter};
 
 #[test]
 fn meters_see_their_own_work() -> Result<()> {
@@ -23,6 +23,9 @@ fn meters_see_their_own_work() -> Result<()> {
     assert!(mine.kernel_time() > Duration::from_millis(1), "{:?}", mine.kernel_time());
     assert!(mine.compile_time() > Duration::ZERO && other.compile_time() == Duration::ZERO);
     assert_eq!((mine.bytes_down(), other.bytes_down()), (8, 0));
+    let kernels = mine.kernels();
+    let costs = KernelCosts { launches: 1, time: mine.kernel_time(), bytes: 8 };
+    assert_eq!(kernels.iter().map(|(name, costs)| (&**name, *costs)).collect::<Vec<_>>(), [("spin", costs)]);
     let report = context.report();
     assert_eq!(report["kernels"][0]["name"], "spin");
     assert_eq!(report["kernels"][0]["launches"], 2);

@@ -84,7 +84,7 @@ fn written(timestamp: DateTime<FixedOffset>, format: &str) -> String {
 
 #[test]
 fn formatted_strings_parse() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     for formats in FORMATS {
         let texts: Vec<String> =
             formats.iter().flat_map(|format| timestamps().into_iter().map(move |timestamp| written(timestamp, format))).collect();

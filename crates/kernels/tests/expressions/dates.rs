@@ -80,7 +80,7 @@ fn parts_of_special_values() {
 
 #[test]
 fn parts_of_random_timestamps() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
@@ -179,7 +179,7 @@ fn seeded() -> StdRng {
 
 #[test]
 fn date_trunc_of_timestamps() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     let mut random = seeded();
     for data_type in date_time_types().into_iter().filter(|data_type| !matches!(data_type, DataType::Date32 | DataType::Date64)) {
         let rows = batch(vec![array(&data_type, &[some_timestamps(&data_type, &mut random), vec![LiteralValue::Null]].concat())]);

@@ -132,7 +132,7 @@ fn fails(function: Function, (a, b): &(f64, f64)) -> bool {
 
 #[test]
 fn random_numbers() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     let seed = std::env::var("DEVICEFUSION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);

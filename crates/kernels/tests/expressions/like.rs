@@ -120,7 +120,7 @@ fn texts() -> Vec<LiteralValue> {
 
 #[test]
 fn constant_patterns_agree_with_arrow() {
-    device::skip_unless_turn!(0);
+    device::skip_unless_turn!(4);
     for data_type in data::strings() {
         let rows = batch(vec![array(&data_type, &texts())]);
         let patterns = PATTERNS.iter().map(|pattern| text(pattern)).chain([LiteralValue::Null]);
@@ -179,7 +179,7 @@ fn check_likes(rng: &mut StdRng, rows: &[(String, String)]) {
 
 #[test]
 fn random_patterns_agree_with_arrow() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     let mut rng = seeded();
     let alphabets: [(&[&str], &[&str]); 4] = [
         (&["a", "b", "é", "%", r"\"], &["a", "b", "é", "%", "%", "_", r"\"]),

@@ -131,7 +131,7 @@ fn widened(data_type: &DataType) -> DataType {
 
 #[test]
 fn digits_by_row() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     let decimal_places = [-400, -40, -20, -19, -18, -10, -9, -3, -2, -1, 0, 1, 2, 5, 9, 20, 40, 400];
     let decimal_places: Vec<LiteralValue> =
         decimal_places.into_iter().map(LiteralValue::Int).chain([LiteralValue::Null]).collect();

@@ -93,7 +93,7 @@ fn number_type(data_type: &DataType) -> DataType {
 
 #[test]
 fn slices_by_constants_in_every_layout() {
-    device::skip_unless_turn!(1);
+    device::skip_unless_turn!(5);
     for layout in layouts() {
         let value_type = kernels::expr::value_type(&layout).clone();
         let rows = batch(vec![laid_out(&layout, &texts())]);

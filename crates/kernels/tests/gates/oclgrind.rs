@@ -516,7 +516,7 @@ fn group_distinct() {
 /// Slices in Arrow's layouts, from every layout of the types.
 #[test]
 fn arrow_layout() {
-    device::skip_unless_turn!(3);
+    device::skip_unless_turn!(7);
     clean("arrow_layout", |queue| {
         // Two batches: views over two heaps.
         let halves = [batch(0), batch(ROWS)];

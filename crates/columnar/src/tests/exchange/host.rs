@@ -24,7 +24,7 @@ fn check(queue: &Queue, batch: &DeviceBatch, expected: &ArrayRef, case: impl std
 
 #[test]
 fn every_type_arrives_on_the_host() {
-    device::skip_unless_turn!(2);
+    device::skip_unless_turn!(6);
     const MANY: usize = (1 << 17) + 1;
     let mut rng = generator();
     let queues = [default_queue(), discrete_queue()];

@@ -130,6 +130,10 @@ fn describe(api: &'static Api, device: CUdevice, ordinal: usize) -> CudaDevice {
         kind: DeviceKind::Gpu,
         compute_units: count(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         memory_bytes: memory as u64,
+        memory_bytes_per_second: memory_bytes_per_second(
+            count(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
+            count(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
+        ),
         max_alloc_bytes: memory as u64,
         max_work_group_size: count(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
         shared_bytes: count(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
@@ -142,6 +146,13 @@ fn describe(api: &'static Api, device: CUdevice, ordinal: usize) -> CudaDevice {
         arch: format!("sm_{capability}"),
     };
     CudaDevice { device, capability, info, problem }
+}
+
+/// Bytes a second of memory with this clock in kHz and this bus in bits, which moves data twice a
+/// clock; `None` if the driver does not tell them.
+fn memory_bytes_per_second(clock: u32, bus: u32) -> Option<u64> {
+    let bytes = u64::from(clock) * 1000 * 2 * u64::from(bus / 8);
+    (bytes > 0).then_some(bytes)
 }
 
 /// A string that the driver writes into a buffer; empty if the call fails.

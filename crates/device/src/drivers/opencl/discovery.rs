@@ -149,6 +149,7 @@ fn describe(platform: cl_platform_id, device: cl_device_id, ordinal: usize) -> D
         compute_units: narrow(number(device, cl::CL_DEVICE_MAX_COMPUTE_UNITS)),
         // A CPU driver reports a current preference; its memory is the host's.
         memory_bytes: if kind == DeviceKind::Cpu { host_memory_bytes().unwrap_or(global) } else { global },
+        memory_bytes_per_second: None,
         max_alloc_bytes: number(device, cl::CL_DEVICE_MAX_MEM_ALLOC_SIZE),
         max_work_group_size: narrow(number(device, cl::CL_DEVICE_MAX_WORK_GROUP_SIZE)),
         shared_bytes: narrow(number(device, cl::CL_DEVICE_LOCAL_MEM_SIZE)),

@@ -129,6 +129,7 @@ mod tests {
             compute_units: 1,
             memory_bytes: 1,
             max_alloc_bytes: 1,
+            memory_bytes_per_second: None,
             max_work_group_size: 256,
             shared_bytes: 16 << 10,
             max_arg_bytes: 1024,

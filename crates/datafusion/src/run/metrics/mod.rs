@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics of operators on the device.
 
+mod kernels;
+mod wall_time;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricType};
-use device::Meter;
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, MetricValue,
+};
+use device::{Meter, Queue};
+
+use self::kernels::OperatorKernels;
+pub(crate) use self::wall_time::timed;
 
 /// Counters of one partition of one operator.
 ///
@@ -15,6 +23,8 @@ pub(crate) struct StageMeter {
     meter: Arc<Meter>,
     metrics: ExecutionPlanMetricsSet,
     partition: usize,
+    /// Of the device's memory, where its driver tells it.
+    memory_bytes_per_second: Option<u64>,
 }
 
 /// The counter of an operator's rows.
@@ -23,12 +33,12 @@ pub(crate) fn output_rows(metrics: &ExecutionPlanMetricsSet, partition: usize) -
 }
 
 impl StageMeter {
-    pub fn new(operator: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
-        StageMeter { meter: Arc::new(Meter::named(operator)), metrics: metrics.clone(), partition }
-    }
-
-    pub fn meter(&self) -> &Arc<Meter> {
-        &self.meter
+    /// The meter, and a handle of the queue that charges it.
+    pub fn new(queue: &Queue, operator: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> (Self, Queue) {
+        let meter = Arc::new(Meter::named(operator));
+        let metered = queue.metered(&meter);
+        let memory_bytes_per_second = queue.context().info().memory_bytes_per_second;
+        (StageMeter { meter, metrics: metrics.clone(), partition, memory_bytes_per_second }, metered)
     }
 }
 
@@ -66,6 +76,11 @@ impl Drop for StageMeter {
         time("compile_time", meter.compile_time());
         if meter.peak_bytes() > 0 {
             summary().gauge("peak_device_bytes", self.partition).add(meter.peak_bytes() as usize);
+        }
+        if meter.launches() > 0 {
+            let value = Arc::new(OperatorKernels::new(meter, self.memory_bytes_per_second));
+            let builder = MetricBuilder::new(&self.metrics).with_category(MetricCategory::Timing);
+            builder.with_partition(self.partition).build(MetricValue::Custom { name: "kernels".into(), value });
         }
     }
 }
