@@ -148,8 +148,8 @@ fn describe(api: &'static Api, device: CUdevice, ordinal: usize) -> CudaDevice {
     CudaDevice { device, capability, info, problem }
 }
 
-/// Bytes a second of memory with this clock in kHz and this bus in bits, which moves data twice a
-/// clock; `None` if the driver does not tell them.
+/// Bytes a second of memory with this clock in kHz and this bus in bits. Data moves twice a clock.
+/// `None` if the driver does not tell them.
 fn memory_bytes_per_second(clock: u32, bus: u32) -> Option<u64> {
     let bytes = u64::from(clock) * 1000 * 2 * u64::from(bus / 8);
     (bytes > 0).then_some(bytes)
