@@ -67,6 +67,18 @@ struct AdbcError;
 // Runs the query and adds the metrics of each operator.
 #define DEVICEFUSION_EXPLAIN_ANALYZE 2
 
+// Runs the query. A page with its plan and a timeline, which needs no other file.
+#define DEVICEFUSION_EXPLAIN_HTML 3
+
+// Runs the query. All data of the page as JSON.
+#define DEVICEFUSION_EXPLAIN_JSON 4
+
+// Runs the query. The plan in the JSON of PostgreSQL's EXPLAIN.
+#define DEVICEFUSION_EXPLAIN_PGJSON 5
+
+// Runs the query. The timeline in Chrome's trace event format, for Perfetto.
+#define DEVICEFUSION_EXPLAIN_TRACE 6
+
 // Tables, queries and the device that runs them. Contexts are independent of each other. All
 // functions may be called from several threads at once.
 struct devicefusion_context;
@@ -462,8 +474,8 @@ int devicefusion_query_bind_row(struct devicefusion_query *query, struct ArrowAr
 //
 // - `get_next` waits for the next batch. It fails if the query fails.
 // - Releasing the stream stops the query. The stream outlives query and context.
-// - INSERT, UPDATE, DELETE, COPY, DDL and SET run to their end in this call, which returns their
-//   errors. The stream has the result: the number of rows written, or no rows.
+// - INSERT, UPDATE, DELETE, MERGE, COPY, DDL and SET run to their end in this call, which returns
+//   their errors. The stream has the result: the number of rows written, or no rows.
 int devicefusion_query_stream(struct devicefusion_query *query, struct ArrowArrayStream *out);
 
 // devicefusion_query_stream with the rows left on the device.
@@ -478,14 +490,13 @@ int devicefusion_query_device_stream(struct devicefusion_query *query, struct Ar
 int devicefusion_query_push(struct devicefusion_query *query, struct ArrowAsyncDeviceStreamHandler *handler);
 
 // Runs the query to its end and drops its rows. `rows`, unless NULL, gets the number of rows: of
-// the result, or of those that INSERT, UPDATE, DELETE or COPY has written.
+// the result, or of those that INSERT, UPDATE, DELETE, MERGE or COPY has written.
 int devicefusion_query_run(struct devicefusion_query *query, int64_t *rows);
 
 // Explains the query: which operators run on the device, which on the host, and why. `out` gets a
 // string, which the caller frees.
 //
-// `how` is DEVICEFUSION_EXPLAIN_PLAN, DEVICEFUSION_EXPLAIN_VERBOSE or
-// DEVICEFUSION_EXPLAIN_ANALYZE.
+// `how` is one of the constants DEVICEFUSION_EXPLAIN_….
 int devicefusion_query_explain(struct devicefusion_query *query, int how, char **out);
 
 // Progress of the latest run: its plan with each operator's output rows so far. `out` gets a

@@ -20,7 +20,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable, execute_stream};
 use datafusion::prelude::DataFrame;
-use devicefusion::DeviceResult;
+use devicefusion::{DeviceResult, Profile};
 use devicefusion_adbc::{counts_written_rows, writes_rows};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
@@ -43,6 +43,7 @@ static QUERIES: Registry<devicefusion_query, Query> = Registry::new("query");
 
 struct Query {
     context: Arc<Context>,
+    sql: String,
     plan: LogicalPlan,
     /// Names of the parameters, without the dollar sign.
     parameters: Vec<String>,
@@ -75,16 +76,16 @@ impl Query {
                 return Err(Failure::program("a query is one statement: make a query of each, and run them in turn"));
             };
             let plan = session.block_on(async { state.statement_to_plan(statement).await })?;
-            Self::of_plan(context, plan)
+            Self::of_plan(context, sql, plan)
         })
     }
 
-    fn of_plan(context: &Arc<Context>, plan: LogicalPlan) -> Result<Self> {
+    fn of_plan(context: &Arc<Context>, sql: &str, plan: LogicalPlan) -> Result<Self> {
         let mut parameters: Vec<String> =
             plan.get_parameter_names()?.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
         parameters.sort_by_key(|name| (name.len(), name.clone()));
-        let (context, canceller) = (Arc::clone(context), Canceller::new());
-        Ok(Self { context, plan, parameters, values: Mutex::default(), canceller, running: Mutex::new(None) })
+        let (context, sql, canceller) = (Arc::clone(context), sql.to_owned(), Canceller::new());
+        Ok(Self { context, sql, plan, parameters, values: Mutex::default(), canceller, running: Mutex::new(None) })
     }
 
     fn bind(&self, name: &str, value: ScalarValue) -> Result<()> {
@@ -229,6 +230,14 @@ impl Query {
         Ok(DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(false).to_string())
     }
 
+    /// Runs to the end, drops the rows and tells how the run went.
+    fn profile(&self) -> Result<Profile> {
+        self.run(self.cancelled(), async {
+            let frame = devicefusion::execute_logical_plan(&self.context.session()?.ctx, self.bound()?).await?;
+            Ok(Profile::of_frame(frame, &self.sql).await?)
+        })
+    }
+
     fn explain(&self, verbose: bool, analyze: bool) -> Result<String> {
         let state = self.context.session()?.ctx.state();
         let plan = self.bound()?;
@@ -354,8 +363,8 @@ pub unsafe extern "C" fn devicefusion_query_bind_row(
 ///
 /// - `get_next` waits for the next batch. It fails if the query fails.
 /// - Releasing the stream stops the query. The stream outlives query and context.
-/// - INSERT, UPDATE, DELETE, COPY, DDL and SET run to their end in this call, which returns their
-///   errors. The stream has the result: the number of rows written, or no rows.
+/// - INSERT, UPDATE, DELETE, MERGE, COPY, DDL and SET run to their end in this call, which returns
+///   their errors. The stream has the result: the number of rows written, or no rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_stream(query: *mut devicefusion_query, out: *mut FFI_ArrowArrayStream) -> c_int {
     code(with_query(query, |query| {
@@ -397,7 +406,7 @@ pub unsafe extern "C" fn devicefusion_query_push(
 }
 
 /// Runs the query to its end and drops its rows. `rows`, unless NULL, gets the number of rows: of
-/// the result, or of those that INSERT, UPDATE, DELETE or COPY has written.
+/// the result, or of those that INSERT, UPDATE, DELETE, MERGE or COPY has written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_run(query: *mut devicefusion_query, rows: *mut i64) -> c_int {
     code(with_query(query, |query| {
@@ -416,23 +425,34 @@ pub const DEVICEFUSION_EXPLAIN_PLAN: c_int = 0;
 pub const DEVICEFUSION_EXPLAIN_VERBOSE: c_int = 1;
 /// Runs the query and adds the metrics of each operator.
 pub const DEVICEFUSION_EXPLAIN_ANALYZE: c_int = 2;
+/// Runs the query. A page with its plan and a timeline, which needs no other file.
+pub const DEVICEFUSION_EXPLAIN_HTML: c_int = 3;
+/// Runs the query. All data of the page as JSON.
+pub const DEVICEFUSION_EXPLAIN_JSON: c_int = 4;
+/// Runs the query. The plan in the JSON of PostgreSQL's EXPLAIN.
+pub const DEVICEFUSION_EXPLAIN_PGJSON: c_int = 5;
+/// Runs the query. The timeline in Chrome's trace event format, for Perfetto.
+pub const DEVICEFUSION_EXPLAIN_TRACE: c_int = 6;
 
 /// Explains the query: which operators run on the device, which on the host, and why. `out` gets a
 /// string, which the caller frees.
 ///
-/// `how` is DEVICEFUSION_EXPLAIN_PLAN, DEVICEFUSION_EXPLAIN_VERBOSE or
-/// DEVICEFUSION_EXPLAIN_ANALYZE.
+/// `how` is one of the constants DEVICEFUSION_EXPLAIN_….
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_explain(query: *mut devicefusion_query, how: c_int, out: *mut *mut c_char) -> c_int {
     code(with_query(query, |query| {
         check_out("string", out)?;
-        let (verbose, analyze) = match how {
-            DEVICEFUSION_EXPLAIN_PLAN => (false, false),
-            DEVICEFUSION_EXPLAIN_VERBOSE => (true, false),
-            DEVICEFUSION_EXPLAIN_ANALYZE => (false, true),
+        let plan = match how {
+            DEVICEFUSION_EXPLAIN_PLAN => query.explain(false, false)?,
+            DEVICEFUSION_EXPLAIN_VERBOSE => query.explain(true, false)?,
+            DEVICEFUSION_EXPLAIN_ANALYZE => query.explain(false, true)?,
+            DEVICEFUSION_EXPLAIN_HTML => query.profile()?.to_html(),
+            DEVICEFUSION_EXPLAIN_JSON => query.profile()?.to_json(),
+            DEVICEFUSION_EXPLAIN_PGJSON => query.profile()?.to_pgjson(),
+            DEVICEFUSION_EXPLAIN_TRACE => query.profile()?.to_trace(),
             other => return Err(Failure::program(format!("{other} is not a kind of EXPLAIN: see DEVICEFUSION_EXPLAIN_PLAN"))),
         };
-        let plan = malloc_string(&query.explain(verbose, analyze)?);
+        let plan = malloc_string(&plan);
         // SAFETY: not null, and writable as the header asks.
         unsafe { out.write(plan) };
         Ok(())

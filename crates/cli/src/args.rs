@@ -91,7 +91,7 @@ pub struct Args {
 }
 
 /// Tasks other than running statements.
-#[derive(Debug, Clone, Copy, clap::Subcommand)]
+#[derive(Debug, Clone, clap::Subcommand)]
 pub enum Subcommand {
     /// List every device of every driver, with the reason if one cannot be used
     Devices,
@@ -102,23 +102,81 @@ pub enum Subcommand {
     },
     /// Write the manual page
     Man,
+    /// Run a query and write how it went: its plan with times, and a timeline
+    Profile(ProfileArgs),
+}
+
+/// The arguments of `profile`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ProfileArgs {
+    /// The query
+    #[arg(value_parser = statement)]
+    pub sql: String,
+
+    /// File to write
+    #[arg(short, long, value_name = "FILE", default_value = "profile.html")]
+    pub output: PathBuf,
+
+    /// What to write [default: by the file's name: html, json, pgjson (PostgreSQL's), or trace]
+    #[arg(long, value_enum)]
+    pub format: Option<ProfileFormat>,
+
+    /// Run the query so often before the run that is profiled, for kernels and caches
+    #[arg(long, value_name = "RUNS", default_value_t = 0)]
+    pub warm: usize,
+
+    /// Execute the statements of file(s) before
+    #[arg(short = 'f', long, num_args = 1.., value_parser = file)]
+    pub file: Vec<String>,
+
+    /// Device that the query runs on, as for the shell
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+}
+
+/// A format of profiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ProfileFormat {
+    /// A page for a browser
+    Html,
+    /// All data of the page
+    Json,
+    /// The plan as of PostgreSQL's EXPLAIN
+    Pgjson,
+    /// The timeline, for Perfetto
+    Trace,
+}
+
+impl ProfileArgs {
+    /// The format that was chosen, or the one of the file's name.
+    pub fn format(&self) -> ProfileFormat {
+        let name = self.output.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+        let by_name = || match name {
+            name if name.ends_with(".trace.json") || name.ends_with(".trace") => ProfileFormat::Trace,
+            name if name.ends_with(".pg.json") || name.ends_with(".pgjson") => ProfileFormat::Pgjson,
+            name if name.ends_with(".json") => ProfileFormat::Json,
+            _ => ProfileFormat::Html,
+        };
+        self.format.unwrap_or_else(by_name)
+    }
 }
 
 impl Subcommand {
-    /// Writes what the subcommand asks for.
+    /// Writes what a subcommand that needs no session asks for.
     ///
     /// # Errors
     /// Those of the writer.
-    pub fn write(self, mut out: impl Write) -> std::io::Result<()> {
+    pub fn write(&self, mut out: impl Write) -> std::io::Result<()> {
         match self {
             Subcommand::Devices => write!(out, "{}", devices::table(&device::devices())),
             Subcommand::Completions { shell } => {
                 // The generator panics where it cannot write.
                 let mut script = Vec::new();
-                clap_complete::generate(shell, &mut Args::command(), "devicefusion", &mut script);
+                clap_complete::generate(*shell, &mut Args::command(), "devicefusion", &mut script);
                 out.write_all(&script)
             }
             Subcommand::Man => clap_mangen::Man::new(Args::command()).render(&mut out),
+            Subcommand::Profile(_) => Ok(()),
         }
     }
 }
@@ -126,12 +184,12 @@ impl Subcommand {
 impl Args {
     /// Whether statements are typed at a terminal.
     pub fn is_interactive(&self) -> bool {
-        self.file.is_empty() && self.command.is_empty() && std::io::stdin().is_terminal()
+        self.subcommand.is_none() && self.file.is_empty() && self.command.is_empty() && std::io::stdin().is_terminal()
     }
 
     /// Whether statements come from the terminal or from standard input.
     pub fn reads_statements_from_stdin(&self) -> bool {
-        let none_given = self.command.is_empty() && self.file.is_empty();
+        let none_given = self.subcommand.is_none() && self.command.is_empty() && self.file.is_empty();
         none_given || self.file.iter().any(|file| is_stdin_location(file))
     }
 }
@@ -165,6 +223,19 @@ mod tests {
     #[test]
     fn arguments_are_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_name_of_a_profile_tells_its_format() {
+        let format = |list: &[&str]| match Args::try_parse_from(["devicefusion", "profile", "SELECT 1"].iter().chain(list)) {
+            Ok(Args { subcommand: Some(Subcommand::Profile(profile)), .. }) => profile.format(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(format(&[]), ProfileFormat::Html);
+        assert_eq!(format(&["-o", "q.json"]), ProfileFormat::Json);
+        assert_eq!(format(&["-o", "q.pg.json"]), ProfileFormat::Pgjson);
+        assert_eq!(format(&["-o", "q.Trace.json"]), ProfileFormat::Trace);
+        assert_eq!(format(&["-o", "q.json", "--format", "html"]), ProfileFormat::Html);
     }
 
     #[test]

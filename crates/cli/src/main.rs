@@ -29,7 +29,7 @@ use mimalloc::MiMalloc;
 use nix::sys::signal::{SigSet, Signal};
 use tokio::runtime::Builder;
 
-use crate::args::Args;
+use crate::args::{Args, Subcommand};
 use crate::run::Outcome;
 
 #[global_allocator]
@@ -38,7 +38,7 @@ static GLOBAL: MiMalloc = MiMalloc;
 fn main() -> ExitCode {
     env_logger::init();
     let args = Args::parse();
-    if let Some(subcommand) = args.subcommand {
+    if let Some(subcommand) = args.subcommand.as_ref().filter(|subcommand| !matches!(subcommand, Subcommand::Profile(_))) {
         // A reader that has gone needs no message.
         _ = subcommand.write(std::io::stdout());
         return ExitCode::SUCCESS;

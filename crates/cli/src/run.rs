@@ -19,13 +19,13 @@ use datafusion_cli::command::Command;
 use datafusion_cli::exec;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
-use devicefusion::{DeviceRuntime, error_text};
+use devicefusion::{DeviceRuntime, Profile, error_text};
 use futures::FutureExt;
 use rustyline::error::ReadlineError;
 use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::Args;
+use crate::args::{Args, ProfileArgs, ProfileFormat, Subcommand};
 use crate::completion::Words;
 use crate::printer::{Expanded, Printer, StatementKind};
 use crate::prompt::{Input, Prompt};
@@ -47,7 +47,14 @@ pub enum Outcome {
 ///
 /// # Errors
 /// If the session cannot be opened, a file cannot be read, or a statement of `-c` fails.
-pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
+pub async fn run(mut args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
+    let profile = match &args.subcommand {
+        Some(Subcommand::Profile(profile)) => Some(profile.clone()),
+        _ => None,
+    };
+    if let Some(profile) = &profile {
+        (args.device, args.file) = (profile.device.clone(), profile.file.clone());
+    }
     if let Some(folder) = &args.data_path {
         std::env::set_current_dir(folder)?;
     }
@@ -63,7 +70,7 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
 
     let mut statements = Statements { session: &session, color: args.color, outcome: Outcome::AllStatementsSucceeded, files: 0 };
 
-    let reads_input = args.file.is_empty() && args.command.is_empty();
+    let reads_input = profile.is_none() && args.file.is_empty() && args.command.is_empty();
     match args.rc {
         Some(files) => {
             for path in files {
@@ -83,6 +90,11 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
     for command in &args.command {
         statements.run_command(command).await?;
     }
+    if let Some(profile) = profile
+        && statements.outcome == Outcome::AllStatementsSucceeded
+    {
+        write_profile(&session, &profile).await?;
+    }
     if reads_input {
         if interactive {
             statements.run_terminal().await?;
@@ -91,6 +103,27 @@ pub async fn run(args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<
         }
     }
     Ok(statements.outcome)
+}
+
+/// Runs a query and writes its profile. The run waits for its kernels, so that the device has it.
+async fn write_profile(session: &Session, args: &ProfileArgs) -> Result<()> {
+    let ctx = session.context();
+    let state = ctx.state_ref();
+    state.write().config_mut().options_mut().set("device.adaptive_start", "never")?;
+    for _ in 0..args.warm {
+        Profile::of(ctx, &args.sql).await?;
+    }
+    let profile = Profile::of(ctx, &args.sql).await?;
+    let text = match args.format() {
+        ProfileFormat::Html => profile.to_html(),
+        ProfileFormat::Json => profile.to_json(),
+        ProfileFormat::Pgjson => profile.to_pgjson(),
+        ProfileFormat::Trace => profile.to_trace(),
+    };
+    let written = std::fs::write(&args.output, text);
+    written.map_err(|error| exec_datafusion_err!("cannot write {}: {error}", args.output.display()))?;
+    eprintln!("{} rows in {:.3} s; wrote {}", profile.rows(), profile.total().as_secs_f64(), args.output.display());
+    Ok(())
 }
 
 /// Prints an error, unless the reader of the output has gone, as `head` does.

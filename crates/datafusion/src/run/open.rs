@@ -38,7 +38,7 @@ impl Run {
             Origin::Coalesced => batches,
             Origin::External | Origin::Resident | Origin::Operator => {
                 let batches = batches.inspect_ok(move |batch| output_rows.add(batch.num_rows()));
-                timed(batches, &stage.metrics.set(), partition)
+                timed(batches, &stage.metrics.set(), partition, &self.task)
             }
         })
     }

@@ -120,7 +120,7 @@ impl Run {
     /// A handle of a queue whose work is charged to an operator's metrics, and whose memory to its
     /// name.
     pub fn metered(&self, queue: &Queue, operator: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
-        let (meter, metered) = StageMeter::new(queue, operator, metrics, partition);
+        let (meter, metered) = StageMeter::new(queue, operator, metrics, partition, &self.task);
         self.meters.lock().push(meter);
         metered
     }

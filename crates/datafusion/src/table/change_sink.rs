@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use async_trait::async_trait;
@@ -28,6 +28,9 @@ use crate::table::state::TableState;
 /// The last column of an UPDATE's rows: whether the row has new values.
 pub(super) const CHANGED: &str = "changed by the statement";
 
+/// The last column of a MERGE's rows, behind their numbers: whether the row goes.
+pub(super) const DELETED: &str = "deleted by the statement";
+
 /// The rows that a changed table takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GivenRows {
@@ -37,6 +40,9 @@ pub(super) enum GivenRows {
     Marked,
     /// The changed ones, each with its [`NUMBER`].
     Numbered,
+    /// The changed, deleted and inserted ones. Each has its [`NUMBER`], NULL for an inserted one,
+    /// and the mark [`DELETED`].
+    Merged,
 }
 
 /// A resident table as the target of a statement that changes or deletes rows.
@@ -56,26 +62,49 @@ impl ChangedTable {
     pub fn new(table: &DeviceTable, before: Arc<Snapshot>, rows: GivenRows) -> ChangedTable {
         let (columns, state) = (table.schema(), Arc::clone(table.state()));
         let last = match rows {
-            GivenRows::Kept => None,
-            GivenRows::Marked => Some(Field::new(CHANGED, DataType::Boolean, false)),
-            GivenRows::Numbered => Some(Field::new(NUMBER, DataType::Int64, false)),
+            GivenRows::Kept => vec![],
+            GivenRows::Marked => vec![Field::new(CHANGED, DataType::Boolean, false)],
+            GivenRows::Numbered => vec![Field::new(NUMBER, DataType::Int64, false)],
+            GivenRows::Merged => {
+                vec![Field::new(NUMBER, DataType::Int64, true), Field::new(DELETED, DataType::Boolean, false)]
+            }
         };
-        let given = Arc::new(Schema::new(columns.fields().iter().cloned().chain(last.map(Arc::new)).collect::<Vec<_>>()));
+        let fields = columns.fields().iter().cloned().chain(last.into_iter().map(Arc::new));
+        let given = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         ChangedTable { before, state, columns, rows, given }
     }
 
-    /// The rows as the table has them, and the last column.
-    fn split(&self, batch: &RecordBatch) -> Result<(RecordBatch, ArrayRef)> {
-        let columns = batch.columns();
-        let Some((last, columns)) = columns.split_last().filter(|(_, columns)| columns.len() == self.columns.fields().len())
-        else {
-            return internal_err!("changed rows of {} columns", columns.len());
+    /// The rows as the table has them, and the `N` columns behind these.
+    fn split<const N: usize>(&self, batch: &RecordBatch) -> Result<(RecordBatch, [ArrayRef; N])> {
+        let all = batch.columns();
+        let split = all.split_at_checked(self.columns.fields().len());
+        let Some((columns, last)) = split.and_then(|(columns, last)| Some((columns, last.to_vec().try_into().ok()?))) else {
+            return internal_err!("changed rows of {} columns", all.len());
         };
-        Ok((RecordBatch::try_new(Arc::clone(&self.columns), columns.to_vec())?, Arc::clone(last)))
+        Ok((RecordBatch::try_new(Arc::clone(&self.columns), columns.to_vec())?, last))
     }
 
-    /// Writes all rows of the table, those with numbers in the place of the old ones. Returns how
-    /// many they are.
+    /// The rows as the table has them, their numbers, and which are deleted.
+    fn split_numbered(&self, batch: &RecordBatch) -> Result<(RecordBatch, Int64Array, BooleanArray)> {
+        let (batch, numbers, deleted) = match self.rows {
+            GivenRows::Merged => {
+                let (batch, [numbers, deleted]) = self.split(batch)?;
+                (batch, numbers, deleted.as_boolean_opt().cloned())
+            }
+            _ => {
+                let (batch, [numbers]) = self.split(batch)?;
+                let none = BooleanArray::from(vec![false; batch.num_rows()]);
+                (batch, numbers, Some(none))
+            }
+        };
+        match (numbers.as_primitive_opt::<Int64Type>(), deleted) {
+            (Some(numbers), Some(deleted)) => Ok((batch, numbers.clone(), deleted)),
+            _ => internal_err!("rows without numbers"),
+        }
+    }
+
+    /// Writes all rows of the table: those with numbers in the place of the old ones, the inserted
+    /// ones behind them. Returns how many were changed, deleted or inserted.
     async fn replace(
         &self,
         mut rows: SendableRecordBatchStream,
@@ -83,15 +112,20 @@ impl ChangedTable {
         task: &Arc<TaskContext>,
     ) -> Result<u64> {
         let reservation = MemoryConsumer::new("changed rows of a resident table").register(task.memory_pool());
-        // The new rows, and for each its number, batch and row. Batch 0 will be one of old rows.
-        let (mut new_rows, mut places) = (Vec::new(), Vec::new());
+        // The new rows, and for each its number, batch and row. Batch 0 will be one of old rows. A
+        // deleted row has no place among the new ones.
+        let (mut new_rows, mut places, mut inserted) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(batch) = rows.next().await {
-            let (batch, numbers) = self.split(&batch?)?;
-            let Some(numbers) = numbers.as_primitive_opt::<Int64Type>() else { return internal_err!("rows without numbers") };
-            reservation.try_grow(batch.get_array_memory_size() + size_of_val(numbers.values().as_ref()) * 3)?;
+            let (batch, numbers, deleted) = self.split_numbered(&batch?)?;
+            reservation.try_grow(batch.get_array_memory_size() + size_of_val(numbers.values().as_ref()) * 4)?;
             new_rows.push(batch);
             let batch = new_rows.len();
-            places.extend(numbers.values().iter().enumerate().map(|(row, number)| (*number, batch, row)));
+            for (row, number) in numbers.iter().enumerate() {
+                match number {
+                    Some(number) => places.push((number, (!deleted.value(row)).then_some((batch, row)))),
+                    None => inserted.push((batch, row)),
+                }
+            }
         }
         places.sort_unstable();
         if places.windows(2).any(|pair| pair[0].0 == pair[1].0) {
@@ -111,14 +145,20 @@ impl ChangedTable {
             if here.is_empty() {
                 builder.push(old)?;
             } else {
-                let mut of_row: Vec<(usize, usize)> = (0..old.num_rows()).map(|row| (0, row)).collect();
-                here.iter().for_each(|(number, batch, row)| of_row[(number - first) as usize] = (*batch, *row));
+                let mut of_row: Vec<_> = (0..old.num_rows()).map(|row| Some((0, row))).collect();
+                here.iter().for_each(|(number, place)| of_row[(number - first) as usize] = *place);
+                let of_row: Vec<(usize, usize)> = of_row.into_iter().flatten().collect();
                 let batches: Vec<&RecordBatch> = std::iter::once(&old).chain(&new_rows).collect();
                 builder.push(interleave_record_batch(&batches, &of_row)?)?;
             }
             first = end;
         }
-        Ok(places.len() as u64)
+        let empty = RecordBatch::new_empty(Arc::clone(&self.columns));
+        let batches: Vec<&RecordBatch> = std::iter::once(&empty).chain(&new_rows).collect();
+        for rows in inserted.chunks(task.session_config().batch_size().max(1)) {
+            builder.push(interleave_record_batch(&batches, rows)?)?;
+        }
+        Ok((places.len() + inserted.len()) as u64)
     }
 }
 
@@ -157,6 +197,7 @@ impl DisplayAs for ChangedTable {
         f.write_str(match self.rows {
             GivenRows::Kept => "DeviceTable (delete)",
             GivenRows::Marked | GivenRows::Numbered => "DeviceTable (update)",
+            GivenRows::Merged => "DeviceTable (merge)",
         })
     }
 }
@@ -167,7 +208,8 @@ impl DataSink for ChangedTable {
         &self.given
     }
 
-    /// Streams rows to the device, then publishes them. Returns how many were changed or deleted.
+    /// Streams rows to the device, then publishes them. Returns how many were changed, deleted or
+    /// inserted.
     async fn write_all(&self, mut rows: SendableRecordBatchStream, task: &Arc<TaskContext>) -> Result<u64> {
         let _publishing = self.state.publishing.lock().await;
         let current = self.state.current()?;
@@ -177,7 +219,7 @@ impl DataSink for ChangedTable {
         let builder = SnapshotBuilder::new(current.context(), &self.columns)?;
         let mut builder = builder.with_options(&DeviceOptions::of(task.session_config().options()));
         let before = current.num_rows() as u64;
-        if self.rows == GivenRows::Numbered {
+        if matches!(self.rows, GivenRows::Numbered | GivenRows::Merged) {
             let changed = self.replace(rows, &mut builder, task).await?;
             self.state.publish(builder.finish().await?)?;
             return Ok(changed);
@@ -187,7 +229,7 @@ impl DataSink for ChangedTable {
             let mut batch = batch?;
             written += batch.num_rows() as u64;
             if self.rows == GivenRows::Marked {
-                let (rows, marks) = self.split(&batch)?;
+                let (rows, [marks]) = self.split(&batch)?;
                 let Some(marks) = marks.as_boolean_opt() else { return internal_err!("rows without marks") };
                 (batch, marked) = (rows, marked + marks.true_count() as u64);
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `DELETE`, `UPDATE` and `TRUNCATE` of resident tables.
+//! `DELETE`, `UPDATE`, `TRUNCATE` and `MERGE INTO` of resident tables.
 //!
 //! They become queries for the rows of the next snapshot. DataFusion's own way hands the conditions
 //! of an optimized plan to the table, and loses those that are joins by then, or always false.
@@ -19,6 +19,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::ANALYZER_RULE;
 use crate::table::change_sink::{CHANGED, ChangedTable, GivenRows};
+use crate::table::merge_into::rows_of_merge;
 use crate::table::numbered::{NUMBER, NumberedTable};
 use crate::table::{DeviceTable, Snapshot};
 
@@ -38,7 +39,10 @@ impl AnalyzerRule for TableChanges {
 }
 
 fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let LogicalPlan::Dml(dml @ DmlStatement { op: WriteOp::Delete | WriteOp::Update | WriteOp::Truncate, .. }) = &plan else {
+    let LogicalPlan::Dml(
+        dml @ DmlStatement { op: WriteOp::Delete | WriteOp::Update | WriteOp::Truncate | WriteOp::MergeInto(_), .. },
+    ) = &plan
+    else {
         return Ok(Transformed::no(plan));
     };
     let source = dml.target.downcast_ref::<DefaultTableSource>();
@@ -46,9 +50,10 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     };
     let before = table.state().current()?;
-    let (rows, given) = match dml.op {
+    let (rows, given) = match &dml.op {
         WriteOp::Update => rows_of_update(&dml.input, &dml.target.schema(), &before)?,
         WriteOp::Delete => (rows_of_delete(&dml.input)?, GivenRows::Kept),
+        WriteOp::MergeInto(op) => (rows_of_merge(op, &dml.table_name, table, &dml.input, &before)?, GivenRows::Merged),
         // Of TRUNCATE.
         _ => {
             let schema = DFSchema::try_from_qualified_schema(dml.table_name.clone(), &dml.target.schema())?;
@@ -131,7 +136,7 @@ fn is_plain(expr: &Expr) -> Result<bool> {
 
 /// Refuses `IN (SELECT …)` where DataFusion would take NULL for true: NULLs are possible, and the
 /// condition is neither the test nor its AND and OR with others.
-fn check_nulls(condition: &Expr, rows: &DFSchema) -> Result<()> {
+pub(super) fn check_nulls(condition: &Expr, rows: &DFSchema) -> Result<()> {
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
             check_nulls(left, rows)?;
@@ -153,7 +158,7 @@ fn check_nulls(condition: &Expr, rows: &DFSchema) -> Result<()> {
     Ok(())
 }
 
-fn for_each_subquery(expr: &Expr, visit: &mut dyn FnMut(&LogicalPlan)) -> Result<()> {
+pub(super) fn for_each_subquery(expr: &Expr, visit: &mut dyn FnMut(&LogicalPlan)) -> Result<()> {
     expr.apply(|expr| {
         match expr {
             Expr::InSubquery(test) => visit(&test.subquery.subquery),

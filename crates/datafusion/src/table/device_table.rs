@@ -34,9 +34,9 @@ use crate::table::state::TableState;
 ///
 /// - Columns have the narrowest layout that holds their values: decimals of 64 or 32 bits,
 ///   dictionaries for few distinct strings. Results do not change.
-/// - Scans read a snapshot. INSERT, UPDATE and DELETE do not disturb running queries.
-/// - UPDATE, DELETE and TRUNCATE write a snapshot of all rows. They fail where another statement
-///   has changed the table meanwhile.
+/// - Scans read a snapshot. INSERT, UPDATE, DELETE and MERGE INTO do not disturb running queries.
+/// - All but INSERT write a snapshot of all rows, and so does TRUNCATE. They fail where another
+///   statement has changed the table meanwhile.
 ///
 /// # Examples
 /// ```no_run

@@ -8,6 +8,7 @@ mod create;
 mod device_table;
 mod memory_function;
 mod merge;
+mod merge_into;
 mod missing;
 mod numbered;
 mod schema;

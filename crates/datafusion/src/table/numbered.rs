@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rows of a resident table with their numbers, by which an UPDATE finds them again.
+//! The rows of a resident table with their numbers, by which an UPDATE or a MERGE finds them again.
 
 use std::sync::Arc;
 

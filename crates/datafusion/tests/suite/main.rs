@@ -22,6 +22,7 @@ mod matrix;
 mod observe;
 mod panics;
 mod plan_cache;
+mod profile;
 mod reductions;
 mod reuse;
 mod small_memory;

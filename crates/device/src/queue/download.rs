@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::handle::Queue;
 use crate::Result;
 use crate::memory::{Buffer, HostView, PinnedBlock};
+use crate::report::WorkKind;
 
 /// Bytes of zeros that a download of an empty buffer gives: the widest value.
 const EMPTY_BYTES: usize = 16;
@@ -41,7 +42,7 @@ impl Queue {
         let (worker, meters) = (Arc::clone(self.worker()), self.meters.clone());
         async move {
             let Some((finished, result)) = started? else { return Ok(Bytes::new()) };
-            worker.wait(finished, meters).await?;
+            worker.wait(finished, meters, WorkKind::Read { bytes: bytes as u64 }).await?;
             Ok(result.into_bytes())
         }
     }

@@ -13,7 +13,7 @@ use super::worker::QueueWorker;
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::memory::{Buffer, Reservation, SharedClaim};
-use crate::report::{Meter, Meters};
+use crate::report::{Meter, Meters, WorkKind};
 use crate::{Error, Result};
 
 /// An in-order queue of a device. Clones share one queue, from any thread.
@@ -152,7 +152,7 @@ impl Queue {
     /// The first failure of work in this queue. It stays: no later result can be trusted.
     pub fn finish(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         let (worker, finished, meters) = (Arc::clone(self.worker()), self.worker().finished(), self.meters.clone());
-        async move { worker.wait(finished?, meters).await }
+        async move { worker.wait(finished?, meters, WorkKind::Wait).await }
     }
 
     /// Makes this queue wait for uses of the buffer in the queue that allocated it.

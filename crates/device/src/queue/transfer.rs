@@ -2,11 +2,13 @@
 //! Allocations, uploads, copies and fills of a queue.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::handle::Queue;
 use crate::memory::{Buffer, UPLOAD_CHUNK};
+use crate::report::WorkKind;
 use crate::{Error, Result};
 
 /// The largest write or fill that the host does itself where it can reach the memory: enqueueing
@@ -116,6 +118,7 @@ impl Queue {
             return Ok(());
         }
         self.count_up(bytes.len());
+        let _copy = HostCopy { queue: self, bytes: bytes.len() as u64, start: Instant::now() };
         if let Some(host) = to.idle_host() {
             // SAFETY: the range lies in the buffer's memory, which no enqueued work uses.
             unsafe { copy_bytes(bytes.as_ptr() as usize, host + offset, bytes.len()) };
@@ -190,6 +193,19 @@ impl Queue {
     fn count_up(&self, bytes: usize) {
         self.context().live_counters().bytes_up.fetch_add(bytes as u64, Relaxed);
         self.meters.uploaded(bytes);
+    }
+}
+
+/// Records a copy of the host's when this is dropped.
+struct HostCopy<'a> {
+    queue: &'a Queue,
+    bytes: u64,
+    start: Instant,
+}
+
+impl Drop for HostCopy<'_> {
+    fn drop(&mut self) {
+        self.queue.meters.record(WorkKind::Upload { bytes: self.bytes }, self.start);
     }
 }
 

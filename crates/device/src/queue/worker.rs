@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -20,7 +21,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, RawEvent, RawQueue, Timer};
 use crate::exit::WorkGuard;
-use crate::report::{KernelTotals, Meters, Timeline};
+use crate::report::{Clocks, KernelTotals, Meters, Timeline, WorkKind};
 use crate::{Error, Result};
 
 /// The error of a queue whose thread has ended.
@@ -49,6 +50,8 @@ pub(crate) struct QueueWorker {
     loss: DeviceLoss,
     /// Shared with the context.
     timeline: Arc<Timeline>,
+    /// The device's clock beside the host's.
+    clocks: Clocks,
     state: Mutex<WorkerState>,
     jobs: Arc<Jobs>,
 }
@@ -72,6 +75,7 @@ struct UnreadTimer {
     timer: Timer,
     totals: Arc<KernelTotals>,
     meters: Meters,
+    enqueued: Instant,
 }
 
 /// An event recorded in a queue, destroyed with its last owner.
@@ -130,20 +134,26 @@ impl Job {
 }
 
 /// Counts a future that waits, for as long as this lives.
-struct HostWait(Arc<QueueWorker>);
+struct HostWait {
+    worker: Arc<QueueWorker>,
+    meters: Meters,
+    kind: WorkKind,
+    start: Instant,
+}
 
 impl HostWait {
-    fn begin(worker: Arc<QueueWorker>, meters: &Meters) -> HostWait {
+    fn begin(worker: Arc<QueueWorker>, meters: Meters, kind: WorkKind) -> HostWait {
         if worker.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
             meters.waited();
         }
-        HostWait(worker)
+        HostWait { worker, meters, kind, start: Instant::now() }
     }
 }
 
 impl Drop for HostWait {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.worker.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.meters.record(self.kind.clone(), self.start);
     }
 }
 
@@ -189,6 +199,7 @@ impl QueueWorker {
             waiting: AtomicUsize::new(0),
             loss: loss.clone(),
             timeline: Arc::clone(timeline),
+            clocks: Clocks::default(),
             state: Mutex::default(),
             jobs: Arc::clone(&jobs),
         });
@@ -215,12 +226,14 @@ impl QueueWorker {
         work: impl FnOnce(RawQueue, bool) -> Result<Option<Timer>>,
     ) -> Result<u64> {
         let mut state = self.state.lock();
+        let enqueued = Instant::now();
         let timer = work(self.raw, timed && state.timers.len() < MAX_TIMERS);
         let timer = timer.inspect_err(|error| self.loss.check(error))?;
         state.submitted += 1;
         let sequence = state.submitted;
         if let Some(timer) = timer {
-            state.timers.push_back(UnreadTimer { sequence, timer, totals: Arc::clone(totals), meters: meters.clone() });
+            let (totals, meters) = (Arc::clone(totals), meters.clone());
+            state.timers.push_back(UnreadTimer { sequence, timer, totals, meters, enqueued });
             if state.timers.len().is_multiple_of(TIMERS_PER_FENCE) {
                 // The launch is valid without the fence; a later fence may succeed.
                 _ = self.fence_locked(&mut state);
@@ -318,13 +331,18 @@ impl QueueWorker {
         Ok(receiver)
     }
 
-    /// Waits for the result of [`finished`](Self::finished) and counts the wait. Concurrent waits
-    /// count once.
-    pub(crate) async fn wait(self: Arc<Self>, mut finished: oneshot::Receiver<Result<()>>, meters: Meters) -> Result<()> {
+    /// Waits for the result of [`finished`](Self::finished), counts and records the wait.
+    /// Concurrent waits count once.
+    pub(crate) async fn wait(
+        self: Arc<Self>,
+        mut finished: oneshot::Receiver<Result<()>>,
+        meters: Meters,
+        kind: WorkKind,
+    ) -> Result<()> {
         let done = match (&mut finished).now_or_never() {
             Some(done) => done,
             None => {
-                let _wait = HostWait::begin(self, &meters);
+                let _wait = HostWait::begin(self, meters, kind);
                 finished.await
             }
         };
@@ -398,7 +416,7 @@ impl QueueWorker {
         let done = state.timers.partition_point(|unread| unread.sequence <= sequence);
         let timers: Vec<UnreadTimer> = state.timers.drain(..done).collect();
         drop(state);
-        for UnreadTimer { timer, totals, meters, .. } in timers {
+        for UnreadTimer { timer, totals, meters, enqueued, .. } in timers {
             // SAFETY: the driver made the timer for this queue alone, and its work has completed.
             if let Some(traffic) = unsafe { self.driver.read_traffic(timer) } {
                 *totals.traffic.lock() += traffic;
@@ -410,6 +428,7 @@ impl QueueWorker {
                     let nanos = times.end.saturating_sub(times.start);
                     totals.nanos.fetch_add(nanos, Ordering::Relaxed);
                     meters.ran(&totals.name, nanos);
+                    meters.record_launch(&totals.name, self.number, || self.clocks.on_host(enqueued, &times));
                     self.timeline.push(&totals.name, self.number, times);
                 }
                 Err(error) => self.loss.check(&error),

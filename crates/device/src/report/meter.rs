@@ -2,14 +2,16 @@
 //! Costs of work, charged to its caller.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::Traffic;
 use super::counters::nanos;
+use super::record::{Records, WorkKind, WorkRecord};
 
 /// The costs of all launches of one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,12 +56,39 @@ pub struct Meter {
     peak: AtomicU64,
     traffic: Mutex<Traffic>,
     kernels: Mutex<BTreeMap<Arc<str>, KernelCosts>>,
+    records: Option<Records>,
 }
 
 impl Meter {
     /// A meter whose name stands in errors of a pool without memory, with the bytes it counts.
     pub fn named(name: impl Into<String>) -> Meter {
         Meter { name: Some(name.into()), ..Meter::default() }
+    }
+
+    /// The meter, which also records when its work runs.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use device::{Context, DeviceConfig, Meter, WorkKind};
+    /// # let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+    /// let meter = Arc::new(Meter::default().recording());
+    /// let queue = context.queue()?.metered(&meter);
+    /// let buffer = queue.alloc(1000)?;
+    /// queue.write(&buffer, 0, &[7; 1000])?;
+    /// let records = meter.take_records();
+    /// assert!(records[0].kind == WorkKind::Upload { bytes: 1000 } && records[0].start <= records[0].end);
+    /// # Ok::<(), device::Error>(())
+    /// ```
+    #[must_use]
+    pub fn recording(self) -> Meter {
+        Meter { records: Some(Records::default()), ..self }
+    }
+
+    /// The records since the last call, in no order; none unless it is
+    /// [recording](Self::recording).
+    pub fn take_records(&self) -> Vec<WorkRecord> {
+        self.records.as_ref().map(Records::take).unwrap_or_default()
     }
 
     /// The name, if it has one.
@@ -160,6 +189,24 @@ impl Meters {
         self.iter().for_each(|meter| _ = meter.waits.fetch_add(1, Relaxed));
     }
 
+    /// Records work that ends now.
+    pub(crate) fn record(&self, kind: WorkKind, start: Instant) {
+        self.record_at(kind, || start..Instant::now());
+    }
+
+    fn record_at(&self, kind: WorkKind, time: impl FnOnce() -> Range<Instant>) {
+        let mut recording = self.iter().filter_map(|meter| meter.records.as_ref()).peekable();
+        if recording.peek().is_some() {
+            let time = time();
+            recording.for_each(|records| records.push(kind.clone(), time.clone()));
+        }
+    }
+
+    /// The time of a launch on the host's clock.
+    pub(crate) fn record_launch(&self, name: &Arc<str>, queue: u32, time: impl FnOnce() -> Range<Instant>) {
+        self.record_at(WorkKind::Kernel { name: Arc::clone(name), queue }, time);
+    }
+
     pub(crate) fn ran(&self, kernel: &Arc<str>, nanos: u64) {
         for meter in self.iter() {
             meter.kernel_nanos.fetch_add(nanos, Relaxed);
@@ -173,6 +220,10 @@ impl Meters {
 
     pub(crate) fn compiled(&self, time: Duration) {
         self.iter().for_each(|meter| _ = meter.compile_nanos.fetch_add(nanos(time), Relaxed));
+        self.record_at(WorkKind::Compile, || {
+            let now = Instant::now();
+            now.checked_sub(time).unwrap_or(now)..now
+        });
     }
 
     pub(crate) fn uploaded(&self, bytes: usize) {

@@ -4,6 +4,7 @@
 
 mod counters;
 mod meter;
+mod record;
 mod timeline;
 mod traffic;
 
@@ -11,6 +12,8 @@ pub use counters::Counters;
 pub(crate) use counters::{KernelTotals, LiveCounters, nanos};
 pub(crate) use meter::Meters;
 pub use meter::{KernelCosts, Meter};
+pub(crate) use record::Clocks;
+pub use record::{WorkKind, WorkRecord};
 pub use timeline::LaunchRecord;
 pub(crate) use timeline::Timeline;
 pub use traffic::Traffic;

@@ -53,6 +53,7 @@ pub(in crate::run) fn aggregate(over: Arc<OverJoins>, aggregation: Aggregation, 
         let input = if nothing { stream::empty().boxed() } else { run.merge(&joins.probe)? };
         let mut probing = Probing::new(input, chain, plan, &below, &tables, &of_joins);
         let failed = |error| op_error(&stage.operator, error);
+        let queue = joined.metered(&queue);
         let mut state = op.start();
         let mut throttle = Throttle::default();
         while let Some(batch) = probing.next().await? {

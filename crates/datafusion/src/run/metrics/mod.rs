@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics of operators on the device.
 
+mod activity;
 mod kernels;
 mod wall_time;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, MetricValue,
 };
 use device::{Meter, Queue};
 
-use self::kernels::OperatorKernels;
-pub(crate) use self::wall_time::timed;
+pub(crate) use self::activity::{Activities, Activity, ActivityKind, Recording};
+pub(crate) use self::kernels::OperatorKernels;
+pub(crate) use self::wall_time::{WallTime, timed};
 
 /// Counters of one partition of one operator.
 ///
@@ -25,6 +28,7 @@ pub(crate) struct StageMeter {
     partition: usize,
     /// Of the device's memory, where its driver tells it.
     memory_bytes_per_second: Option<u64>,
+    activities: Option<Arc<Activities>>,
 }
 
 /// The counter of an operator's rows.
@@ -34,17 +38,28 @@ pub(crate) fn output_rows(metrics: &ExecutionPlanMetricsSet, partition: usize) -
 
 impl StageMeter {
     /// The meter, and a handle of the queue that charges it.
-    pub fn new(queue: &Queue, operator: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> (Self, Queue) {
-        let meter = Arc::new(Meter::named(operator));
+    pub fn new(
+        queue: &Queue,
+        operator: &str,
+        metrics: &ExecutionPlanMetricsSet,
+        partition: usize,
+        task: &TaskContext,
+    ) -> (Self, Queue) {
+        let activities = Recording::is_on(task).then(|| Activities::registered(metrics, partition));
+        let meter = Meter::named(operator);
+        let meter = Arc::new(if activities.is_some() { meter.recording() } else { meter });
         let metered = queue.metered(&meter);
         let memory_bytes_per_second = queue.context().info().memory_bytes_per_second;
-        (StageMeter { meter, metrics: metrics.clone(), partition, memory_bytes_per_second }, metered)
+        (StageMeter { meter, metrics: metrics.clone(), partition, memory_bytes_per_second, activities }, metered)
     }
 }
 
 impl Drop for StageMeter {
     fn drop(&mut self) {
         let meter = &self.meter;
+        if let Some(activities) = &self.activities {
+            activities.add_work(meter.take_records());
+        }
         let count = |name: &'static str, value: u64| {
             if value > 0 {
                 MetricBuilder::new(&self.metrics).counter(name, self.partition).add(value as usize);

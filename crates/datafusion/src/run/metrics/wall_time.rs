@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::common::human_readable_duration;
+use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::{
     CustomMetricValue, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, MetricValue,
 };
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
+
+use super::activity::{Activities, Recording};
 
 /// The time from the first poll of a stream to its latest item. That of several partitions begins
 /// with the first and ends with the last of them.
@@ -37,15 +40,21 @@ pub(crate) fn timed<'a, T: 'a>(
     mut stream: impl Stream<Item = T> + Send + Unpin + 'a,
     metrics: &ExecutionPlanMetricsSet,
     partition: usize,
+    task: &TaskContext,
 ) -> BoxStream<'a, T> {
     let wall_time = Arc::new(WallTime::default());
     let value = MetricValue::Custom { name: "wall_time".into(), value: Arc::clone(&wall_time) as Arc<dyn CustomMetricValue> };
     let builder = MetricBuilder::new(metrics).with_type(MetricType::Summary).with_category(MetricCategory::Timing);
     builder.with_partition(partition).build(value);
+    let activities = Recording::is_on(task).then(|| Activities::registered(metrics, partition));
     let mut start = None;
     futures::stream::poll_fn(move |context| {
-        let start = *start.get_or_insert_with(Instant::now);
+        let begun = Instant::now();
+        let start = *start.get_or_insert(begun);
         let polled = stream.poll_next_unpin(context);
+        if let Some(activities) = &activities {
+            activities.add_poll(begun);
+        }
         if polled.is_ready() {
             wall_time.extend(start, Instant::now());
         }

@@ -274,7 +274,7 @@ impl JoinChain {
                     let step = &self.steps[index];
                     let mut slices = step.slices(queue, &batch);
                     let first = slices.next().unwrap_or(batch);
-                    state.pending.extend(slices.rev().map(|slice| PendingWork::Batch(index, slice)));
+                    state.pending.extend(slices.rest().map(|rest| PendingWork::Batch(index, rest)));
                     PendingWork::after(index, step.probe(queue, &state.steps[index], &first).await.map_err(joined_row_error)?)
                 }
                 PendingWork::Pairs(index, mut pairs) => {

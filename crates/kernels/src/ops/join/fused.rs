@@ -8,7 +8,7 @@ use columnar::DeviceBatch;
 use device::{Buffer, Queue};
 
 use super::lookup::Lookup;
-use super::throttle::{Throttle, bounded_slices};
+use super::throttle::{LaunchBudget, Slices, Throttle};
 use super::{Join, JoinChain, JoinTable, joined_schema, joined_types};
 use crate::Result;
 use crate::expr::{Aggregate, Expr};
@@ -59,7 +59,16 @@ impl FusedJoins {
 
     /// Slices of a batch that kernels search in bounded time.
     pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> impl Iterator<Item = DeviceBatch> + use<> {
-        bounded_slices(queue, batch, self.source.max_candidates(), usize::MAX)
+        Slices::new(queue, batch, self.source.max_candidates(), usize::MAX, &self.budget())
+    }
+
+    /// A handle for the aggregation, whose time bounds the slices.
+    pub fn metered(&self, queue: &Queue) -> Queue {
+        self.budget().metered(queue)
+    }
+
+    fn budget(&self) -> Arc<LaunchBudget> {
+        self.source.lookup().map(|lookup| Arc::clone(&lookup.budget)).unwrap_or_default()
     }
 
     /// Waits, before a slice is pushed to the aggregation, while the host is too far ahead of the
@@ -68,7 +77,7 @@ impl FusedJoins {
     /// # Errors
     /// The failure of the work before it.
     pub async fn throttle(&self, queue: &Queue, throttle: &mut Throttle, slice: &DeviceBatch) -> Result<()> {
-        throttle.wait(queue, slice.num_rows(), self.source.max_candidates()).await
+        throttle.wait(&self.budget(), queue, slice.num_rows(), self.source.max_candidates()).await
     }
 
     /// The joined output of a single row, `None` if the row does not stay.

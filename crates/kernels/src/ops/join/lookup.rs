@@ -9,6 +9,7 @@ use device::Arg;
 
 use super::search::{NONE, Search, SearchedRow, TableArgNames};
 use super::table::{JoinTable, TableKind, TableLayout};
+use super::throttle::LaunchBudget;
 use super::{Join, JoinKind, joined_types};
 use crate::codegen::{CType, Profile, RowRef, RowWriter};
 use crate::expr::Expr;
@@ -24,6 +25,7 @@ pub(in crate::ops) struct Lookup {
     /// Filters, each with the number of joins before it.
     filters: Vec<(usize, Expr)>,
     row_refs: Vec<Option<RowRef>>,
+    pub(super) budget: Arc<LaunchBudget>,
 }
 
 /// A step of a row through the joins.
@@ -72,6 +74,7 @@ impl Lookup {
             tables: tables.map(<[_]>::to_vec).unwrap_or_default(),
             searches,
             row_refs,
+            budget: Arc::default(),
         })
     }
 

@@ -10,6 +10,7 @@
 //!   written for the pairs.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use arrow::datatypes::{Field, SchemaRef};
 use columnar::{ColumnType, DeviceBatch, DeviceColumn};
@@ -19,7 +20,7 @@ use super::block::BLOCK;
 use super::lookup::Lookup;
 use super::search::{NONE, SearchedRow};
 use super::table::JoinTable;
-use super::throttle::{Throttle, bounded_slices, with_small_tiles};
+use super::throttle::{LaunchBudget, Slices, Throttle, with_small_tiles};
 use super::{Join, joined_schema, joined_types};
 use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
@@ -48,8 +49,6 @@ const MIN_PAIRS: usize = 1 << 10;
 /// results of the operators above. At least so many, and at least a multiple of a row's.
 const LIMIT_PER_ROW: usize = 1 << 10;
 const LIMIT_PER_ROW_BYTES: usize = 16;
-/// Candidate pairs that could be compared in the time that a pair takes to be written.
-const CANDIDATES_PER_PAIR: usize = 16;
 
 /// Rows of `row_bytes` that are written at once, under a memory limit.
 fn affordable_rows(limit: usize, row_bytes: usize) -> usize {
@@ -71,6 +70,8 @@ pub struct Probe {
     options: Options,
     primitives: Primitives,
     program: LazyProgram,
+    /// Of launches that write pairs.
+    writes: Arc<LaunchBudget>,
 }
 
 /// Kernels of a [`Probe`] by position; a probe without pairs has the first alone.
@@ -172,6 +173,7 @@ impl Probe {
             types,
             columns,
             options,
+            writes: Arc::default(),
         })
     }
 
@@ -207,8 +209,8 @@ impl Probe {
 
     /// Slices of a batch that kernels search in bounded time, and whose results are small beside
     /// the memory limit.
-    pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
-        bounded_slices(queue, batch, self.lookup.max_candidates(), self.affordable_rows(queue))
+    pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> Slices {
+        Slices::new(queue, batch, self.lookup.max_candidates(), self.affordable_rows(queue), &self.lookup.budget)
     }
 
     /// Most rows of the result that are written at once.
@@ -226,11 +228,15 @@ impl Probe {
     /// `Row` with the lowest row of which an expression failed.
     pub async fn probe(&self, queue: &Queue, state: &ProbeState, batch: &DeviceBatch) -> Result<Probed> {
         self.lookup.check_tables()?;
-        let launch = self.launch(queue).await?;
-        match self.lists_pairs {
-            false => Ok(Probed::Rows(self.select(&launch, state, batch).await?)),
-            true => Ok(Probed::Pairs(self.count(&launch, state, batch).await?)),
-        }
+        let (budget, candidates) = (&self.lookup.budget, self.lookup.max_candidates());
+        let queue = &budget.metered(queue);
+        let (launch, begun) = (self.launch(queue).await?, Instant::now());
+        let probed = match self.lists_pairs {
+            false => Probed::Rows(self.select(&launch, state, batch).await?),
+            true => Probed::Pairs(self.count(&launch, state, batch).await?),
+        };
+        budget.adapt(queue, batch.num_rows().saturating_mul(candidates), begun.elapsed());
+        Ok(probed)
     }
 
     /// About the bytes of a row of the result.
@@ -240,14 +246,16 @@ impl Probe {
 
     /// Writes the next pairs of a batch; `None` if no pairs are left.
     pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs) -> Result<Option<DeviceBatch>> {
-        let most = self.options.threshold(self.affordable_rows(queue));
+        let queue = &self.writes.metered(queue);
+        let affordable = self.options.threshold(self.affordable_rows(queue));
+        let most = affordable.min(self.writes.rows(queue, 1));
         let (from, to) = (pairs.next, pairs.total.min(pairs.next + most as u64));
         if from == to {
             return Ok(None);
         }
         let launch = self.launch(queue).await?;
         let count = (to - from) as usize;
-        pairs.throttle.wait(queue, count, CANDIDATES_PER_PAIR).await?;
+        pairs.throttle.wait(&self.writes, queue, count, 1).await?;
         let (probe, build) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
         let mut named = self.lookup.args();
         named.extend(pairs.matches.args());

@@ -1,40 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Throttled probes: launches of bounded length, few of which wait on the device.
+//! Throttled probes: launches of bounded time, few of which wait on the device.
 //!
-//! A search may compare each probe row with many build rows. Slices of batches bound the candidate
-//! pairs of a launch, and the host stays at most two such launches ahead of the device. So a
-//! cancelled query frees its memory once these have run.
+//! A search may compare each probe row with many build rows, and a comparison may take a
+//! nanosecond or a microsecond. So the times of launches bound the candidate pairs of the next; a
+//! constant bounds the first.
+//! Slices of batches keep to that bound, and the host stays at most two launches ahead of the
+//! device. So a cancelled query frees its memory once these have run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use columnar::DeviceBatch;
-use device::{Event, Queue};
+use device::{Event, Meter, Queue};
+use parking_lot::Mutex;
 
 use crate::Result;
 use crate::ops::Options;
 
-/// Most candidate pairs that a compute unit compares in a launch: some tenths of a second on a
-/// core, less on a GPU.
-const MAX_CANDIDATE_PAIRS: usize = 1 << 27;
+/// The time that a launch is to take at most: half of the 100 ms in which a query can be cancelled.
+const LAUNCH_TIME: Duration = Duration::from_millis(50);
+/// Candidate pairs of a compute unit in the first launch, which no earlier one bounds. They take
+/// 50 ms where a comparison takes 50 ns, as that of long strings on a core.
+const FIRST_PAIRS: usize = 1 << 20;
+/// The fewest of any launch. Fewer would take less time than a launch itself.
+const FEWEST_PAIRS: usize = 1 << 14;
+/// The most of any launch, however fast they are.
+const MOST_PAIRS: usize = 1 << 27;
+/// The most that a launch may have beside the one before.
+const GROWTH: usize = 4;
 /// Candidates of a row from which on a tile of many rows exceeds the share of a compute unit in a
 /// launch.
 const MANY_CANDIDATES: usize = 1 << 10;
 /// Most rows of a tile then.
 const SMALL_TILE_ROWS: u32 = 256;
 
-/// Slices of a batch of at most `most` rows, in each of which a launch can compare every row with
-/// `candidates` others.
-pub(super) fn bounded_slices(
-    queue: &Queue,
-    batch: &DeviceBatch,
-    candidates: usize,
-    most: usize,
-) -> impl DoubleEndedIterator<Item = DeviceBatch> + use<> {
-    let (rows, all) = ((max_candidate_pairs(queue) / candidates.max(1)).min(most).max(1), batch.num_rows());
-    let batch = batch.clone();
-    (0..all.div_ceil(rows)).map(move |slice| batch.slice(slice * rows, rows))
+/// The candidate pairs that a launch may compare, as the launches before it have shown.
+#[derive(Debug)]
+pub(in crate::ops) struct LaunchBudget {
+    /// Candidate pairs of a compute unit.
+    pairs: AtomicUsize,
+    /// Times the launches that compare.
+    meter: Arc<Meter>,
+    measured: Mutex<Measured>,
 }
 
-fn max_candidate_pairs(queue: &Queue) -> usize {
-    queue.context().info().compute_units.max(1) as usize * MAX_CANDIDATE_PAIRS
+/// Candidate pairs and their time. Older ones count half with each measurement, because slices at
+/// the same time share the meter.
+#[derive(Debug, Default)]
+struct Measured {
+    pairs: f64,
+    seconds: f64,
+    /// Time of the meter that was seen.
+    seen: Duration,
+}
+
+impl Default for LaunchBudget {
+    fn default() -> Self {
+        Self { pairs: AtomicUsize::new(FIRST_PAIRS), meter: Arc::default(), measured: Mutex::default() }
+    }
+}
+
+impl LaunchBudget {
+    /// A handle for launches that compare.
+    pub fn metered(&self, queue: &Queue) -> Queue {
+        queue.metered(&self.meter)
+    }
+
+    /// Candidate pairs of a launch.
+    fn pairs(&self, queue: &Queue) -> usize {
+        self.pairs.load(Relaxed).saturating_mul(compute_units(queue))
+    }
+
+    /// Rows of a launch that compares each with `candidates` others.
+    pub fn rows(&self, queue: &Queue, candidates: usize) -> usize {
+        (self.pairs(queue) / candidates.max(1)).max(1)
+    }
+
+    /// Adapts the budget to completed launches, which compared so many pairs. The `wait` of the
+    /// host for them counts where launches are not timed.
+    pub fn adapt(&self, queue: &Queue, pairs: usize, wait: Duration) {
+        if pairs == 0 {
+            return;
+        }
+        let mut measured = self.measured.lock();
+        let timed = self.meter.kernel_time();
+        let time = if timed.is_zero() { wait } else { timed.saturating_sub(measured.seen) };
+        measured.seen = timed;
+        measured.pairs = measured.pairs / 2.0 + pairs as f64 / compute_units(queue) as f64;
+        measured.seconds = measured.seconds / 2.0 + time.as_secs_f64();
+        let next = adapted(self.pairs.load(Relaxed), measured.pairs, measured.seconds);
+        self.pairs.store(next, Relaxed);
+    }
+}
+
+/// The next budget after `pairs` took these seconds.
+fn adapted(budget: usize, pairs: f64, seconds: f64) -> usize {
+    let launch = LAUNCH_TIME.as_secs_f64();
+    // Short launches tell the time of a launch, and no pair's.
+    if pairs < (budget / GROWTH) as f64 && seconds < launch {
+        return budget;
+    }
+    let fitting = pairs * launch / seconds.max(1e-9);
+    (fitting as usize).min(budget.saturating_mul(GROWTH)).clamp(FEWEST_PAIRS, MOST_PAIRS)
+}
+
+fn compute_units(queue: &Queue) -> usize {
+    queue.context().info().compute_units.max(1) as usize
+}
+
+/// Slices of a batch, in each of which a launch compares every row with `candidates` others. Each
+/// is cut as the budget is then.
+#[derive(Debug)]
+pub(super) struct Slices {
+    batch: DeviceBatch,
+    next: usize,
+    queue: Queue,
+    candidates: usize,
+    most: usize,
+    budget: Arc<LaunchBudget>,
+}
+
+impl Slices {
+    /// Slices of at most `most` rows.
+    pub fn new(queue: &Queue, batch: &DeviceBatch, candidates: usize, most: usize, budget: &Arc<LaunchBudget>) -> Self {
+        let (batch, queue, budget) = (batch.clone(), queue.clone(), Arc::clone(budget));
+        Self { batch, next: 0, queue, candidates, most, budget }
+    }
+
+    /// The rows behind the slices so far; `None` if there are none.
+    pub fn rest(&self) -> Option<DeviceBatch> {
+        let rows = self.batch.num_rows() - self.next;
+        (rows > 0).then(|| self.batch.slice(self.next, rows))
+    }
+}
+
+impl Iterator for Slices {
+    type Item = DeviceBatch;
+
+    fn next(&mut self) -> Option<DeviceBatch> {
+        let left = self.batch.num_rows() - self.next;
+        if left == 0 {
+            return None;
+        }
+        let rows = self.budget.rows(&self.queue, self.candidates).min(self.most).clamp(1, left);
+        let slice = self.batch.slice(self.next, rows);
+        self.next += rows;
+        Some(slice)
+    }
 }
 
 /// Whether rows have so many candidates that batches are sliced.
@@ -58,23 +171,53 @@ pub(super) fn with_small_tiles(options: Options, candidates: usize) -> Options {
 #[derive(Debug, Default)]
 pub struct Throttle {
     candidate_pairs: usize,
-    /// The end of the work that was enqueued when the host waited last.
-    before: Option<Event>,
+    before: Option<Enqueued>,
+}
+
+/// Work that the host has not waited for.
+#[derive(Debug)]
+struct Enqueued {
+    end: Event,
+    candidate_pairs: usize,
+    since: Instant,
 }
 
 impl Throttle {
     /// Counts rows that are about to be compared with `candidates` others each. Whenever the count
-    /// reaches the limit of a launch, waits for the work up to the previous time, so that the
-    /// device is never idle.
-    pub(super) async fn wait(&mut self, queue: &Queue, rows: usize, candidates: usize) -> Result<()> {
-        self.candidate_pairs = self.candidate_pairs.saturating_add(rows.saturating_mul(candidates));
-        if self.candidate_pairs < max_candidate_pairs(queue) {
+    /// reaches the budget of a launch, waits for the work up to the previous time, so that the
+    /// device is never idle. Adapts the budget to that work.
+    pub(super) async fn wait(&mut self, budget: &LaunchBudget, queue: &Queue, rows: usize, candidates: usize) -> Result<()> {
+        let (before, next) = (self.candidate_pairs, rows.saturating_mul(candidates));
+        if before == 0 || before.saturating_add(next) < budget.pairs(queue) {
+            self.candidate_pairs = before.saturating_add(next);
             return Ok(());
         }
-        self.candidate_pairs = 0;
-        if let Some(before) = self.before.replace(queue.record()?) {
-            before.wait().await?;
+        self.candidate_pairs = next;
+        let enqueued = Enqueued { end: queue.record()?, candidate_pairs: before, since: Instant::now() };
+        if let Some(Enqueued { end, candidate_pairs, since }) = self.before.replace(enqueued) {
+            end.wait().await?;
+            budget.adapt(queue, candidate_pairs, since.elapsed());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_follow_the_time_of_launches() {
+        // Ten times too long, and right.
+        assert_eq!(adapted(1_000_000, 1e6, 0.5), 100_000);
+        assert_eq!(adapted(1_000_000, 9e5, 0.05), 900_000);
+        // Faster launches grow, step by step.
+        assert_eq!(adapted(1_000_000, 1e6, 0.025), 2_000_000);
+        assert_eq!(adapted(1_000_000, 1e6, 0.0), 4_000_000);
+        // Few pairs say something where they took long.
+        assert_eq!(adapted(1_000_000, 1e3, 0.001), 1_000_000);
+        assert_eq!(adapted(1_000_000, 2e5, 0.1), 100_000);
+        assert_eq!(adapted(1_000_000, 10.0, 0.1), FEWEST_PAIRS);
+        assert_eq!(adapted(MOST_PAIRS, MOST_PAIRS as f64, 0.001), MOST_PAIRS);
     }
 }

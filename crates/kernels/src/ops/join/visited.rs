@@ -11,7 +11,7 @@ use super::keys::none_null;
 use super::lookup::{assumed_layout, conjuncts, joins_before};
 use super::search::{Search, SearchedRow, TableArgNames};
 use super::table::JoinTable;
-use super::throttle::{Throttle, bounded_slices};
+use super::throttle::{LaunchBudget, Slices, Throttle};
 use super::{Join, joined_types, mark_field, mark_type};
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
@@ -35,6 +35,7 @@ pub struct VisitedBitmap {
     types: Vec<ColumnType>,
     table: Option<Arc<JoinTable>>,
     null_aware: bool,
+    budget: Arc<LaunchBudget>,
     options: Options,
     primitives: Primitives,
     program: Program,
@@ -87,6 +88,7 @@ impl VisitedBitmap {
             types: join.types.iter().cloned().chain([mark_type()]).collect(),
             table,
             null_aware: join.null_aware,
+            budget: Arc::default(),
             primitives: Primitives::new(&options),
             program: Program::new("VisitedBitmap", &options, kernels),
             options,
@@ -106,9 +108,9 @@ impl VisitedBitmap {
     /// `Row` with the lowest row of which an expression failed.
     pub async fn push(&self, queue: &Queue, state: &mut VisitedState, batch: &DeviceBatch) -> Result<()> {
         let candidates = self.table()?.max_rows_per_key();
-        let mut first = 0;
-        for slice in bounded_slices(queue, batch, candidates, usize::MAX) {
-            state.throttle.wait(queue, slice.num_rows(), candidates).await?;
+        let (mut first, queue) = (0, &self.budget.metered(queue));
+        for slice in Slices::new(queue, batch, candidates, usize::MAX, &self.budget) {
+            state.throttle.wait(&self.budget, queue, slice.num_rows(), candidates).await?;
             self.push_slice(queue, state, &slice).await.map_err(|error| match error {
                 Error::Row { row } => Error::Row { row: first + row },
                 error => error,

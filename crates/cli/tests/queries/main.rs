@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//! TPC-H through the shell, and profiles of queries.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod data;
+mod profile;
+mod tpch;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Profiles of runs: the tree of the plan, the timeline, and what they are written as.
+
+use std::sync::Arc;
+
+use datafusion::prelude::SessionContext;
+use devicefusion::{DeviceRuntime, Profile};
+use serde_json::Value;
+
+use crate::harness::{block_on, set, strict_on};
+
+const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k FROM generate_series(1, 200000)";
+const JOINED: &str = "SELECT a.k, count(*), sum(b.i) FROM t a JOIN (SELECT i FROM t WHERE i % 3 = 0) b ON a.i = b.i GROUP BY 1";
+
+async fn session() -> SessionContext {
+    let ctx = strict_on(2, DeviceRuntime::new());
+    ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+    ctx
+}
+
+async fn profile(ctx: &SessionContext, sql: &str) -> (Profile, Value) {
+    let profile = Profile::of(ctx, sql).await.unwrap();
+    let json = serde_json::from_str(&profile.to_json()).unwrap();
+    (profile, json)
+}
+
+fn list<'a>(json: &'a Value, name: &str) -> &'a [Value] {
+    json[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+#[track_caller]
+fn node<'a>(json: &'a Value, name: &str) -> &'a Value {
+    let found = list(json, "nodes").iter().find(|node| node["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} is not in {}", json["nodes"]))
+}
+
+#[test]
+fn operators_have_rows_times_and_kernels_and_the_timeline_has_them_too() {
+    block_on(async {
+        let ctx = session().await;
+        let (profile, json) = profile(&ctx, JOINED).await;
+        assert_eq!((profile.rows(), &json["rows"]), (7, &7.into()));
+        assert_eq!(json["sql"], JOINED);
+        assert!(json["device"]["name"].as_str().is_some_and(|name| !name.is_empty()), "{}", json["device"]);
+        assert!(list(&json, "settings").contains(&serde_json::json!(["device.fallback", "error"])), "{}", json["settings"]);
+
+        let (total, of) = (json["total_nanos"].as_u64().unwrap(), |part: &str| json[part].as_u64().unwrap());
+        let parts = ["device_nanos", "compiling_nanos", "waiting_nanos", "host_nanos"];
+        assert_eq!(parts.iter().map(|part| of(part)).sum::<u64>(), total);
+        assert!(of("device_nanos") > 0 && of("host_nanos") > 0, "{json}");
+
+        for (name, rows) in [("DeviceAggregateExec", 7), ("DeviceJoinExec", 66_666), ("HostToDeviceExec", 200_000)] {
+            let node = node(&json, name);
+            assert_eq!((&node["place"], &node["rows"]), (&"device".into(), &rows.into()), "{node}");
+            assert!(node["wall_nanos"].as_u64() > Some(0) && node["own_nanos"].as_u64() > Some(0), "{node}");
+        }
+        assert_eq!(node(&json, "DataSourceExec")["place"], "host");
+
+        // Each kernel of an operator is in a lane, as often as it was launched, and has a source.
+        let lanes = list(&json, "lanes");
+        let kind = |kind: &str| {
+            lanes.iter().filter(|lane| lane["kind"] == kind).flat_map(|lane| list(lane, "spans")).collect::<Vec<_>>()
+        };
+        let (kernels, number) =
+            (kind("kernels"), list(&json, "nodes").iter().position(|node| node["name"] == "DeviceAggregateExec"));
+        let of_group = list(node(&json, "DeviceAggregateExec"), "kernels");
+        assert!(!of_group.is_empty());
+        for kernel in of_group {
+            let launched =
+                kernels.iter().filter(|span| span["label"] == kernel["name"] && span["node"] == number.unwrap()).count();
+            assert_eq!(kernel["launches"], launched, "{kernel}");
+        }
+        let update = of_group.iter().filter_map(|kernel| kernel["name"].as_str()).find(|name| name.starts_with("group_update"));
+        let declaration = format!("{}(", update.unwrap());
+        assert!(
+            list(&json, "sources").iter().any(|source| source["text"].as_str().unwrap().contains(&declaration)),
+            "{declaration}"
+        );
+        for lane in ["host", "compile", "waits", "uploads"] {
+            assert!(lane == "uploads" || !kind(lane).is_empty(), "nothing in {lane}");
+            assert!(
+                kind(lane)
+                    .iter()
+                    .all(|span| span["start"].as_u64() <= span["end"].as_u64() && span["end"].as_u64() <= Some(total))
+            );
+        }
+    });
+}
+
+#[test]
+fn reasons_and_runs_on_the_host_are_shown() {
+    block_on(async {
+        let ctx = session().await;
+        set(&ctx, "device.fallback", "host");
+        let sql = "SELECT md5(CAST(k AS varchar)), count(*) FROM t GROUP BY k";
+        let (_, json) = profile(&ctx, sql).await;
+        let on_host = node(&json, "ProjectionExec");
+        assert!(on_host["reason"].as_str().is_some_and(|reason| reason.contains("md5")), "{on_host}");
+
+        // The first run of kernels that are not compiled yet has the host's operators.
+        set(&ctx, "device.cost", "auto");
+        set(&ctx, "device.adaptive_start", "always");
+        let (_, json) = profile(&ctx, "SELECT k, count(*), max(i * 31 % 1009) FROM t GROUP BY k").await;
+        assert!(node(&json, "DeviceToHostExec")["detail"].as_str().is_some_and(|detail| detail.contains("ran_on_host=")));
+        assert_eq!(node(&json, "AggregateExec")["place"], "host");
+        assert!(list(&json, "nodes").iter().all(|node| node["name"] != "DeviceAggregateExec"), "{}", json["nodes"]);
+        assert_eq!(json["device_nanos"], 0);
+    });
+}
+
+#[test]
+fn other_formats_have_the_same_plan_and_timeline() {
+    block_on(async {
+        let ctx = session().await;
+        let (profile, json) = profile(&ctx, JOINED).await;
+
+        let plan: Value = serde_json::from_str(&profile.to_pgjson()).unwrap();
+        let top = &plan[0]["Plan"];
+        assert_eq!((&top["Node Type"], &top["Actual Rows"]), (&"DeviceToHostExec".into(), &7.into()));
+        fn count(plan: &Value) -> usize {
+            1 + list(plan, "Plans").iter().map(count).sum::<usize>()
+        }
+        assert_eq!(count(top), list(&json, "nodes").len());
+
+        let trace: Value = serde_json::from_str(&profile.to_trace()).unwrap();
+        let spans = list(&json, "lanes").iter().map(|lane| list(lane, "spans").len()).sum::<usize>();
+        assert_eq!(list(&trace, "traceEvents").iter().filter(|event| event["ph"] == "X").count(), spans);
+
+        // Text of the query does not end the page's script.
+        let sql = "SELECT '</script><b>' || CAST(max(i) AS varchar) FROM t";
+        let html = Profile::of(&ctx, sql).await.unwrap().to_html();
+        assert!(html.contains(r"\u003c/script>\u003cb>") && html.matches("</script>").count() == 1);
+    });
+}
+
+/// A session's other runs record nothing.
+#[test]
+fn other_runs_record_nothing() {
+    block_on(async {
+        let ctx = session().await;
+        Profile::of(&ctx, JOINED).await.unwrap();
+        let plan = ctx.sql(JOINED).await.unwrap().create_physical_plan().await.unwrap();
+        datafusion::physical_plan::collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+        let shown = datafusion::physical_plan::display::DisplayableExecutionPlan::with_full_metrics(plan.as_ref())
+            .indent(false)
+            .to_string();
+        assert!(shown.contains("wall_time") && !shown.contains("activities"), "{shown}");
+    });
+}
