@@ -21,7 +21,7 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 
 # A missing tool fails its gate; elsewhere the gate is skipped.
 REQUIRE_TOOLS = DEVICEFUSION_REQUIRE_C=1 DEVICEFUSION_REQUIRE_CLANG=1 DEVICEFUSION_REQUIRE_OCLGRIND=1 \
-	DEVICEFUSION_REQUIRE_NVRTC=1 DEVICEFUSION_REQUIRE_PYTHON=1
+	DEVICEFUSION_REQUIRE_NVRTC=1 DEVICEFUSION_REQUIRE_PYTHON=1 DEVICEFUSION_REQUIRE_BROWSER=1
 
 .PHONY: help demo shell capi install test test-full test-scripts prose lint docs
 
@@ -30,7 +30,7 @@ help:
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
 	@echo "make test   the tests, on an OpenCL driver for the CPU; a part of the cases of long tests"
-	@echo "make test-full  all cases, documentation, NVRTC over every kernel of the tests, and their budget of machine code; needs the tools of .ci/run"
+	@echo "make test-full  all cases, documentation, NVRTC over every kernel of the tests, and their budget of machine code; needs the tools of .ci/run and scripts/browser.sh"
 	@echo "make test-scripts  the tests of scripts, in a second; needs Python only"
 	@echo "make lint   prose, links, import circles, formatting and clippy"
 	@echo "make docs   the Rust documentation, and the book where mdbook is installed"

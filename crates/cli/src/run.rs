@@ -122,7 +122,8 @@ async fn write_profile(session: &Session, args: &ProfileArgs) -> Result<()> {
     };
     let written = std::fs::write(&args.output, text);
     written.map_err(|error| exec_datafusion_err!("cannot write {}: {error}", args.output.display()))?;
-    eprintln!("{} rows in {:.3} s; wrote {}", profile.rows(), profile.total().as_secs_f64(), args.output.display());
+    let rows = if profile.rows() == 1 { "row" } else { "rows" };
+    eprintln!("{} {rows} in {:.3} s; wrote {}", profile.rows(), profile.total().as_secs_f64(), args.output.display());
     Ok(())
 }
 
