@@ -107,6 +107,10 @@ pub async fn run(mut args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Res
 
 /// Runs a query and writes its profile. The run waits for its kernels, so that the device has it.
 async fn write_profile(session: &Session, args: &ProfileArgs) -> Result<()> {
+    // A long run must not be lost for it.
+    if let Some(folder) = args.output.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        return exec_err!("cannot write {}: there is no folder {}", args.output.display(), folder.display());
+    }
     let ctx = session.context();
     let state = ctx.state_ref();
     state.write().config_mut().options_mut().set("device.adaptive_start", "never")?;

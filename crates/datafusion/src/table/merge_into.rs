@@ -59,6 +59,12 @@ fn check(op: &MergeIntoOp, name: &TableReference, source: &LogicalPlan) -> Resul
     if source.schema().iter().any(|(qualifier, _)| qualifier.is_some_and(|qualifier| qualifier.resolved_eq(name))) {
         return plan_err!("the source of MERGE INTO {name} has the name of the table: give it an alias");
     }
+    let mut has_subquery = false;
+    for_each_subquery(&op.on, &mut |_| has_subquery = true)?;
+    // DataFusion plans subqueries in the condition of inner joins only.
+    if has_subquery && join_type(&op.clauses) != JoinType::Inner {
+        return not_impl_err!("a subquery in ON of MERGE INTO with WHEN NOT MATCHED; put it into the source");
+    }
     for clause in &op.clauses {
         let values: Vec<&Expr> = match &clause.action {
             MergeIntoAction::Update(assignments) => assignments.iter().map(|(_, value)| value).collect(),
