@@ -32,6 +32,9 @@ pub struct Profile {
     settings: Vec<(String, String)>,
     /// Rows of the result.
     rows: u64,
+    /// Why the run failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     #[serde(flatten)]
     times: Times,
     nodes: Vec<Node>,
@@ -74,8 +77,11 @@ struct Times {
 impl Profile {
     /// Runs a query to its end, drops its rows, and tells how the run went.
     ///
+    /// - A statement that writes does so.
+    /// - Of `CREATE TABLE … AS` the query runs, and no table is made.
+    ///
     /// # Errors
-    /// Those of the query.
+    /// Those of the query, and of statements without operators, such as `SET`.
     ///
     /// # Examples
     /// ```
@@ -91,6 +97,28 @@ impl Profile {
     /// # datafusion::common::Result::<()>::Ok(())
     /// ```
     pub async fn of(ctx: &SessionContext, sql: &str) -> Result<Profile> {
+        let (profile, outcome) = Self::of_run(ctx, sql).await?;
+        outcome.map(|()| profile)
+    }
+
+    /// As [`of`](Self::of), for a run that may fail: with its profile until then.
+    ///
+    /// # Errors
+    /// Those of planning. Those of the run are the inner result.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// use devicefusion::Profile;
+    ///
+    /// let ctx = devicefusion::session()?;
+    /// let (profile, outcome) = Profile::of_run(&ctx, "SELECT 1 / (value - 5) FROM generate_series(1, 9)").await?;
+    /// assert!(outcome.is_err() && profile.to_json().contains("Divide by zero"));
+    /// # datafusion::common::Result::<()>::Ok(())
+    /// # })?;
+    /// # datafusion::common::Result::<()>::Ok(())
+    /// ```
+    pub async fn of_run(ctx: &SessionContext, sql: &str) -> Result<(Profile, Result<()>)> {
         record::run_sql(ctx, sql).await
     }
 
@@ -99,7 +127,8 @@ impl Profile {
     /// # Errors
     /// Those of the query.
     pub async fn of_frame(frame: DataFrame, sql: &str) -> Result<Profile> {
-        record::run(frame, sql, Instant::now()).await
+        let (profile, outcome) = record::run(frame, sql, Instant::now()).await?;
+        outcome.map(|()| profile)
     }
 
     /// Rows of the result.

@@ -132,7 +132,9 @@ impl Tree {
                 self.activities.push((number, activity));
             }
         }
-        let times = ["kernel_time", "compile_time"].into_iter().filter_map(|name| metrics.sum_by_name(name));
+        // A scan of Parquet has its decompression and decoding in the last one only.
+        let times =
+            ["kernel_time", "compile_time", "time_elapsed_processing"].into_iter().filter_map(|name| metrics.sum_by_name(name));
         node.own_nanos += times.map(|time| time.as_usize() as u64).sum::<u64>();
         for metric in metrics.aggregate_by_name().sorted_for_display().timestamps_removed().iter() {
             match metric.value() {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::DATAFUSION_VERSION;
-use datafusion::common::Result;
+use datafusion::common::{Result, plan_err};
 use datafusion::config::ConfigOptions;
+use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan, Statement};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{DataFrame, SessionContext};
 use futures::TryStreamExt;
@@ -15,18 +16,30 @@ use futures::TryStreamExt;
 use super::plan::Tree;
 use super::timeline::Timeline;
 use super::{DeviceFacts, Profile};
+use crate::error::error_text;
 use crate::execute_logical_plan;
 use crate::run::Recording;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
-pub(super) async fn run_sql(ctx: &SessionContext, sql: &str) -> Result<Profile> {
+/// Runs a statement. Of `CREATE TABLE … AS` it runs the query, and makes no table.
+pub(super) async fn run_sql(ctx: &SessionContext, sql: &str) -> Result<(Profile, Result<()>)> {
     let planned = Instant::now();
-    let plan = ctx.state().create_logical_plan(sql).await?;
-    run(execute_logical_plan(ctx, plan).await?, sql, planned).await
+    let frame = match ctx.state().create_logical_plan(sql).await? {
+        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(CreateMemoryTable { input, .. })) => {
+            DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input))
+        }
+        plan @ LogicalPlan::Statement(Statement::Execute(_)) => execute_logical_plan(ctx, plan).await?,
+        // These run while they are planned, and have no operators.
+        plan @ (LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) => {
+            return plan_err!("a profile is of a query, or of a statement that writes rows, not of {}", plan.display());
+        }
+        plan => execute_logical_plan(ctx, plan).await?,
+    };
+    run(frame, sql, planned).await
 }
 
-/// Runs a query whose planning has begun before.
-pub(super) async fn run(frame: DataFrame, sql: &str, planned: Instant) -> Result<Profile> {
+/// Runs a query whose planning has begun before. The inner result is that of the run.
+pub(super) async fn run(frame: DataFrame, sql: &str, planned: Instant) -> Result<(Profile, Result<()>)> {
     let task = frame.task_ctx();
     let config = task.session_config().clone().with_extension(Arc::new(Recording));
     let runtime = DeviceRuntime::of(&config);
@@ -35,8 +48,15 @@ pub(super) async fn run(frame: DataFrame, sql: &str, planned: Instant) -> Result
     let plan = frame.create_physical_plan().await?;
 
     let begun = Instant::now();
-    let rows = execute_stream(Arc::clone(&plan), task)?;
-    let rows = rows.try_fold(0, |rows, batch| async move { Ok(rows + batch.num_rows() as u64) }).await?;
+    let mut rows = 0;
+    let outcome: Result<()> = async {
+        let mut batches = execute_stream(Arc::clone(&plan), task)?;
+        while let Some(batch) = batches.try_next().await? {
+            rows += batch.num_rows() as u64;
+        }
+        Ok(())
+    }
+    .await;
     let ended = Instant::now();
 
     let tree = Tree::of(&plan);
@@ -53,18 +73,20 @@ pub(super) async fn run(frame: DataFrame, sql: &str, planned: Instant) -> Result
         }
     });
     let (nodes, sources) = tree.into_nodes();
-    Ok(Profile {
+    let profile = Profile {
         sql: sql.trim().to_owned(),
         version: env!("CARGO_PKG_VERSION"),
         datafusion: DATAFUSION_VERSION,
         device,
         settings,
         rows,
+        error: outcome.as_ref().err().map(error_text),
         times: timeline.times(nanos(begun - planned)),
         nodes,
         lanes: timeline.lanes(),
         sources,
-    })
+    };
+    Ok((profile, outcome))
 }
 
 /// Settings that differ from their defaults.

@@ -15,21 +15,18 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 
 use crate::exec::{DeviceScanExec, DeviceToHostExec};
+use crate::run::{StageMeter, output_rows};
 use crate::session::{DeviceOptions, kernel_options, task_context};
 use crate::table::DeviceTable;
-use crate::table::numbered::NUMBER;
-use crate::table::snapshot::{Snapshot, SnapshotBuilder};
+use crate::table::added_columns::{CHANGED, DELETED, NUMBER};
+use crate::table::sink::nullable;
+use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder};
 use crate::table::state::TableState;
-
-/// The last column of an UPDATE's rows: whether the row has new values.
-pub(super) const CHANGED: &str = "changed by the statement";
-
-/// The last column of a MERGE's rows, behind their numbers: whether the row goes.
-pub(super) const DELETED: &str = "deleted by the statement";
 
 /// The rows that a changed table takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,18 +46,19 @@ pub(super) enum GivenRows {
 #[derive(Debug, Clone)]
 pub(super) struct ChangedTable {
     state: Arc<TableState>,
-    /// The table's columns.
+    /// The table's columns. The upload refuses NULLs in those that take none.
     columns: SchemaRef,
     rows: GivenRows,
     /// The columns of `rows`.
     given: SchemaRef,
+    metrics: ExecutionPlanMetricsSet,
     /// The rows before. They are those that the statement reads, unless another one changes them.
     before: Arc<Snapshot>,
 }
 
 impl ChangedTable {
     pub fn new(table: &DeviceTable, before: Arc<Snapshot>, rows: GivenRows) -> ChangedTable {
-        let (columns, state) = (table.schema(), Arc::clone(table.state()));
+        let (columns, state) = (nullable(&table.schema()), Arc::clone(table.state()));
         let last = match rows {
             GivenRows::Kept => vec![],
             GivenRows::Marked => vec![Field::new(CHANGED, DataType::Boolean, false)],
@@ -70,8 +68,8 @@ impl ChangedTable {
             }
         };
         let fields = columns.fields().iter().cloned().chain(last.into_iter().map(Arc::new));
-        let given = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        ChangedTable { before, state, columns, rows, given }
+        let given = nullable(&Schema::new(fields.collect::<Vec<_>>()));
+        ChangedTable { before, state, columns, rows, given, metrics: ExecutionPlanMetricsSet::new() }
     }
 
     /// The rows as the table has them, and the `N` columns behind these.
@@ -208,6 +206,10 @@ impl DataSink for ChangedTable {
         &self.given
     }
 
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
     /// Streams rows to the device, then publishes them. Returns how many were changed, deleted or
     /// inserted.
     async fn write_all(&self, mut rows: SendableRecordBatchStream, task: &Arc<TaskContext>) -> Result<u64> {
@@ -216,12 +218,14 @@ impl DataSink for ChangedTable {
         if !Arc::ptr_eq(&current, &self.before) {
             return exec_err!("another statement has changed the table meanwhile: run this one again");
         }
-        let builder = SnapshotBuilder::new(current.context(), &self.columns)?;
+        let (_meter, queue) = StageMeter::new(&current.queue()?, OPERATOR, &self.metrics, 0, task);
+        let builder = SnapshotBuilder::on(queue, current.schema())?;
         let mut builder = builder.with_options(&DeviceOptions::of(task.session_config().options()));
         let before = current.num_rows() as u64;
         if matches!(self.rows, GivenRows::Numbered | GivenRows::Merged) {
             let changed = self.replace(rows, &mut builder, task).await?;
             self.state.publish(builder.finish().await?)?;
+            output_rows(&self.metrics, 0).add(changed as usize);
             return Ok(changed);
         }
         let (mut written, mut marked) = (0, 0);
@@ -239,6 +243,8 @@ impl DataSink for ChangedTable {
             return internal_err!("{written} rows in the place of {before}; no row is changed");
         }
         self.state.publish(builder.finish().await?)?;
-        Ok(if self.rows == GivenRows::Marked { marked } else { before - written })
+        let changed = if self.rows == GivenRows::Marked { marked } else { before - written };
+        output_rows(&self.metrics, 0).add(changed as usize);
+        Ok(changed)
     }
 }

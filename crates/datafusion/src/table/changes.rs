@@ -18,9 +18,10 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::ANALYZER_RULE;
-use crate::table::change_sink::{CHANGED, ChangedTable, GivenRows};
+use crate::table::added_columns::{CHANGED, NUMBER, check_names};
+use crate::table::change_sink::{ChangedTable, GivenRows};
 use crate::table::merge_into::rows_of_merge;
-use crate::table::numbered::{NUMBER, NumberedTable};
+use crate::table::numbered::NumberedTable;
 use crate::table::{DeviceTable, Snapshot};
 
 /// Plans statements that change rows of a resident table as an insert of the rows that it has
@@ -49,6 +50,7 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let Some(table) = source.and_then(|source| source.table_provider.downcast_ref::<DeviceTable>()) else {
         return Ok(Transformed::no(plan));
     };
+    check_names(dml.target.schema().fields())?;
     let before = table.state().current()?;
     let (rows, given) = match &dml.op {
         WriteOp::Update => rows_of_update(&dml.input, &dml.target.schema(), &before)?,

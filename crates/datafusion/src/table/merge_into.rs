@@ -3,23 +3,19 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::FieldRef;
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::default_table_source::provider_as_source;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference, internal_err, not_impl_err, plan_err};
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoClause, MergeIntoClauseKind, MergeIntoOp};
 use datafusion::logical_expr::{Case, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, col, lit};
 
 use crate::table::DeviceTable;
-use crate::table::change_sink::DELETED;
+use crate::table::added_columns::{CLAUSE, DELETED, NUMBER, SOURCE, check_names};
 use crate::table::changes::{check_nulls, for_each_subquery};
-use crate::table::numbered::{NUMBER, NumberedTable};
+use crate::table::numbered::NumberedTable;
 use crate::table::snapshot::Snapshot;
-
-/// True where a joined row has one of the source.
-const SOURCE: &str = "row of the source";
-/// The number of the clause that a row meets first.
-const CLAUSE: &str = "clause of the statement";
 
 /// The changed, deleted and inserted rows. Each has its [`NUMBER`], NULL if it is inserted, and
 /// whether it is [`DELETED`].
@@ -37,6 +33,7 @@ pub(super) fn rows_of_merge(
     let source = LogicalPlanBuilder::from(source.clone()).project(columns.chain([lit(true).alias(SOURCE)]))?.build()?;
     let joined = target.join_on(source, join_type(&op.clauses), [op.on.clone()])?;
     check_nulls(&op.on, joined.schema())?;
+    check_predicates(&op.clauses, joined.schema())?;
 
     let columns = joined.schema().iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field))));
     let columns: Vec<Expr> = columns.chain([first_clause(&op.clauses)]).collect();
@@ -59,6 +56,8 @@ fn check(op: &MergeIntoOp, name: &TableReference, source: &LogicalPlan) -> Resul
     if source.schema().iter().any(|(qualifier, _)| qualifier.is_some_and(|qualifier| qualifier.resolved_eq(name))) {
         return plan_err!("the source of MERGE INTO {name} has the name of the table: give it an alias");
     }
+    check_names(source.schema().fields())?;
+    check_plain_functions("ON", &op.on)?;
     let mut has_subquery = false;
     for_each_subquery(&op.on, &mut |_| has_subquery = true)?;
     // DataFusion plans subqueries in the condition of inner joins only.
@@ -72,6 +71,7 @@ fn check(op: &MergeIntoOp, name: &TableReference, source: &LogicalPlan) -> Resul
             MergeIntoAction::Delete => vec![],
         };
         for expr in clause.predicate.iter().chain(values) {
+            check_plain_functions("a WHEN clause", expr)?;
             let is_of_target = |column: &&Column| column.relation.as_ref() == Some(name);
             let missing = match clause.kind.canonical() {
                 MergeIntoClauseKind::NotMatchedBySource => expr.column_refs().into_iter().find(|column| !is_of_target(column)),
@@ -86,6 +86,25 @@ fn check(op: &MergeIntoOp, name: &TableReference, source: &LogicalPlan) -> Resul
             if has_subquery {
                 return not_impl_err!("a subquery in a WHEN clause of MERGE INTO a resident table; put it into the source");
             }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses functions of several rows: an aggregate, or one of a window.
+fn check_plain_functions(place: &str, expr: &Expr) -> Result<()> {
+    let is_of_rows = |expr: &Expr| Ok(matches!(expr, Expr::AggregateFunction(_) | Expr::WindowFunction(_)));
+    if expr.exists(is_of_rows)? {
+        return plan_err!("{place} of MERGE INTO has no group of rows to aggregate: {expr}; put it into the source");
+    }
+    Ok(())
+}
+
+fn check_predicates(clauses: &[MergeIntoClause], rows: &DFSchema) -> Result<()> {
+    for predicate in clauses.iter().filter_map(|clause| clause.predicate.as_ref()) {
+        let ty = predicate.get_type(rows)?;
+        if !matches!(ty, DataType::Boolean | DataType::Null) {
+            return plan_err!("the condition of a WHEN clause of MERGE INTO must be Boolean: {predicate} is {ty}");
         }
     }
     Ok(())

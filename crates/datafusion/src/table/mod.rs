@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resident tables: rows that stay in device memory between queries.
 
+mod added_columns;
 mod boxed_scan;
 mod change_sink;
 mod changes;

@@ -14,12 +14,10 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::{columnar_error, device_error};
 use crate::exec::DeviceScanExec;
+use crate::table::added_columns::NUMBER;
 use crate::table::snapshot::{OPERATOR, Snapshot};
 
-/// The last column: the number of the row in the table, from 0.
-pub(super) const NUMBER: &str = "number of the row";
-
-/// One snapshot of a table, with the numbers of its rows.
+/// One snapshot of a table, with the numbers of its rows in a last column.
 #[derive(Debug)]
 pub(super) struct NumberedTable {
     snapshot: Arc<Snapshot>,

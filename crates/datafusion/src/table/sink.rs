@@ -4,28 +4,40 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Fields, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion::datasource::sink::DataSink;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::StreamExt;
 
+use crate::run::{StageMeter, output_rows};
 use crate::session::DeviceOptions;
-use crate::table::snapshot::SnapshotBuilder;
+use crate::table::snapshot::{OPERATOR, SnapshotBuilder};
 use crate::table::state::TableState;
 
 /// Streams rows to the device, then publishes a new snapshot. Running scans keep the old one.
 pub(crate) struct TableSink {
-    schema: SchemaRef,
+    /// The table's columns.
+    columns: SchemaRef,
+    given: SchemaRef,
     state: Arc<TableState>,
     overwrite: bool,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// The columns of rows that a sink checks itself. `DataSinkExec` would refuse a NULL by the number
+/// of its column; the upload names the column.
+pub(super) fn nullable(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+    Arc::new(Schema::new(fields.collect::<Fields>()))
 }
 
 impl TableSink {
-    pub fn new(schema: SchemaRef, state: Arc<TableState>, overwrite: bool) -> Self {
-        TableSink { schema, state, overwrite }
+    pub fn new(columns: SchemaRef, state: Arc<TableState>, overwrite: bool) -> Self {
+        TableSink { given: nullable(&columns), columns, state, overwrite, metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
@@ -44,16 +56,21 @@ impl DisplayAs for TableSink {
 #[async_trait]
 impl DataSink for TableSink {
     fn schema(&self) -> &SchemaRef {
-        &self.schema
+        &self.given
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
     }
 
     async fn write_all(&self, mut rows: SendableRecordBatchStream, task: &Arc<TaskContext>) -> Result<u64> {
         // One insert at a time: each extends the rows of the one before.
         let _publishing = self.state.publishing.lock().await;
         let current = self.state.current()?;
+        let (_meter, queue) = StageMeter::new(&current.queue()?, OPERATOR, &self.metrics, 0, task);
         let builder = match self.overwrite {
-            true => SnapshotBuilder::new(current.context(), &self.schema)?,
-            false => SnapshotBuilder::extending(&current)?,
+            true => SnapshotBuilder::on(queue, &self.columns)?,
+            false => SnapshotBuilder::extending(queue, &current),
         };
         let mut builder = builder.with_options(&DeviceOptions::of(task.session_config().options()));
         let mut written = 0;
@@ -63,6 +80,7 @@ impl DataSink for TableSink {
             builder.push(batch)?;
         }
         self.state.publish(builder.finish().await?)?;
+        output_rows(&self.metrics, 0).add(written as usize);
         Ok(written)
     }
 }

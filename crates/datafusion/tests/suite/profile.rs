@@ -133,6 +133,54 @@ fn other_formats_have_the_same_plan_and_timeline() {
     });
 }
 
+/// The operators of a failed run have their metrics until then.
+#[test]
+fn a_failed_run_has_a_profile() {
+    block_on(async {
+        let ctx = session().await;
+        let sql = "SELECT k, sum(1000 / (i - 70000)) FROM t GROUP BY k";
+        let (profile, outcome) = Profile::of_run(&ctx, sql).await.unwrap();
+        assert!(outcome.unwrap_err().to_string().contains("Divide by zero"));
+        let json: Value = serde_json::from_str(&profile.to_json()).unwrap();
+        assert!(json["error"].as_str().is_some_and(|error| error.contains("Divide by zero")), "{}", json["error"]);
+        assert!(node(&json, "DeviceAggregateExec")["kernels"].is_array(), "{}", json["nodes"]);
+        Profile::of(&ctx, sql).await.unwrap_err();
+        Profile::of_run(&ctx, "SELECT nothing FROM t").await.unwrap_err();
+    });
+}
+
+/// A statement that makes a table runs its query, as often as it is profiled.
+#[test]
+fn of_statements_the_query_is_profiled() {
+    block_on(async {
+        let ctx = session().await;
+        for schema in ["device", "public"] {
+            let sql = format!("CREATE TABLE {schema}.made AS SELECT k, count(*) AS n FROM t GROUP BY k");
+            for _ in 0..2 {
+                let (profile, json) = profile(&ctx, &sql).await;
+                assert_eq!((profile.rows(), &node(&json, "DeviceAggregateExec")["rows"]), (7, &7.into()));
+            }
+            assert!(!ctx.table_exist(format!("{schema}.made")).unwrap());
+        }
+        // A statement that writes does so, and its sink has metrics.
+        ctx.sql("CREATE TABLE device.made AS SELECT k, i FROM t WHERE i < 4").await.unwrap().collect().await.unwrap();
+        for (sql, rows) in [
+            ("INSERT INTO device.made SELECT k, i FROM t WHERE i < 6", 5),
+            ("UPDATE device.made SET k = 0 WHERE i = 3", 2),
+            ("DELETE FROM device.made WHERE i = 5", 1),
+            ("MERGE INTO device.made USING t ON made.i = t.i WHEN MATCHED AND t.i = 4 THEN UPDATE SET k = 9", 1),
+        ] {
+            let (_, json) = profile(&ctx, sql).await;
+            let sink = node(&json, "DataSinkExec");
+            assert_eq!(sink["rows"], rows, "{sql}: {sink}");
+        }
+        for sql in ["SET device.cost = 'auto'", "DROP TABLE t", "CREATE VIEW v AS SELECT 1"] {
+            let error = Profile::of(&ctx, sql).await.unwrap_err().to_string();
+            assert!(error.contains("a profile is of a query"), "{sql}: {error}");
+        }
+    });
+}
+
 /// A session's other runs record nothing.
 #[test]
 fn other_runs_record_nothing() {
