@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: the options of `datafusion-cli`, and those for devices.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreMode;
 use datafusion_cli::object_storage::is_stdin_location;
@@ -33,7 +35,7 @@ pub struct Args {
     #[arg(long)]
     pub strict: bool,
 
-    /// Base folder of relative paths [default: the current one]
+    /// Base folder of relative paths in statements [default: the current one]
     #[arg(short = 'p', long, value_parser = folder)]
     pub data_path: Option<PathBuf>,
 
@@ -109,11 +111,10 @@ pub enum Subcommand {
 /// The arguments of `profile`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ProfileArgs {
-    /// The query
-    #[arg(value_parser = statement)]
-    pub sql: String,
+    #[command(flatten)]
+    pub query: QueryArgs,
 
-    /// File to write
+    /// File to write, or - for standard output
     #[arg(short, long, value_name = "FILE", default_value = "profile.html")]
     pub output: PathBuf,
 
@@ -121,17 +122,50 @@ pub struct ProfileArgs {
     #[arg(long, value_enum)]
     pub format: Option<ProfileFormat>,
 
-    /// Run the query so often before the run that is profiled, for kernels and caches
-    #[arg(long, value_name = "RUNS", default_value_t = 0)]
-    pub warm: usize,
+    /// Run the query so often before the run that is profiled, for kernels and caches: 1 to 1000
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub warm: Option<u16>,
 
-    /// Execute the statements of file(s) before
-    #[arg(short = 'f', long, num_args = 1.., value_parser = file)]
+    // One file each: more of them would take the query.
+    /// Execute the statements of a file before; may be given several times
+    #[arg(short = 'f', long, value_name = "FILE", value_parser = file)]
     pub file: Vec<String>,
 
     /// Device that the query runs on, as for the shell
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
+
+    /// Fail if an operator would run on the host, as for the shell
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Base folder of relative paths in statements [default: the current one]
+    #[arg(short = 'p', long, value_parser = folder)]
+    pub data_path: Option<PathBuf>,
+
+    /// Limit of the host memory pool, such as '10g' [default: none]
+    #[arg(short = 'm', long, value_parser = devicefusion::parse_bytes)]
+    pub memory_limit: Option<usize>,
+}
+
+/// Where the query of `profile` stands.
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct QueryArgs {
+    /// The query, or - for standard input
+    #[arg(value_parser = statement)]
+    pub sql: Option<String>,
+
+    /// File with the query
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    pub query_file: Option<String>,
+}
+
+impl QueryArgs {
+    /// Whether the query comes from standard input.
+    pub fn is_stdin(&self) -> bool {
+        self.sql.as_deref() == Some("-") || self.query_file.as_deref().is_some_and(is_stdin_location)
+    }
 }
 
 /// A format of profiles.
@@ -147,17 +181,57 @@ pub enum ProfileFormat {
     Trace,
 }
 
+/// Formats by the end of a file's name. The first one that fits counts.
+const ENDINGS: [(&str, ProfileFormat); 7] = [
+    (".html", ProfileFormat::Html),
+    (".htm", ProfileFormat::Html),
+    (".pg.json", ProfileFormat::Pgjson),
+    (".pgjson", ProfileFormat::Pgjson),
+    (".trace.json", ProfileFormat::Trace),
+    (".trace", ProfileFormat::Trace),
+    (".json", ProfileFormat::Json),
+];
+
 impl ProfileArgs {
+    /// Whether the profile goes to standard output.
+    pub fn is_stdout(&self) -> bool {
+        self.output.as_os_str() == "-"
+    }
+
     /// The format that was chosen, or the one of the file's name.
-    pub fn format(&self) -> ProfileFormat {
+    ///
+    /// # Errors
+    /// If the name tells none.
+    pub fn format(&self) -> Result<ProfileFormat, String> {
+        if let Some(format) = self.format {
+            return Ok(format);
+        }
+        if self.is_stdout() {
+            return Ok(ProfileFormat::Html);
+        }
         let name = self.output.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
-        let by_name = || match name {
-            name if name.ends_with(".trace.json") || name.ends_with(".trace") => ProfileFormat::Trace,
-            name if name.ends_with(".pg.json") || name.ends_with(".pgjson") => ProfileFormat::Pgjson,
-            name if name.ends_with(".json") => ProfileFormat::Json,
-            _ => ProfileFormat::Html,
-        };
-        self.format.unwrap_or_else(by_name)
+        let found = ENDINGS.iter().find(|(ending, _)| name.ends_with(ending));
+        found.map(|(_, format)| *format).ok_or_else(|| {
+            let endings = ENDINGS.map(|(ending, _)| ending).join(", ");
+            format!("{} ends with none of {endings}: rename it, or choose a --format", self.output.display())
+        })
+    }
+
+    /// Refuses what would fail later, as a long run must not be lost for it.
+    fn check(&self) -> Result<(), String> {
+        let files = self.file.iter().filter(|file| is_stdin_location(file)).count();
+        if files + usize::from(self.query.is_stdin()) > 1 {
+            return Err("only one of the query and the files of -f can be standard input".to_string());
+        }
+        self.format()?;
+        let output = self.output.display();
+        if self.output.is_dir() && !self.is_stdout() {
+            return Err(format!("cannot write {output}: it is a folder"));
+        }
+        match self.output.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+            Some(folder) => Err(format!("cannot write {output}: there is no folder {}", folder.display())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -181,7 +255,31 @@ impl Subcommand {
     }
 }
 
+/// An error as clap's own, with the usage of `profile`.
+fn refused(problem: String) -> clap::Error {
+    let mut command = Args::command();
+    // The usage has the name of the whole command only then.
+    command.build();
+    match command.find_subcommand_mut("profile") {
+        Some(profile) => profile.error(ErrorKind::ValueValidation, problem),
+        None => command.error(ErrorKind::ValueValidation, problem),
+    }
+}
+
 impl Args {
+    /// Parses a command line.
+    ///
+    /// # Errors
+    /// Those of clap, and options of `profile` that do not fit each other or the file system.
+    pub fn of(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Args, clap::Error> {
+        let args = Args::try_parse_from(line)?;
+        match &args.subcommand {
+            Some(Subcommand::Profile(profile)) => profile.check().map_err(refused)?,
+            Some(Subcommand::Devices | Subcommand::Completions { .. } | Subcommand::Man) | None => {}
+        }
+        Ok(args)
+    }
+
     /// Whether statements are typed at a terminal.
     pub fn is_interactive(&self) -> bool {
         self.subcommand.is_none() && self.file.is_empty() && self.command.is_empty() && std::io::stdin().is_terminal()
@@ -189,8 +287,13 @@ impl Args {
 
     /// Whether statements come from the terminal or from standard input.
     pub fn reads_statements_from_stdin(&self) -> bool {
-        let none_given = self.subcommand.is_none() && self.command.is_empty() && self.file.is_empty();
-        none_given || self.file.iter().any(|file| is_stdin_location(file))
+        let none_given = self.command.is_empty() && self.file.is_empty();
+        let by_default = match &self.subcommand {
+            Some(Subcommand::Profile(profile)) => profile.query.is_stdin(),
+            Some(Subcommand::Devices | Subcommand::Completions { .. } | Subcommand::Man) => false,
+            None => none_given,
+        };
+        by_default || self.file.iter().any(|file| is_stdin_location(file))
     }
 }
 
@@ -225,17 +328,68 @@ mod tests {
         Args::command().debug_assert();
     }
 
+    fn profile(list: &[&str]) -> Result<ProfileArgs, String> {
+        match Args::of(["devicefusion", "profile"].iter().chain(list)) {
+            Ok(Args { subcommand: Some(Subcommand::Profile(profile)), .. }) => Ok(profile),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     #[test]
     fn the_name_of_a_profile_tells_its_format() {
-        let format = |list: &[&str]| match Args::try_parse_from(["devicefusion", "profile", "SELECT 1"].iter().chain(list)) {
-            Ok(Args { subcommand: Some(Subcommand::Profile(profile)), .. }) => profile.format(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(format(&[]), ProfileFormat::Html);
-        assert_eq!(format(&["-o", "q.json"]), ProfileFormat::Json);
-        assert_eq!(format(&["-o", "q.pg.json"]), ProfileFormat::Pgjson);
-        assert_eq!(format(&["-o", "q.Trace.json"]), ProfileFormat::Trace);
-        assert_eq!(format(&["-o", "q.json", "--format", "html"]), ProfileFormat::Html);
+        let format = |list: &[&str]| profile(&[&["SELECT 1"][..], list].concat()).and_then(|profile| profile.format());
+        assert_eq!(format(&[]), Ok(ProfileFormat::Html));
+        for (name, expected) in [
+            ("q.html", ProfileFormat::Html),
+            ("q.HTM", ProfileFormat::Html),
+            ("q.json", ProfileFormat::Json),
+            ("q.pg.json", ProfileFormat::Pgjson),
+            ("q.pgjson", ProfileFormat::Pgjson),
+            ("q.Trace.json", ProfileFormat::Trace),
+            ("q.trace", ProfileFormat::Trace),
+            ("-", ProfileFormat::Html),
+        ] {
+            assert_eq!(format(&["-o", name]), Ok(expected), "{name}");
+        }
+        for name in ["q.json", "q.txt", "-"] {
+            assert_eq!(format(&["-o", name, "--format", "trace"]), Ok(ProfileFormat::Trace), "{name}");
+        }
+        for name in ["q.txt", "q", "html"] {
+            let problem = format(&["-o", name]).unwrap_err();
+            let named = [".html", ".htm", ".json", ".pg.json", ".pgjson", ".trace.json", ".trace", "--format"];
+            assert!(named.iter().all(|part| problem.contains(part)) && problem.contains("devicefusion profile"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_a_profile_is_one_value() {
+        let args = profile(&["-f", "Cargo.toml", "-f", "src/main.rs", "SELECT 1", "--warm", "1000"]).unwrap();
+        assert_eq!(args.file, ["Cargo.toml", "src/main.rs"]);
+        assert_eq!((args.query.sql.as_deref(), args.warm), (Some("SELECT 1"), Some(1000)));
+        let args = profile(&["--query-file", "Cargo.toml", "-f", "/dev/stdin"]).unwrap();
+        assert_eq!((args.query.sql, args.query.query_file.as_deref()), (None, Some("Cargo.toml")));
+    }
+
+    #[test]
+    fn a_profile_refuses_what_would_fail_later() {
+        let cases: [(&[&str], &str); 11] = [
+            (&[], "<SQL|--query-file <FILE>>"),
+            (&["SELECT 1", "--query-file", "Cargo.toml"], "cannot be used with"),
+            (&["--query-file", "/nowhere.sql"], "there is no such file"),
+            (&["SELECT 1", "SELECT 2"], "SELECT 2"),
+            (&["-", "-f", "/dev/stdin"], "can be standard input"),
+            (&["--query-file", "/dev/stdin", "-f", "/dev/fd/0"], "can be standard input"),
+            (&["SELECT 1", "-f", "/dev/stdin", "-f", "/dev/stdin"], "can be standard input"),
+            (&["SELECT 1", "-o", "/nowhere/q.html"], "cannot write /nowhere/q.html: there is no folder /nowhere"),
+            (&["SELECT 1", "-o", "src", "--format", "html"], "cannot write src: it is a folder"),
+            (&["SELECT 1", "--warm", "0"], "0 is not in 1..=1000"),
+            (&["SELECT 1", "--warm", "1001"], "1001 is not in 1..=1000"),
+        ];
+        for (list, expected) in cases {
+            let problem = profile(list).unwrap_err();
+            assert!(problem.contains(expected), "{list:?}: {problem}");
+        }
     }
 
     #[test]
@@ -244,7 +398,10 @@ mod tests {
         assert!(args(&[]).is_ok_and(|args| args.reads_statements_from_stdin()));
         assert!(args(&["-c", "select 1"]).is_ok_and(|args| !args.reads_statements_from_stdin()));
         assert!(args(&["-f", "/dev/stdin"]).is_ok_and(|args| args.reads_statements_from_stdin()));
-        assert!(args(&["devices"]).is_ok_and(|args| args.subcommand.is_some()));
+        assert!(args(&["devices"]).is_ok_and(|args| args.subcommand.is_some() && !args.reads_statements_from_stdin()));
+        assert!(args(&["profile", "-"]).is_ok_and(|args| args.reads_statements_from_stdin()));
+        assert!(args(&["profile", "--query-file", "/dev/stdin"]).is_ok_and(|args| args.reads_statements_from_stdin()));
+        assert!(args(&["profile", "SELECT 1"]).is_ok_and(|args| !args.reads_statements_from_stdin()));
         assert!(args(&["-f", "/nowhere.sql"]).is_err());
         assert!(args(&["-c", " "]).is_err());
     }

@@ -11,6 +11,7 @@ mod args;
 mod completion;
 mod devices;
 mod printer;
+mod profile;
 mod progress;
 mod prompt;
 mod run;
@@ -22,7 +23,6 @@ mod table;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use datafusion::common::Result;
 use devicefusion::{DeviceRuntime, STACK_BYTES, with_large_stack};
 use mimalloc::MiMalloc;
@@ -37,7 +37,7 @@ static GLOBAL: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     env_logger::init();
-    let args = Args::parse();
+    let args = Args::of(std::env::args_os()).unwrap_or_else(|error| error.exit());
     if let Some(subcommand) = args.subcommand.as_ref().filter(|subcommand| !matches!(subcommand, Subcommand::Profile(_))) {
         // A reader that has gone needs no message.
         _ = subcommand.write(std::io::stdout());

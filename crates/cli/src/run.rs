@@ -19,15 +19,16 @@ use datafusion_cli::command::Command;
 use datafusion_cli::exec;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
-use devicefusion::{DeviceRuntime, Profile, error_text};
+use devicefusion::{DeviceRuntime, error_text};
 use futures::FutureExt;
 use rustyline::error::ReadlineError;
 use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{Args, ProfileArgs, ProfileFormat, Subcommand};
+use crate::args::{Args, ProfileArgs, Subcommand};
 use crate::completion::Words;
 use crate::printer::{Expanded, Printer, StatementKind};
+use crate::profile::Profiling;
 use crate::prompt::{Input, Prompt};
 use crate::session::Session;
 use crate::statement::is_complete;
@@ -46,16 +47,23 @@ pub enum Outcome {
 /// `device`.
 ///
 /// # Errors
-/// If the session cannot be opened, a file cannot be read, or a statement of `-c` fails.
+/// If the session cannot be opened, a file cannot be read, or a statement of `-c` fails. A profile
+/// also fails with a statement before its query.
 pub async fn run(mut args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Result<Outcome> {
-    let profile = match &args.subcommand {
-        Some(Subcommand::Profile(profile)) => Some(profile.clone()),
-        _ => None,
+    let profiling = match args.subcommand.clone() {
+        Some(Subcommand::Profile(profile)) => {
+            let profiling = Profiling::open(&profile)?;
+            let ProfileArgs { file, device, strict, data_path, memory_limit, .. } = profile;
+            args = Args { file, device, strict, data_path, memory_limit, ..args };
+            Some(profiling)
+        }
+        Some(Subcommand::Devices | Subcommand::Completions { .. } | Subcommand::Man) | None => None,
     };
-    if let Some(profile) = &profile {
-        (args.device, args.file) = (profile.device.clone(), profile.file.clone());
-    }
     if let Some(folder) = &args.data_path {
+        // These are of the folder that the shell was started in.
+        for file in args.file.iter_mut().chain(args.rc.iter_mut().flatten()) {
+            *file = std::path::absolute(&*file)?.to_string_lossy().into_owned();
+        }
         std::env::set_current_dir(folder)?;
     }
     let interactive = args.is_interactive();
@@ -70,7 +78,7 @@ pub async fn run(mut args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Res
 
     let mut statements = Statements { session: &session, color: args.color, outcome: Outcome::AllStatementsSucceeded, files: 0 };
 
-    let reads_input = profile.is_none() && args.file.is_empty() && args.command.is_empty();
+    let reads_input = profiling.is_none() && args.file.is_empty() && args.command.is_empty();
     match args.rc {
         Some(files) => {
             for path in files {
@@ -86,58 +94,38 @@ pub async fn run(mut args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Res
     }
     for path in &args.file {
         statements.run_file(path).await?;
+        if profiling.is_some() && statements.outcome == Outcome::StatementsFailed {
+            return exec_err!("no profile: statements of {path} failed");
+        }
     }
     for command in &args.command {
         statements.run_command(command).await?;
     }
-    if let Some(profile) = profile
-        && statements.outcome == Outcome::AllStatementsSucceeded
-    {
-        write_profile(&session, &profile).await?;
+    if let Some(profiling) = profiling {
+        profiling.write(&session).await?;
     }
     if reads_input {
         if interactive {
             statements.run_terminal().await?;
         } else {
-            statements.run_lines(std::io::stdin().lock()).await?;
+            statements.run_lines(std::io::stdin().lock(), None).await?;
         }
     }
     Ok(statements.outcome)
 }
 
-/// Runs a query and writes its profile. The run waits for its kernels, so that the device has it.
-async fn write_profile(session: &Session, args: &ProfileArgs) -> Result<()> {
-    // A long run must not be lost for it.
-    if let Some(folder) = args.output.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
-        return exec_err!("cannot write {}: there is no folder {}", args.output.display(), folder.display());
-    }
-    let ctx = session.context();
-    let state = ctx.state_ref();
-    state.write().config_mut().options_mut().set("device.adaptive_start", "never")?;
-    for _ in 0..args.warm {
-        Profile::of(ctx, &args.sql).await?;
-    }
-    let profile = Profile::of(ctx, &args.sql).await?;
-    let text = match args.format() {
-        ProfileFormat::Html => profile.to_html(),
-        ProfileFormat::Json => profile.to_json(),
-        ProfileFormat::Pgjson => profile.to_pgjson(),
-        ProfileFormat::Trace => profile.to_trace(),
-    };
-    let written = std::fs::write(&args.output, text);
-    written.map_err(|error| exec_datafusion_err!("cannot write {}: {error}", args.output.display()))?;
-    let rows = if profile.rows() == 1 { "row" } else { "rows" };
-    eprintln!("{} {rows} in {:.3} s; wrote {}", profile.rows(), profile.total().as_secs_f64(), args.output.display());
-    Ok(())
-}
-
 /// Prints an error, unless the reader of the output has gone, as `head` does.
 pub fn print_error(error: &DataFusionError) {
+    print_error_of("", error);
+}
+
+/// As [`print_error`], behind the place of the statement.
+fn print_error_of(place: &str, error: &DataFusionError) {
     let text = error_text(error);
     // Arrow's writers make text of an I/O error.
     let is_of_writer = matches!(error.find_root(), DataFusionError::ArrowError(..) | DataFusionError::IoError(_));
     if !is_of_writer || !text.ends_with(&std::io::Error::from_raw_os_error(nix::libc::EPIPE).to_string()) {
-        eprintln!("Error: {text}");
+        eprintln!("{place}Error: {text}");
     }
 }
 
@@ -178,6 +166,11 @@ struct Statements<'a> {
 /// The deepest inclusion of files.
 const MOST_FILES: usize = 16;
 
+/// Where a statement stands, before its error. One that was typed or piped needs none.
+fn place(file: Option<&str>, line: usize) -> String {
+    file.map(|file| format!("{file}:{line}: ")).unwrap_or_default()
+}
+
 fn not_a_command<T>(line: &str) -> Result<T> {
     exec_err!("'{line}' is not a command; \\? lists them")
 }
@@ -203,37 +196,45 @@ impl Statements<'_> {
 
     async fn run_opened(&mut self, path: &str) -> Result<()> {
         let file = File::open(path).map_err(|error| exec_datafusion_err!("cannot open {path}: {error}"))?;
-        let result = self.run_lines(BufReader::new(file)).await;
+        let result = self.run_lines(BufReader::new(file), Some(path)).await;
         // Failed statements are reported already. This is an error of the file.
         result.map_err(|error| exec_datafusion_err!("cannot read {path}: {}", error.message()))
     }
 
     /// Runs the statements of a reader. A statement ends with a line whose last word is ';'.
-    /// Failures are reported and recorded, and the next statement runs.
-    async fn run_lines(&mut self, reader: impl BufRead) -> Result<()> {
-        let mut pending = String::new();
-        for (number, line) in reader.lines().enumerate() {
+    /// Failures are reported and recorded, and the next statement runs. The reports name the file,
+    /// if it is given, and the line where the statement begins.
+    async fn run_lines(&mut self, reader: impl BufRead, file: Option<&str>) -> Result<()> {
+        let (mut pending, mut begin) = (String::new(), 1);
+        for (number, line) in (1..).zip(reader.lines()) {
             let line = line?;
-            if number == 0 && line.starts_with("#!") {
+            if number == 1 && line.starts_with("#!") {
                 continue;
             }
-            if pending.trim().is_empty() && line.starts_with('\\') {
-                let control = Box::pin(self.run_backslash(line.trim_end())).await;
-                match control {
-                    Ok(ControlFlow::Continue(())) => {}
-                    Ok(ControlFlow::Break(())) => return Ok(()),
-                    Err(error) => self.report(&error),
+            if pending.is_empty() {
+                if line.starts_with('\\') {
+                    let control = Box::pin(self.run_backslash(line.trim_end())).await;
+                    match control {
+                        Ok(ControlFlow::Continue(())) => {}
+                        Ok(ControlFlow::Break(())) => return Ok(()),
+                        Err(error) => self.report(&place(file, number), &error),
+                    }
+                    continue;
                 }
-                continue;
+                // The parser counts lines from the first one that it gets.
+                if line.trim().is_empty() || line.trim_start().starts_with("--") {
+                    continue;
+                }
+                begin = number;
             }
             pending.push_str(&line);
             pending.push('\n');
             if line.contains(';') && is_complete(&self.dialect(), &pending) {
-                self.run_reported(std::mem::take(&mut pending)).await;
+                self.run_reported(std::mem::take(&mut pending), file, begin).await;
             }
         }
-        if !pending.trim().is_empty() {
-            self.run_reported(pending).await;
+        if !pending.is_empty() {
+            self.run_reported(pending, file, begin).await;
         }
         Ok(())
     }
@@ -273,14 +274,15 @@ impl Statements<'_> {
         }
     }
 
-    async fn run_reported(&mut self, sql: String) {
+    /// Runs statements of a text that begins in a line of a file.
+    async fn run_reported(&mut self, sql: String, file: Option<&str>, begin: usize) {
         if let Err(error) = self.run_sql(sql).await {
-            self.report(&error);
+            self.report(&place(file, begin), &error);
         }
     }
 
-    fn report(&mut self, error: &DataFusionError) {
-        print_error(error);
+    fn report(&mut self, place: &str, error: &DataFusionError) {
+        print_error_of(place, error);
         self.outcome = Outcome::StatementsFailed;
     }
 

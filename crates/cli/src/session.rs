@@ -41,8 +41,7 @@ use crate::progress::Progress;
 /// A session of the shell.
 pub struct Session {
     context: SessionContext,
-    /// The device for queries, which was opened once to check that it works. The session opens it
-    /// again with its first query, because settings can change until then.
+    /// The device for queries. The first query opens it, because settings can change until then.
     device: Option<device::DeviceInfo>,
     /// Why there is no device.
     problem: Option<String>,
@@ -220,9 +219,8 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
     if !options.nvrtc_path.is_empty() {
         config = config.with_nvrtc_path(options.nvrtc_path);
     }
-    match device::Context::new(config) {
-        // Only the information: a handle on a lost context would prevent a new one.
-        Ok(context) => Ok(Ok(context.info().clone())),
+    match config.choose() {
+        Ok(device) => Ok(Ok(device)),
         Err(error) if may_do_without && !matches!(error, device::Error::Config { .. }) => Ok(Err(error.to_string())),
         Err(error) => exec_err!("{error}"),
     }

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::driver::{Driver, DriverOptions, LogSink};
+use crate::drivers::devices_for;
 use crate::error::MEMORY_SETTING;
 use crate::host::host_memory_bytes;
-use crate::info::{DeviceInfo, DeviceKind};
+use crate::info::{DeviceEntry, DeviceInfo, DeviceKind};
 use crate::interop::ApplicationQueue;
 use crate::selector::Selector;
 use crate::{Error, Result};
@@ -262,8 +263,37 @@ impl DeviceConfig {
         Err(Error::Config { setting: MEMORY_SETTING, value: self.memory_bytes.to_string(), reason })
     }
 
-    /// The pool's limit for a device, in bytes.
-    pub(crate) fn memory_limit(&self, info: &DeviceInfo) -> usize {
+    /// The device that [`Context::new`](crate::Context::new) would open.
+    ///
+    /// # Errors
+    /// As [`Context::new`](crate::Context::new), but for those of the driver that opens it.
+    ///
+    /// # Examples
+    /// ```
+    /// use device::{DeviceConfig, Selector};
+    ///
+    /// let config = DeviceConfig::default().with_selector(Selector::Name("no such device".to_owned()));
+    /// assert!(config.choose().is_err());
+    /// ```
+    pub fn choose(&self) -> Result<DeviceInfo> {
+        let entries = devices_for(self.nvrtc_path.as_deref());
+        if let Some(log) = &self.log {
+            let name = |entry: &DeviceEntry| entry.info.as_ref().map_or_else(|| entry.driver.to_string(), DeviceInfo::label);
+            let unusable = entries.iter().filter_map(|entry| Some((name(entry), entry.problem.as_deref()?)));
+            unusable.for_each(|(name, problem)| log(&format!("{name} cannot be used: {problem}")));
+        }
+        let platform = self.platform.as_deref();
+        let info = match &self.application_queue {
+            Some(queue) => queue.device(&entries, &self.selector, platform),
+            None => self.selector.choose(&entries, platform),
+        };
+        let info = self.unified_memory.apply(info?)?;
+        self.check_memory_bytes(&info)?;
+        Ok(info)
+    }
+
+    /// The limit of a device's memory pool in bytes.
+    pub fn memory_limit(&self, info: &DeviceInfo) -> usize {
         let limit = match (self.memory_bytes, info.kind) {
             (0, DeviceKind::Cpu) => host_memory_bytes().unwrap_or(info.memory_bytes) / 2,
             (0, _) => info.memory_bytes / 10 * 9,

@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 
 use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, NativeHandles, RawEvent, RawQueue};
-use crate::drivers::{devices_for, open};
+use crate::drivers::open;
 use crate::exit::{self, Unfinished};
 use crate::interop::SharedQueue;
 use crate::memory::{Buffer, PinnedPool, Pool};
 use crate::program::{Compiler, ProgramSource, RunningQuery};
 use crate::queue::{Queue, QueueWorker, Workers};
 use crate::report::{Counters, LaunchRecord, LiveCounters, Timeline};
-use crate::{DeviceConfig, DeviceEntry, DeviceInfo, Error, Result};
+use crate::{DeviceConfig, DeviceInfo, Error, Result};
 
 /// An opened device. Clones share everything.
 ///
@@ -83,19 +83,7 @@ impl Context {
     /// - `Config` for a memory limit out of bounds, a cache folder that cannot be created, or a
     ///   compiler that cannot be used.
     pub fn new(config: DeviceConfig) -> Result<Self> {
-        let entries = devices_for(config.nvrtc_path.as_deref());
-        if let Some(log) = &config.log {
-            let name = |entry: &DeviceEntry| entry.info.as_ref().map_or_else(|| entry.driver.to_string(), DeviceInfo::label);
-            let unusable = entries.iter().filter_map(|entry| Some((name(entry), entry.problem.as_deref()?)));
-            unusable.for_each(|(name, problem)| log(&format!("{name} cannot be used: {problem}")));
-        }
-        let platform = config.platform.as_deref();
-        let info = match &config.application_queue {
-            Some(queue) => queue.device(&entries, &config.selector, platform),
-            None => config.selector.choose(&entries, platform),
-        };
-        let info = config.unified_memory.apply(info?)?;
-        config.check_memory_bytes(&info)?;
+        let info = config.choose()?;
         let mut driver = open(&info, &config.driver_options())?;
         if let Some(wrap) = &config.wrap {
             driver = wrap(driver);

@@ -3,7 +3,7 @@
 
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
-use device::{Context, DeviceKind, ProgramSource};
+use device::{Context, DeviceInfo, DeviceKind, ProgramSource};
 
 use crate::graph::{self, Stage};
 use crate::session::{AdaptiveStart, Cost, DeviceOptions, Fallback, task_context};
@@ -19,13 +19,18 @@ pub(crate) const STARTS_ON_HOST: &str = "until its kernels are compiled; SET dev
 const MOST_BYTES: usize = 2 << 30;
 
 /// The programs of a stage that are not compiled yet, so that its run starts on the host. None if
-/// the run is the device's.
-pub(crate) fn missing_programs(context: &Context, options: &DeviceOptions, stage: &Stage) -> Vec<ProgramSource> {
-    if !may_start_on_host(context, options) {
+/// the run is the device's. A device that is closed has none compiled.
+pub(crate) fn missing_programs(
+    info: &DeviceInfo,
+    context: Option<&Context>,
+    options: &DeviceOptions,
+    stage: &Stage,
+) -> Vec<ProgramSource> {
+    if !may_start_on_host(info, options) {
         return vec![];
     }
     let mut programs = stage.likely_programs().unwrap_or_default();
-    programs.retain(|program| !context.is_ready(program));
+    programs.retain(|program| !context.is_some_and(|context| context.is_ready(program)));
     let most_bytes = MOST_BYTES / options.threshold_divisor.max(1);
     if !programs.is_empty() && graph::input_bytes(stage).is_some_and(|bytes| bytes > most_bytes) {
         programs.clear();
@@ -34,9 +39,9 @@ pub(crate) fn missing_programs(context: &Context, options: &DeviceOptions, stage
 }
 
 /// Whether the settings allow a start on the host.
-fn may_start_on_host(context: &Context, options: &DeviceOptions) -> bool {
+fn may_start_on_host(info: &DeviceInfo, options: &DeviceOptions) -> bool {
     let for_device = match options.adaptive_start {
-        AdaptiveStart::Auto => context.info().kind == DeviceKind::Cpu,
+        AdaptiveStart::Auto => info.kind == DeviceKind::Cpu,
         AdaptiveStart::Always => true,
         AdaptiveStart::Never => false,
     };
@@ -46,7 +51,7 @@ fn may_start_on_host(context: &Context, options: &DeviceOptions) -> bool {
 /// Whether a run is the host's. Then the missing programs are compiled in the background.
 pub(crate) fn starts_on_host(stage: &Stage, task: &TaskContext) -> Result<bool> {
     let (context, options) = task_context(task)?;
-    let missing = missing_programs(&context, &options, stage);
+    let missing = missing_programs(context.info(), Some(&context), &options, stage);
     let starts = !missing.is_empty();
     context.prepare(missing);
     Ok(starts)

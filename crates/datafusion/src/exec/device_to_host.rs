@@ -17,7 +17,6 @@ use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
-use device::Context;
 use futures::StreamExt;
 use kernels::ops::Options;
 
@@ -26,7 +25,7 @@ use crate::exec::{HostAlternative, device_inputs, forget_run, inner_methods, is_
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
-use crate::session::DeviceOptions;
+use crate::session::{DeviceOptions, PlannedDevice};
 
 /// Runs the device operators below it as fused pipelines.
 ///
@@ -128,9 +127,10 @@ impl DeviceToHostExec {
     }
 
     /// Notes for EXPLAIN whether a run would start on the host.
-    pub(crate) fn note_start(&self, context: &Context, options: &DeviceOptions) {
+    pub(crate) fn note_start(&self, device: &PlannedDevice, options: &DeviceOptions) {
         let may_start = self.alternative.as_ref().is_some_and(|alternative| alternative.may_start(&self.properties));
-        self.starts_on_host.store(may_start && !missing_programs(context, options, &self.stage).is_empty(), Relaxed);
+        let missing = || missing_programs(&device.info, device.context.as_ref(), options, &self.stage);
+        self.starts_on_host.store(may_start && !missing().is_empty(), Relaxed);
     }
 
     /// The host operators of the latest run; `None` if it is the device's.

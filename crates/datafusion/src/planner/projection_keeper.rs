@@ -47,7 +47,8 @@ impl PhysicalOptimizerRule for ProjectionKeeper {
         let bounds = RowBounds::default();
         // Tiny inputs, which stay on the host, do not open the device.
         let may_move = |node: &Arc<dyn ExecutionPlan>| {
-            support_of(node).is_ok() && (has_tiny_inputs(node, &options, &bounds) || self.runtime.context(&options).is_ok())
+            support_of(node).is_ok()
+                && (has_tiny_inputs(node, &options, &bounds) || self.runtime.device_for_plan(&options).is_ok())
         };
         plan.transform_up(|node| {
             let computes = node.is::<ProjectionExec>() && !is_trivial(&node) && !is_constant(&node) && !reads_catalog(&node);

@@ -8,7 +8,6 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, plan_err};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use device::Context;
 
 use crate::error::RULE;
 use crate::exec::{DeviceToHostExec, computes, is_trivial, reads_catalog, reads_device};
@@ -19,7 +18,7 @@ use crate::planner::placement::host_operators;
 use crate::planner::projection_keeper;
 use crate::planner::support::{has_tiny_inputs, support_of};
 use crate::planner::unnest_arrays::rewrite_computed_lists;
-use crate::session::{DeviceOptions, DeviceRuntime, Fallback, kernel_options};
+use crate::session::{DeviceOptions, DeviceRuntime, Fallback, PlannedDevice, kernel_options_for};
 
 /// Replaces host operators by offloaded subplans.
 ///
@@ -53,13 +52,14 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let bounds = RowBounds::default();
         let pays = |node: &Arc<dyn ExecutionPlan>| !has_tiny_inputs(node, &options, &bounds);
         let movable = resident || any(&plan, &|node| !is_trivial(node) && support_of(node).is_ok() && pays(node))?;
-        let context = if movable { Some(self.runtime.try_context(&options)) } else { None };
-        let offloaded = match context.transpose() {
+        let device = if movable { Some(self.runtime.device_for_plan(&options)) } else { None };
+        let offloaded = match device.transpose() {
             Ok(None) => plan,
-            Ok(Some(context)) => {
+            Ok(Some(device)) => {
                 let plan = above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?;
-                let offloaded = Offloader::new(&options, config, kernel_options(&options, &context)?).offload(plan)?;
-                note_starts(&offloaded, &context, &options)?;
+                let kernels = kernel_options_for(&options, &device.info, device.memory_limit)?;
+                let offloaded = Offloader::new(&options, config, kernels).offload(plan)?;
+                note_starts(&offloaded, &device, &options)?;
                 offloaded
             }
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
@@ -89,10 +89,10 @@ impl PhysicalOptimizerRule for DevicePlanner {
 }
 
 /// Has EXPLAIN show which parts of a plan would start on the host.
-fn note_starts(plan: &Arc<dyn ExecutionPlan>, context: &Context, options: &DeviceOptions) -> Result<()> {
+fn note_starts(plan: &Arc<dyn ExecutionPlan>, device: &PlannedDevice, options: &DeviceOptions) -> Result<()> {
     plan.apply(|node| {
         if let Some(top) = node.downcast_ref::<DeviceToHostExec>() {
-            top.note_start(context, options);
+            top.note_start(device, options);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

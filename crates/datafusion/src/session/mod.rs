@@ -13,4 +13,4 @@ pub use files::with_file_tables;
 pub use options::{AdaptiveStart, Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc, SpillSetting, parse_bytes};
 pub use parameters::{with_parameters, with_rows_of_parameters};
 pub use runtime::DeviceRuntime;
-pub(crate) use runtime::{Problem, ReleaseLost, kernel_options, task_context};
+pub(crate) use runtime::{PlannedDevice, Problem, ReleaseLost, kernel_options, kernel_options_for, task_context};

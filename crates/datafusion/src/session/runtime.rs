@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionConfig;
-use device::{ApplicationQueue, Context, DeviceConfig, DeviceKind, LogSink, UnifiedMemory};
+use device::{ApplicationQueue, Context, DeviceConfig, DeviceInfo, DeviceKind, LogSink, UnifiedMemory};
 use futhark::WeakContext;
 use kernels::codegen::Profile;
 use kernels::ops::{Options, Sizes};
@@ -132,6 +132,18 @@ impl DeviceRuntime {
         Ok(context)
     }
 
+    /// The device for a plan. One for EXPLAIN leaves a closed device closed.
+    pub(crate) fn device_for_plan(&self, options: &DeviceOptions) -> std::result::Result<PlannedDevice, Problem> {
+        let device = self.device.lock();
+        if !options.explains() || device.context.is_some() {
+            drop(device);
+            return self.try_context(options).map(PlannedDevice::from);
+        }
+        let config = device.config(options, self.log.as_ref(), self.queue.as_ref())?;
+        let info = config.choose().map_err(|error| Problem::of(error, options, self.queue.as_ref()))?;
+        Ok(PlannedDevice { memory_limit: config.memory_limit(&info), info, context: None })
+    }
+
     /// Notes the settings of a query that is planned.
     pub(crate) fn note_settings(&self, options: &DeviceOptions) {
         *self.noted.lock() = Some(options.clone());
@@ -209,16 +221,30 @@ impl Device {
         log: Option<&LogSink>,
         queue: Option<&ApplicationQueue>,
     ) -> std::result::Result<Context, Problem> {
-        if let Some(config) = self.config.clone() {
-            let problem = |reason: String| Problem { reason, is_mistake: true };
-            let context = Context::new(config).map_err(|error| problem(error.to_string()))?;
-            if context.is_lost() {
-                let label = context.info().label();
-                return Err(problem(format!(
-                    "{label} has lost its context to a fault, and queries that still run or their results hold on to it; end or drop them"
-                )));
-            }
-            return Ok(context);
+        let is_lost = self.config.is_some();
+        let context = Context::new(self.config(options, log, queue)?).map_err(|error| match is_lost {
+            true => Problem { reason: error.to_string(), is_mistake: true },
+            false => Problem::of(error, options, queue),
+        })?;
+        if is_lost && context.is_lost() {
+            let label = context.info().label();
+            let reason = format!(
+                "{label} has lost its context to a fault, and queries that still run or their results hold on to it; end or drop them"
+            );
+            return Err(Problem { reason, is_mistake: true });
+        }
+        Ok(context)
+    }
+
+    /// The configuration of the next context: that of a lost one, else that of the settings.
+    fn config(
+        &self,
+        options: &DeviceOptions,
+        log: Option<&LogSink>,
+        queue: Option<&ApplicationQueue>,
+    ) -> std::result::Result<DeviceConfig, Problem> {
+        if let Some(config) = &self.config {
+            return Ok(config.clone());
         }
         let Some(selector) = options.selector.clone() else {
             return Err(match queue {
@@ -229,7 +255,7 @@ impl Device {
                 None => Problem { reason: "device.selector = 'none'".to_string(), is_mistake: false },
             });
         };
-        let config = DeviceConfig {
+        Ok(DeviceConfig {
             selector,
             platform: non_empty(&options.platform),
             memory_bytes: options.memory_bytes,
@@ -244,20 +270,38 @@ impl Device {
             load_programs: non_empty(&options.load_programs).map(PathBuf::from),
             log: Some(log.cloned().unwrap_or_else(|| Arc::new(|line| log::debug!("{line}")))),
             ..DeviceConfig::default()
-        };
-        Context::new(config).map_err(|error| {
-            let demand = options.demand();
-            let asked = demand.is_some() || queue.is_some() || options.unified_memory == UnifiedMemory::Always;
-            let is_mistake = asked || matches!(error, device::Error::Config { .. });
-            let reason = match (demand, error) {
-                (Some(demand), device::Error::NoDevice { available, .. }) => format!("{demand}: no such device; {available}"),
-                (Some(demand), device::Error::NoDriver { reason, .. }) => {
-                    format!("{demand}: no driver could be opened: {reason}")
-                }
-                (_, error) => error.to_string(),
-            };
-            Problem { reason, is_mistake }
         })
+    }
+}
+
+impl Problem {
+    fn of(error: device::Error, options: &DeviceOptions, queue: Option<&ApplicationQueue>) -> Problem {
+        let demand = options.demand();
+        let asked = demand.is_some() || queue.is_some() || options.unified_memory == UnifiedMemory::Always;
+        let is_mistake = asked || matches!(error, device::Error::Config { .. });
+        let reason = match (demand, error) {
+            (Some(demand), device::Error::NoDevice { available, .. }) => format!("{demand}: no such device; {available}"),
+            (Some(demand), device::Error::NoDriver { reason, .. }) => {
+                format!("{demand}: no driver could be opened: {reason}")
+            }
+            (_, error) => error.to_string(),
+        };
+        Problem { reason, is_mistake }
+    }
+}
+
+/// A device as a plan needs it.
+pub(crate) struct PlannedDevice {
+    pub info: DeviceInfo,
+    /// That of the memory pool, in bytes.
+    pub memory_limit: usize,
+    /// `None` where it is not open, for EXPLAIN.
+    pub context: Option<Context>,
+}
+
+impl From<Context> for PlannedDevice {
+    fn from(context: Context) -> Self {
+        PlannedDevice { info: context.info().clone(), memory_limit: context.pool().limit(), context: Some(context) }
     }
 }
 
@@ -275,14 +319,19 @@ fn non_empty(setting: &str) -> Option<String> {
 /// # Errors
 /// If the device or the profile does not support a size of the settings.
 pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Result<Options> {
-    let profile = match (options.profile, context.info().kind) {
+    kernel_options_for(options, context.info(), context.pool().limit())
+}
+
+/// As [`kernel_options`], for a device that may be closed. The limit is that of its memory pool.
+pub(crate) fn kernel_options_for(options: &DeviceOptions, info: &DeviceInfo, memory_limit: usize) -> Result<Options> {
+    let profile = match (options.profile, info.kind) {
         (ProfileSetting::Cpu, _) | (ProfileSetting::Auto, DeviceKind::Cpu) => Profile::Cpu,
         _ => Profile::Gpu,
     };
     let DeviceOptions { work_group_size, compaction_tile_rows, max_work_groups, .. } = *options;
     let sizes = Sizes { work_group_size, compaction_tile_rows, max_work_groups };
     let kernels = Options::new(profile).with_threshold_divisor(options.threshold_divisor);
-    let sized = kernels.with_memory(context.pool().limit()).with_sizes(sizes, context.info());
+    let sized = kernels.with_memory(memory_limit).with_sizes(sizes, info);
     sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }
 

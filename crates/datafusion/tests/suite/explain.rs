@@ -56,7 +56,7 @@ fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
             check(&plan, "DeviceAggregateExec", &work);
             check(&plan, "HostToDeviceExec", &["output_rows", "wall_time", "bytes_up"]);
             check(&plan, "DeviceToHostExec", &["output_rows", "wall_time", "bytes_down"]);
-            // Each kernel with its launches, bytes and time, in an order of time that no run repeats.
+            // Each kernel with its launches, bytes and time, in an order of time no run repeats.
             for kernel in ["select_mask", "select_write0", "group_find0", "group_update0_0", "group_write0"] {
                 let (_, costs) = line(&plan, "DeviceAggregateExec").split_once(&format!("{kernel}: 1 launch, ")).expect(&plan);
                 let costs: Vec<_> = costs.split([';', ']']).next().expect(&plan).split(", ").collect();

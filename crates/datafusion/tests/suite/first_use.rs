@@ -24,6 +24,8 @@ fn the_catalog_and_tiny_inputs_leave_the_device_closed() {
             "SELECT table_name, count(*) FROM information_schema.columns WHERE column_name LIKE 'a%' GROUP BY 1 ORDER BY 1",
             "SELECT 6 * 7, 'text'",
             "EXPLAIN SELECT upper(name) FROM information_schema.df_settings ORDER BY 1",
+            "EXPLAIN SELECT value % 7, count(*) FROM generate_series(1, 100000) GROUP BY 1",
+            "EXPLAIN VERBOSE SELECT a.value FROM generate_series(1, 100000) a JOIN generate_series(1, 9) b USING (value)",
         ] {
             assert_eq!(answer(&ctx, sql).await.unwrap().launches, 0, "{sql}");
             assert!(runtime.opened().is_none(), "{sql} opens the device");

@@ -66,10 +66,13 @@ impl PlanCacheQueryPlanner {
 
     async fn keep_or_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         self.cache.note_query_planner();
-        if let LogicalPlan::Explain(explain) = plan
-            && let Some(node) = PlanCacheNode::of(&explain.plan)
-        {
-            return self.planned(&explained_anew(explain, node, session)?, session).await;
+        if let LogicalPlan::Explain(explain) = plan {
+            let closed = session.as_any().downcast_ref::<SessionState>().map(without_device);
+            let session = closed.as_ref().map_or(session, |closed| closed as &dyn Session);
+            return match PlanCacheNode::of(&explain.plan) {
+                Some(node) => self.planned(&explained_anew(explain, node, session)?, session).await,
+                None => self.planned(plan, session).await,
+            };
         }
         let Some(node) = PlanCacheNode::of(plan) else { return self.planned(plan, session).await };
         let options = DeviceOptions::of(session.config_options());
@@ -90,6 +93,13 @@ impl PlanCacheQueryPlanner {
             Progress::Uncached => self.planned(&node.original, session).await,
         }
     }
+}
+
+/// A session whose plans do not open its device.
+fn without_device(session: &SessionState) -> SessionState {
+    let mut session = session.clone();
+    DeviceOptions::set_explains(session.config_mut().options_mut());
+    session
 }
 
 /// EXPLAIN of a query as it was before its analysis, so that it shows the steps of planning.

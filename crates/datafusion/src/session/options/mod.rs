@@ -163,6 +163,18 @@ impl DeviceOptions {
         self.opened.store(true, Ordering::Relaxed);
     }
 
+    /// Marks the settings of a plan for EXPLAIN.
+    pub(crate) fn set_explains(config: &mut ConfigOptions) {
+        if let Some(options) = config.extensions.get_mut::<DeviceOptions>() {
+            options.explains = true;
+        }
+    }
+
+    /// Whether a plan is made for EXPLAIN, which does not open the device.
+    pub(crate) fn explains(&self) -> bool {
+        self.explains
+    }
+
     /// Ends the settings that only the program makes: from now on SQL may change the others.
     pub(crate) fn seal(&mut self) {
         self.is_sealed = true;

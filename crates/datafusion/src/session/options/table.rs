@@ -43,11 +43,13 @@ macro_rules! settings {
             pub(super) opened: Arc<AtomicBool>,
             /// Whether the session is made, so that the next changes may come from SQL.
             pub(super) is_sealed: bool,
+            /// Whether a plan is made for EXPLAIN, which does not open the device.
+            pub(super) explains: bool,
         }
 
         impl Default for DeviceOptions {
             fn default() -> Self {
-                DeviceOptions { $($name: $default,)* opened: Arc::default(), is_sealed: false }
+                DeviceOptions { $($name: $default,)* opened: Arc::default(), is_sealed: false, explains: false }
             }
         }
 

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `devicefusion profile`: runs a query, and writes how the run went.
+
+use std::fs::File;
+use std::io::{Write, stderr, stdin, stdout};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use devicefusion::Profile;
+use nix::unistd::dup2_stdout;
+
+use crate::args::{ProfileArgs, ProfileFormat, QueryArgs};
+use crate::session::Session;
+
+/// A query to profile, and where its profile goes.
+pub struct Profiling {
+    sql: String,
+    format: ProfileFormat,
+    /// Runs before.
+    warm: u16,
+    output: Output,
+}
+
+/// Where a profile goes.
+enum Output {
+    File(PathBuf),
+    Stdout(File),
+}
+
+impl Profiling {
+    /// Reads the query. A profile on standard output has it alone from now on.
+    ///
+    /// # Errors
+    /// If the query cannot be read, or is empty.
+    pub fn open(args: &ProfileArgs) -> Result<Profiling> {
+        let sql = read(&args.query)?;
+        let format = args.format().map_err(|problem| exec_datafusion_err!("{problem}"))?;
+        let output = match &args.data_path {
+            _ if args.is_stdout() => Output::Stdout(claim_stdout()?),
+            // The file is of the folder that the shell was started in.
+            Some(_) => Output::File(std::path::absolute(&args.output)?),
+            None => Output::File(args.output.clone()),
+        };
+        Ok(Profiling { sql, format, warm: args.warm.unwrap_or(0), output })
+    }
+
+    /// Runs the query and writes its profile, also if the run fails. The run waits for its kernels,
+    /// so that the device has it.
+    ///
+    /// # Errors
+    /// Those of the query, and of writing.
+    pub async fn write(&self, session: &Session) -> Result<()> {
+        let ctx = session.context();
+        let state = ctx.state_ref();
+        state.write().config_mut().options_mut().set("device.adaptive_start", "never")?;
+        devicefusion::check_nesting(ctx.state().config_options(), &self.sql)?;
+        for run in 1..=self.warm {
+            let profile = Profile::of(ctx, &self.sql).await?;
+            eprintln!("warm run {run} of {}: {:.3} s", self.warm, profile.total().as_secs_f64());
+        }
+        let (profile, outcome) = Profile::of_run(ctx, &self.sql).await?;
+        let text = match self.format {
+            ProfileFormat::Html => profile.to_html(),
+            ProfileFormat::Json => profile.to_json(),
+            ProfileFormat::Pgjson => profile.to_pgjson(),
+            ProfileFormat::Trace => profile.to_trace(),
+        };
+        let place = match &self.output {
+            Output::File(path) => {
+                let written = std::fs::write(path, text);
+                written.map_err(|error| exec_datafusion_err!("cannot write {}: {error}", path.display()))?;
+                path.display().to_string()
+            }
+            Output::Stdout(file) => {
+                let mut file: &File = file;
+                file.write_all(text.as_bytes())?;
+                "to standard output".to_string()
+            }
+        };
+        let rows = if profile.rows() == 1 { "row" } else { "rows" };
+        let ended = if outcome.is_ok() { format!("{} {rows}", profile.rows()) } else { "failed".to_string() };
+        eprintln!("{ended} in {:.3} s; wrote {place}", profile.total().as_secs_f64());
+        outcome
+    }
+}
+
+/// Reads the query.
+fn read(query: &QueryArgs) -> Result<String> {
+    let sql = match (&query.sql, &query.query_file) {
+        (Some(sql), _) if sql == "-" => {
+            std::io::read_to_string(stdin()).map_err(|error| exec_datafusion_err!("cannot read standard input: {error}"))?
+        }
+        (Some(sql), _) => sql.clone(),
+        (None, Some(file)) => {
+            std::fs::read_to_string(file).map_err(|error| exec_datafusion_err!("cannot read {file}: {error}"))?
+        }
+        (None, None) => String::new(),
+    };
+    if sql.trim().is_empty() { exec_err!("the query is empty") } else { Ok(sql) }
+}
+
+/// Standard output. What else the process writes there goes to standard error from now on: results
+/// of statements before the query, and words of compilers.
+fn claim_stdout() -> Result<File> {
+    let output = stdout().as_fd().try_clone_to_owned()?;
+    dup2_stdout(stderr()).map_err(std::io::Error::from)?;
+    Ok(File::from(output))
+}
