@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `devicefusion-bench start`: queries over files in fresh processes, with the default settings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::util::pretty::pretty_format_batches;
@@ -31,6 +31,12 @@ pub struct StartArguments {
     /// TPC-H queries by number, and 0 for a grouping of a CSV file of two rows [default: all].
     #[arg(long, value_delimiter = ',')]
     queries: Vec<usize>,
+    /// Folder of .sql files, instead of TPC-H's queries.
+    #[arg(long, requires = "tables", conflicts_with = "queries")]
+    statements: Option<PathBuf>,
+    /// Folder of Parquet files, which are the tables of the statements.
+    #[arg(long, requires = "statements")]
+    tables: Option<PathBuf>,
     /// Processes of each side; medians are shown.
     #[arg(long, default_value_t = 3)]
     processes: usize,
@@ -41,8 +47,9 @@ pub struct StartArguments {
 /// What one process runs.
 #[derive(clap::Args)]
 pub struct StartedArguments {
+    /// The number of a query, or the path of a file.
     #[arg(long)]
-    query: usize,
+    query: String,
     /// Whether the process has plain DataFusion.
     #[arg(long)]
     plain: bool,
@@ -56,8 +63,7 @@ pub struct StartedArguments {
 
 impl StartedArguments {
     fn words(&self) -> Vec<String> {
-        let own =
-            ["started", "--query", &self.query.to_string(), "--scale", &self.scale.to_string(), "--folder"].map(str::to_string);
+        let own = ["started", "--query", &self.query, "--scale", &self.scale.to_string(), "--folder"].map(str::to_string);
         let plain = self.plain.then(|| "--plain".to_string());
         own.into_iter().chain([self.folder.display().to_string()]).chain(plain).chain(self.session.words()).collect()
     }
@@ -100,27 +106,57 @@ impl StartedArguments {
 
     /// Registers the tables of the query. Returns its text.
     async fn register(&self, session: &SessionContext) -> Result<String> {
-        if self.query == 0 {
+        if self.query == CSV {
             let file = self.folder.join("two-rows.csv");
             std::fs::write(&file, "k,v\na,1\nb,2\n")?;
             session.register_csv("two_rows", file.display().to_string(), Default::default()).await?;
             return Ok("SELECT k, sum(v) FROM two_rows GROUP BY k ORDER BY k".to_string());
         }
-        for table in data::TABLES {
-            let file = self.folder.join(format!("{table}.parquet"));
+        for file in files(&self.folder, "parquet")? {
+            let table = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             session.register_parquet(table, file.display().to_string(), Default::default()).await?;
         }
-        tpch::query(self.query, self.scale)
+        match self.query.parse() {
+            Ok(number) => tpch::query(number, self.scale),
+            Err(_) => Ok(std::fs::read_to_string(&self.query)?),
+        }
+    }
+}
+
+/// The number of the grouping of a CSV file.
+const CSV: &str = "0";
+
+/// The files of a folder with an extension, in the order of their names.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let files = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+    let is_kind = |file: &PathBuf| file.extension().is_some_and(|of_file| of_file == extension);
+    let mut files: Vec<PathBuf> = files.into_iter().filter(is_kind).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// The name of a query in the table.
+fn name_of(query: &str) -> String {
+    match query.parse::<usize>() {
+        Ok(_) if query == CSV => "two rows of CSV".to_string(),
+        Ok(number) => format!("Q{number}"),
+        Err(_) => Path::new(query).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
     }
 }
 
 /// Returns whether all answers are those of plain DataFusion.
 pub async fn run(arguments: StartArguments, run: impl AsyncFn(&[String]) -> Result<Value>) -> Result<bool> {
-    let StartArguments { data: data_arguments, mut queries, processes, session } = arguments;
-    let folder = data::run(&data_arguments)?;
+    let StartArguments { data: data_arguments, mut queries, statements, tables, processes, session } = arguments;
     if queries.is_empty() {
         queries = (0..=tpch::ALL).collect();
     }
+    let (folder, queries) = match (tables, statements) {
+        (Some(tables), Some(statements)) => {
+            let statements = files(&statements, "sql")?;
+            (tables, statements.into_iter().map(|file| file.display().to_string()).collect::<Vec<_>>())
+        }
+        _ => (data::run(&data_arguments)?, queries.into_iter().map(|number| number.to_string()).collect()),
+    };
     let progress = ProgressBar::new_spinner();
     let mut table = Table::new([
         "query",
@@ -140,9 +176,10 @@ pub async fn run(arguments: StartArguments, run: impl AsyncFn(&[String]) -> Resu
         let (mut sides, mut reports) = ([Vec::new(), Vec::new()], Vec::new());
         for _ in 0..processes.max(1) {
             for (side, plain) in sides.iter_mut().zip([true, false]) {
-                progress.set_message(format!("query {query}"));
+                progress.set_message(name_of(&query));
                 progress.tick();
                 let (folder, scale, session) = (folder.clone(), data_arguments.scale, session.clone());
+                let query = query.clone();
                 let report = run(&StartedArguments { query, plain, folder, scale, session }.words()).await?;
                 let seconds = report["seconds"].as_array().into_iter().flatten().filter_map(Value::as_f64);
                 side.push(seconds.collect::<Vec<_>>());
@@ -156,10 +193,9 @@ pub async fn run(arguments: StartArguments, run: impl AsyncFn(&[String]) -> Resu
         let is_equal = reports.iter().all(|report| report["answers"] == reports[0]["answers"]);
         all_equal &= is_equal;
         let programs = reports.last().map_or(0, |report| report["programs"].as_u64().unwrap_or_default());
-        let name = if query == 0 { "two rows of CSV".to_string() } else { format!("Q{query}") };
         let [plain_first, first, plain_tenth, tenth] = times;
         table.push([
-            name,
+            name_of(&query),
             milliseconds(plain_first),
             milliseconds(first),
             format!("{:.2}", first / plain_first),

@@ -233,8 +233,9 @@ impl Query {
     /// Runs to the end, drops the rows and tells how the run went.
     fn profile(&self) -> Result<Profile> {
         self.run(self.cancelled(), async {
-            let frame = devicefusion::execute_logical_plan(&self.context.session()?.ctx, self.bound()?).await?;
-            Ok(Profile::of_frame(frame, &self.sql).await?)
+            let (profile, outcome) = Profile::of_plan(&self.context.session()?.ctx, self.bound()?, &self.sql).await?;
+            outcome?;
+            Ok(profile)
         })
     }
 

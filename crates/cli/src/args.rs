@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser};
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreMode;
 use datafusion_cli::object_storage::is_stdin_location;
@@ -122,9 +122,9 @@ pub struct ProfileArgs {
     #[arg(long, value_enum)]
     pub format: Option<ProfileFormat>,
 
-    /// Run the query so often before the run that is profiled, for kernels and caches: 1 to 1000
-    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub warm: Option<u16>,
+    /// Run the query so often before the run that is profiled, for kernels and caches: up to 1000
+    #[arg(long, value_name = "RUNS", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=1000))]
+    pub warm: u16,
 
     // One file each: more of them would take the query.
     /// Execute the statements of a file before; may be given several times
@@ -272,7 +272,15 @@ impl Args {
     /// # Errors
     /// Those of clap, and options of `profile` that do not fit each other or the file system.
     pub fn of(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Args, clap::Error> {
-        let args = Args::try_parse_from(line)?;
+        let args = Args::try_parse_from(line).map_err(|error| match error.kind() {
+            // The first word that is no option is taken for a task.
+            ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict if error.to_string().contains("subcommand") => {
+                let word = error.get(ContextKind::InvalidSubcommand).map_or_else(String::new, |word| format!(" '{word}'"));
+                let hint = format!("there is no task{word}: run a file by -f FILE, statements by -c 'SELECT …'");
+                Args::command().error(ErrorKind::InvalidSubcommand, hint)
+            }
+            _ => error,
+        })?;
         match &args.subcommand {
             Some(Subcommand::Profile(profile)) => profile.check().map_err(refused)?,
             Some(Subcommand::Devices | Subcommand::Completions { .. } | Subcommand::Man) | None => {}
@@ -302,10 +310,17 @@ fn folder(path: &str) -> Result<PathBuf, String> {
     if path.is_dir() { Ok(path) } else { Err("there is no such folder".to_string()) }
 }
 
-/// Parses an existing file, or one of the names of standard input.
+/// Parses an existing file, a pipe among them, or one of the names of standard input.
 fn file(path: &str) -> Result<String, String> {
-    let found = is_stdin_location(path) || PathBuf::from(path).is_file();
-    if found { Ok(path.to_string()) } else { Err("there is no such file".to_string()) }
+    if path == "-" {
+        return Ok("/dev/stdin".to_string());
+    }
+    match std::fs::metadata(path) {
+        _ if is_stdin_location(path) => Ok(path.to_string()),
+        Ok(file) if file.is_dir() => Err("it is a folder".to_string()),
+        Ok(_) => Ok(path.to_string()),
+        Err(_) => Err("there is no such file".to_string()),
+    }
 }
 
 fn statement(sql: &str) -> Result<String, String> {
@@ -366,14 +381,14 @@ mod tests {
     fn a_file_of_a_profile_is_one_value() {
         let args = profile(&["-f", "Cargo.toml", "-f", "src/main.rs", "SELECT 1", "--warm", "1000"]).unwrap();
         assert_eq!(args.file, ["Cargo.toml", "src/main.rs"]);
-        assert_eq!((args.query.sql.as_deref(), args.warm), (Some("SELECT 1"), Some(1000)));
+        assert_eq!((args.query.sql.as_deref(), args.warm), (Some("SELECT 1"), 1000));
         let args = profile(&["--query-file", "Cargo.toml", "-f", "/dev/stdin"]).unwrap();
         assert_eq!((args.query.sql, args.query.query_file.as_deref()), (None, Some("Cargo.toml")));
     }
 
     #[test]
     fn a_profile_refuses_what_would_fail_later() {
-        let cases: [(&[&str], &str); 11] = [
+        let cases: [(&[&str], &str); 10] = [
             (&[], "<SQL|--query-file <FILE>>"),
             (&["SELECT 1", "--query-file", "Cargo.toml"], "cannot be used with"),
             (&["--query-file", "/nowhere.sql"], "there is no such file"),
@@ -383,13 +398,21 @@ mod tests {
             (&["SELECT 1", "-f", "/dev/stdin", "-f", "/dev/stdin"], "can be standard input"),
             (&["SELECT 1", "-o", "/nowhere/q.html"], "cannot write /nowhere/q.html: there is no folder /nowhere"),
             (&["SELECT 1", "-o", "src", "--format", "html"], "cannot write src: it is a folder"),
-            (&["SELECT 1", "--warm", "0"], "0 is not in 1..=1000"),
-            (&["SELECT 1", "--warm", "1001"], "1001 is not in 1..=1000"),
+            (&["SELECT 1", "--warm", "1001"], "1001 is not in "),
         ];
         for (list, expected) in cases {
             let problem = profile(list).unwrap_err();
             assert!(problem.contains(expected), "{list:?}: {problem}");
         }
+    }
+
+    #[test]
+    fn a_word_that_is_no_option_has_a_hint() {
+        for list in [&["nosemi.sql"][..], &["-q", "nosemi.sql"], &["-q", "SELECT 1"]] {
+            let problem = Args::of(["devicefusion"].iter().chain(list)).unwrap_err().to_string();
+            assert!(problem.contains("run a file by -f FILE, statements by -c"), "{list:?}: {problem}");
+        }
+        assert!(Args::of(["devicefusion", "-q", "devices"]).is_err());
     }
 
     #[test]
@@ -402,6 +425,8 @@ mod tests {
         assert!(args(&["profile", "-"]).is_ok_and(|args| args.reads_statements_from_stdin()));
         assert!(args(&["profile", "--query-file", "/dev/stdin"]).is_ok_and(|args| args.reads_statements_from_stdin()));
         assert!(args(&["profile", "SELECT 1"]).is_ok_and(|args| !args.reads_statements_from_stdin()));
+        assert!(args(&["-f", "-"]).is_ok_and(|args| args.reads_statements_from_stdin()));
+        assert!(args(&["-f", "/dev/null"]).is_ok_and(|args| !args.reads_statements_from_stdin()));
         assert!(args(&["-f", "/nowhere.sql"]).is_err());
         assert!(args(&["-c", " "]).is_err());
     }

@@ -83,6 +83,30 @@ const KEYWORDS: &[&str] = &[
     "WITH",
 ];
 
+/// Backslash commands, as far as their words are known.
+const COMMANDS: &[&str] = &[
+    "\\?",
+    "\\d",
+    "\\h",
+    "\\i",
+    "\\object_store_profiling",
+    "\\pset format automatic",
+    "\\pset format csv",
+    "\\pset format json",
+    "\\pset format nd-json",
+    "\\pset format table",
+    "\\pset format tsv",
+    "\\pset maxrows",
+    "\\q",
+    "\\quiet off",
+    "\\quiet on",
+    "\\timing off",
+    "\\timing on",
+    "\\x auto",
+    "\\x off",
+    "\\x on",
+];
+
 /// Most tables whose columns are words.
 const MOST_TABLES: usize = 200;
 
@@ -123,6 +147,10 @@ impl Words {
     /// The word that ends a line, by its first byte, and what completes it. Keywords are in the
     /// case of the word's first letter.
     pub fn complete(&self, line: &str) -> (usize, Vec<String>) {
+        if line.starts_with('\\') {
+            let continuing = COMMANDS.iter().filter(|command| command.starts_with(line));
+            return (0, continuing.map(|command| (*command).to_owned()).collect());
+        }
         let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
         let begin = line.char_indices().rev().take_while(|(_, c)| is_of_word(*c)).last().map_or(line.len(), |(at, _)| at);
         let word = &line[begin..];
@@ -147,6 +175,7 @@ mod tests {
         let table = "CREATE TABLE lineitem AS SELECT 1 AS l_orderkey, 2 AS l_ordered";
         session.sql(table).await.unwrap().collect().await.unwrap();
         let words = Words::of(&session).await;
+        assert_eq!(words.complete("\\pset m"), (0, vec!["\\pset maxrows".to_owned()]));
         assert_eq!(words.complete("SELECT l_o"), (7, vec!["l_ordered".to_owned(), "l_orderkey".to_owned()]));
         assert_eq!(words.complete("select 1 fro"), (9, vec!["from".to_owned(), "from_unixtime".to_owned()]));
         assert_eq!(words.complete("SELECT sum(x) FROM lineit").1, ["lineitem"]);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prints results: rows as they come in formats for programs, tables for people.
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{Array, RecordBatch, StringArray};
 use datafusion::arrow::csv;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::json::writer::{JsonArray, JsonFormat, LineDelimited, WriterBuilder};
-use datafusion::arrow::util::display::FormatOptions;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Result, plan_err};
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -19,6 +19,7 @@ use datafusion_cli::object_storage::instrumented::{
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::MaxRows;
 use futures::StreamExt;
+use tokio::task::yield_now;
 
 use crate::progress::Progress;
 use crate::table::TextTable;
@@ -79,13 +80,13 @@ impl Printer {
     pub async fn print(&self, running: RunningStatement, task: &TaskContext) -> Result<()> {
         let begun = running.begun;
         let printed = match self.format {
-            PrintFormat::Automatic if running.is_endless => self.print_separated(running, b',').await?,
+            PrintFormat::Automatic if running.is_endless => self.print_separated(running, b',', task).await?,
             PrintFormat::Table if running.is_endless => {
                 return plan_err!("a table of endless rows: choose another format, such as csv");
             }
             PrintFormat::Table | PrintFormat::Automatic => self.print_table(running, task).await?,
-            PrintFormat::Csv => self.print_separated(running, b',').await?,
-            PrintFormat::Tsv => self.print_separated(running, b'\t').await?,
+            PrintFormat::Csv => self.print_separated(running, b',', task).await?,
+            PrintFormat::Tsv => self.print_separated(running, b'\t', task).await?,
             PrintFormat::Json => self.print_json::<JsonArray>(running).await?,
             PrintFormat::NdJson => self.print_json::<LineDelimited>(running).await?,
         };
@@ -93,8 +94,9 @@ impl Printer {
     }
 
     /// Rows with a header, which an empty result has too.
-    async fn print_separated(&self, running: RunningStatement, delimiter: u8) -> Result<Printed> {
+    async fn print_separated(&self, running: RunningStatement, delimiter: u8, task: &TaskContext) -> Result<Printed> {
         let RunningStatement { mut rows, progress, .. } = running;
+        let options: FormatOptions<'_> = (&task.session_config().options().format).try_into()?;
         let mut printed = Printed::default();
         let mut writer = csv::WriterBuilder::new().with_delimiter(delimiter).build(stdout());
         let (schema, mut progress) = (rows.schema(), Some(progress));
@@ -103,12 +105,14 @@ impl Printer {
             printed.rows += batch.num_rows();
             if batch.num_rows() > 0 {
                 progress.take();
-                writer.write(&batch)?;
+                writer.write(&batch_of_text(batch, &options)?)?;
             }
+            // Ctrl-C comes between batches.
+            yield_now().await;
         }
         drop(progress);
         if printed.rows == 0 && !schema.fields().is_empty() {
-            writer.write(&RecordBatch::new_empty(schema))?;
+            writer.write(&batch_of_text(RecordBatch::new_empty(schema), &options)?)?;
         }
         Ok(printed)
     }
@@ -124,6 +128,7 @@ impl Printer {
             printed.rows += batch.num_rows();
             progress.take();
             writer.write(&batch)?;
+            yield_now().await;
         }
         drop(progress);
         if has_columns {
@@ -161,7 +166,12 @@ impl Printer {
             write!(stdout(), "{}", plan_text(&shown, &options)?)?;
             return Ok(printed);
         }
-        if most == 0 || schema.fields().is_empty() {
+        if schema.fields().is_empty() {
+            printed.rows_hidden = 0;
+            printed.lacks_columns = printed.rows > 0;
+            return Ok(printed);
+        }
+        if most == 0 {
             return Ok(printed);
         }
         let text = self.table(schema, shown, &mut printed, &options)?;
@@ -200,11 +210,19 @@ impl Printer {
         if self.quiet {
             return Ok(());
         }
-        let mut out = stdout();
+        // Programs read rows only.
+        let mut out: Box<dyn Write> = match self.format {
+            PrintFormat::Automatic | PrintFormat::Table => Box::new(stdout()),
+            PrintFormat::Csv | PrintFormat::Tsv | PrintFormat::Json | PrintFormat::NdJson => Box::new(stderr()),
+        };
         let mut notes = vec![format!("{} row(s) fetched.", printed.rows)];
+        if printed.lacks_columns {
+            notes.push("(They have no columns: FROM without SELECT)".to_owned());
+        }
         if printed.rows_hidden > 0 {
             let displayed = printed.rows - printed.rows_hidden;
-            notes.push(format!("(First {displayed} displayed. Use --maxrows or \\pset maxrows to adjust)"));
+            let shown = if displayed == 0 { "None".to_owned() } else { format!("First {displayed}") };
+            notes.push(format!("({shown} displayed. Use --maxrows or \\pset maxrows to adjust)"));
         }
         match printed.columns_hidden {
             0 if printed.is_cut => notes.push("(Long values are cut. \\x shows them)".to_owned()),
@@ -243,6 +261,28 @@ struct Printed {
     rows_hidden: usize,
     columns_hidden: usize,
     is_cut: bool,
+    lacks_columns: bool,
+}
+
+/// A batch whose lists and structs are text, since CSV has none.
+fn batch_of_text(batch: RecordBatch, options: &FormatOptions<'_>) -> Result<RecordBatch> {
+    let schema = batch.schema();
+    if !schema.fields().iter().any(|field| field.data_type().is_nested()) {
+        return Ok(batch);
+    }
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        if !field.data_type().is_nested() {
+            fields.push(field.as_ref().clone());
+            columns.push(Arc::clone(column));
+            continue;
+        }
+        let values = ArrayFormatter::try_new(column, options)?;
+        let text = (0..column.len()).map(|row| column.is_valid(row).then(|| values.value(row).to_string()));
+        fields.push(Field::new(field.name(), DataType::Utf8, true));
+        columns.push(Arc::new(text.collect::<StringArray>()));
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
 /// The text of plans as it is: padded to the width of a table, it would be many times as long.

@@ -7,10 +7,12 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::error::DataFusionError;
 use devicefusion::Profile;
 use nix::unistd::dup2_stdout;
 
 use crate::args::{ProfileArgs, ProfileFormat, QueryArgs};
+use crate::run::print_error;
 use crate::session::Session;
 
 /// A query to profile, and where its profile goes.
@@ -42,7 +44,7 @@ impl Profiling {
             Some(_) => Output::File(std::path::absolute(&args.output)?),
             None => Output::File(args.output.clone()),
         };
-        Ok(Profiling { sql, format, warm: args.warm.unwrap_or(0), output })
+        Ok(Profiling { sql, format, warm: args.warm, output })
     }
 
     /// Runs the query and writes its profile, also if the run fails. The run waits for its kernels,
@@ -56,28 +58,38 @@ impl Profiling {
         state.write().config_mut().options_mut().set("device.adaptive_start", "never")?;
         devicefusion::check_nesting(ctx.state().config_options(), &self.sql)?;
         for run in 1..=self.warm {
-            let profile = Profile::of(ctx, &self.sql).await?;
+            let (profile, outcome) = Profile::of_run(ctx, &self.sql).await?;
+            if outcome.is_err() {
+                return self.write_run(&profile, outcome);
+            }
             eprintln!("warm run {run} of {}: {:.3} s", self.warm, profile.total().as_secs_f64());
         }
         let (profile, outcome) = Profile::of_run(ctx, &self.sql).await?;
+        self.write_run(&profile, outcome)
+    }
+
+    /// Writes the profile of a run. The error of the run comes before one of writing.
+    fn write_run(&self, profile: &Profile, outcome: Result<()>) -> Result<()> {
         let text = match self.format {
             ProfileFormat::Html => profile.to_html(),
             ProfileFormat::Json => profile.to_json(),
             ProfileFormat::Pgjson => profile.to_pgjson(),
             ProfileFormat::Trace => profile.to_trace(),
         };
-        let place = match &self.output {
+        let written = match &self.output {
             Output::File(path) => {
-                let written = std::fs::write(path, text);
-                written.map_err(|error| exec_datafusion_err!("cannot write {}: {error}", path.display()))?;
-                path.display().to_string()
+                let written = std::fs::write(path, text).map(|()| path.display().to_string());
+                written.map_err(|error| exec_datafusion_err!("cannot write {}: {error}", path.display()))
             }
             Output::Stdout(file) => {
                 let mut file: &File = file;
-                file.write_all(text.as_bytes())?;
-                "to standard output".to_string()
+                file.write_all(text.as_bytes()).map(|()| "to standard output".to_string()).map_err(DataFusionError::from)
             }
         };
+        if let (Err(error), Err(_)) = (&outcome, &written) {
+            print_error(error);
+        }
+        let place = written?;
         let rows = if profile.rows() == 1 { "row" } else { "rows" };
         let ended = if outcome.is_ok() { format!("{} {rows}", profile.rows()) } else { "failed".to_string() };
         eprintln!("{ended} in {:.3} s; wrote {place}", profile.total().as_secs_f64());

@@ -19,7 +19,7 @@ use crate::completion::Words;
 use crate::statement::is_complete;
 
 /// The backslash command that a word stands for, which needs no semicolon.
-fn command(word: &str) -> Option<&'static str> {
+pub fn command(word: &str) -> Option<&'static str> {
     match word.trim().trim_end_matches(';').trim_end().to_lowercase().as_str() {
         "exit" | "quit" => Some("\\q"),
         "help" => Some("\\?"),
@@ -93,7 +93,7 @@ impl Prompt {
         match typed {
             Ok(text) => Ok(match (command(&text), text.trim()) {
                 (Some(command), _) => Input::Command(command.to_owned()),
-                (None, text) if text.starts_with('\\') => Input::Command(text.to_owned()),
+                (None, text) if text.starts_with(['\\', '.']) => Input::Command(text.to_owned()),
                 _ => Input::Statements(text),
             }),
             Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => Ok(Input::Malformed),
@@ -135,7 +135,8 @@ impl Completer for LineHelper {
 impl Validator for LineHelper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> Result<ValidationResult> {
         let input = context.input().trim();
-        let ends = input.is_empty() || input.starts_with('\\') || command(input).is_some() || is_complete(&self.dialect, input);
+        let ends =
+            input.is_empty() || input.starts_with(['\\', '.']) || command(input).is_some() || is_complete(&self.dialect, input);
         Ok(if ends { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }

@@ -17,6 +17,7 @@ use datafusion_cli::DATAFUSION_CLI_VERSION;
 use datafusion_cli::cli_context::CliSessionContext;
 use datafusion_cli::command::Command;
 use datafusion_cli::exec;
+use datafusion_cli::functions::Function;
 use datafusion_cli::print_format::PrintFormat;
 use datafusion_cli::print_options::{MaxRows, PrintOptions};
 use devicefusion::{DeviceRuntime, error_text};
@@ -29,9 +30,9 @@ use crate::args::{Args, ProfileArgs, Subcommand};
 use crate::completion::Words;
 use crate::printer::{Expanded, Printer, StatementKind};
 use crate::profile::Profiling;
-use crate::prompt::{Input, Prompt};
+use crate::prompt::{Input, Prompt, command};
 use crate::session::Session;
-use crate::statement::is_complete;
+use crate::statement::{is_complete, statements};
 use crate::summarize::{summarized, summary};
 
 /// How a run ended.
@@ -119,13 +120,21 @@ pub fn print_error(error: &DataFusionError) {
     print_error_of("", error);
 }
 
+/// Most characters of an error that are printed.
+const MOST_CHARACTERS: usize = 4000;
+
 /// As [`print_error`], behind the place of the statement.
 fn print_error_of(place: &str, error: &DataFusionError) {
     let text = error_text(error);
     // Arrow's writers make text of an I/O error.
     let is_of_writer = matches!(error.find_root(), DataFusionError::ArrowError(..) | DataFusionError::IoError(_));
-    if !is_of_writer || !text.ends_with(&std::io::Error::from_raw_os_error(nix::libc::EPIPE).to_string()) {
-        eprintln!("{place}Error: {text}");
+    if is_of_writer && text.ends_with(&std::io::Error::from_raw_os_error(nix::libc::EPIPE).to_string()) {
+        return;
+    }
+    // Some errors quote what a whole file has.
+    match text.char_indices().nth(MOST_CHARACTERS) {
+        Some((end, _)) => eprintln!("{place}Error: {}… ({} bytes in all)", &text[..end], text.len()),
+        None => eprintln!("{place}Error: {text}"),
     }
 }
 
@@ -133,8 +142,8 @@ fn print_error_of(place: &str, error: &DataFusionError) {
 const HELP: &str = "\
 \\d                   tables
 \\d TABLE             columns of a table
-\\h                   functions
-\\h FUNCTION          what a function does
+\\h                   statements
+\\h NAME              the syntax of a statement, or what a function does
 \\i FILE              run the statements of a file
 \\pset format FORMAT  format of results: automatic, table, csv, tsv, json or nd-json
 \\pset maxrows ROWS   rows that tables show, or inf
@@ -212,12 +221,19 @@ impl Statements<'_> {
                 continue;
             }
             if pending.is_empty() {
-                if line.starts_with('\\') {
-                    let control = Box::pin(self.run_backslash(line.trim_end())).await;
+                let command = command(&line).or_else(|| line.starts_with('\\').then(|| line.trim_end()));
+                if let Some(command) = command {
+                    let control = Box::pin(self.run_backslash(command)).await;
                     match control {
                         Ok(ControlFlow::Continue(())) => {}
                         Ok(ControlFlow::Break(())) => return Ok(()),
                         Err(error) => self.report(&place(file, number), &error),
+                    }
+                    continue;
+                }
+                if line.starts_with('.') {
+                    if let Err(error) = not_a_command::<()>(line.trim()) {
+                        self.report(&place(file, number), &error);
                     }
                     continue;
                 }
@@ -291,15 +307,24 @@ impl Statements<'_> {
         devicefusion::check_nesting(self.session.task_ctx().session_config().options(), &sql)?;
         self.session.start_timer();
         let print = self.nothing_printed();
-        let statements = async {
-            match summarized(&sql) {
-                Some(query) => {
-                    self.session.print_rows(summary(self.session.context(), &query).await?, StatementKind::Listing).await
-                }
-                None => exec::exec_from_commands(self.session, vec![sql], &print).await,
+        let running = async {
+            let mut cut = statements(&self.dialect(), &sql);
+            // DataFusion's parser knows no SUMMARIZE, and takes others as one text.
+            if !cut.iter().any(|statement| summarized(statement).is_some()) {
+                cut = vec![sql];
             }
+            for statement in cut {
+                match summarized(&statement) {
+                    Some(query) => {
+                        let summary = summary(self.session.context(), &query).await?;
+                        self.session.print_rows(summary, StatementKind::Listing).await?;
+                    }
+                    None => exec::exec_from_commands(self.session, vec![statement], &print).await?,
+                }
+            }
+            Ok(())
         };
-        AssertUnwindSafe(statements).catch_unwind().await.unwrap_or_else(|panic| {
+        AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|panic| {
             let message = devicefusion::panic_text(panic);
             exec_err!("the statement panicked: {}", message.as_deref().unwrap_or("without a message"))
         })
@@ -316,6 +341,11 @@ impl Statements<'_> {
             Ok(Command::Help) => writeln!(stdout(), "{HELP}")?,
             Ok(Command::Include(Some(path))) => Box::pin(self.run_file(&path)).await?,
             Ok(Command::OutputFormat(_) | Command::QuietMode(_)) | Err(()) => return not_a_command(line),
+            Ok(Command::SearchFunctions(name)) if name.parse::<Function>().is_err() => {
+                self.run_sql(format!("SHOW FUNCTIONS LIKE '{}'", name.to_lowercase().replace('\'', "''"))).await?;
+            }
+            // Files have no columns in the information schema.
+            Ok(Command::DescribeTableStmt(name)) if name.starts_with('\'') => self.run_sql(format!("DESCRIBE {name}")).await?,
             Ok(command) => {
                 self.session.start_timer();
                 command.execute(self.session, &mut self.nothing_printed()).await?;
@@ -349,6 +379,9 @@ impl Statements<'_> {
                 printer.expanded = Expanded::Auto;
                 writeln!(out, "Records of wide tables have a line for each value.")?;
             }
+            ["x", value] if !["on", "off", "true", "false"].contains(value) => {
+                return exec_err!("'{value}' is none of on, off and auto");
+            }
             ["x", rest @ ..] => {
                 let on = switched(rest.first(), printer.expanded == Expanded::On)?;
                 printer.expanded = if on { Expanded::On } else { Expanded::Off };
@@ -363,7 +396,8 @@ impl Statements<'_> {
             }
             ["pset", "maxrows" | "format"] => return exec_err!("\\{} needs a value", words.join(" ")),
             ["pset", "format", format] | ["pset", format] => {
-                printer.format = format.parse().map_err(|problem: String| exec_datafusion_err!("{problem}"))?;
+                let unknown = |_| exec_datafusion_err!("'{format}' is none of automatic, table, csv, tsv, json and nd-json");
+                printer.format = format.parse().map_err(unknown)?;
                 writeln!(out, "Output format is {:?}.", printer.format)?;
             }
             _ => return Ok(None),

@@ -109,7 +109,7 @@ impl Session {
     /// Fails if a setting forbids the query's plan. DataFusion's EXPLAIN in the format `indent`
     /// would succeed, and show the reason only with VERBOSE.
     async fn check_placement(&self, query: &LogicalPlan) -> Result<()> {
-        match self.context.state().create_physical_plan(query).await {
+        match devicefusion::plan_for_explain(&self.context.state(), query).await {
             Err(DataFusionError::Context(rule, cause)) if rule == DevicePlanner::NAME => {
                 Err(DataFusionError::Context(rule, cause))
             }
@@ -213,6 +213,7 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
     };
     let may_do_without = !strict && selector == Selector::Auto && options.platform.is_empty();
     let mut config = DeviceConfig::default().with_selector(selector).with_memory_bytes(options.memory_bytes);
+    config.unified_memory = options.unified_memory;
     if !options.platform.is_empty() {
         config = config.with_platform(options.platform);
     }

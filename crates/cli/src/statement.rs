@@ -3,7 +3,7 @@
 
 use datafusion::config::Dialect;
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
 /// What the tokenizer says of a string, a name or a comment whose end is missing.
 const UNTERMINATED: [&str; 2] = ["Unterminated", "EOF"];
@@ -25,9 +25,49 @@ pub fn is_complete(dialect: &Dialect, sql: &str) -> bool {
     }
 }
 
+/// The statements of a text, each from its first word to its semicolon. A text that is malformed is
+/// one statement.
+pub fn statements(dialect: &Dialect, sql: &str) -> Vec<String> {
+    let dialect = dialect_from_str(dialect).unwrap_or_else(|| Box::new(GenericDialect));
+    let Ok(tokens) = Tokenizer::new(dialect.as_ref(), sql).tokenize_with_location() else { return vec![sql.to_owned()] };
+    let lines: Vec<&str> = sql.split_inclusive('\n').collect();
+    // Columns count characters from 1.
+    let offset = |place: Location| {
+        let line = (place.line as usize).saturating_sub(1);
+        let before: usize = lines.iter().take(line).map(|line| line.len()).sum();
+        let characters = (place.column as usize).saturating_sub(1);
+        let within = lines.get(line).map_or(0, |line| line.chars().take(characters).map(char::len_utf8).sum());
+        (before + within).min(sql.len())
+    };
+    let (mut statements, mut begin) = (vec![], None);
+    for token in &tokens {
+        match token.token {
+            Token::SemiColon => {
+                let statement = begin.take().and_then(|begin| sql.get(begin..offset(token.span.end)));
+                statements.extend(statement.map(str::to_owned));
+            }
+            Token::Whitespace(_) => {}
+            _ => begin = begin.or(Some(offset(token.span.start))),
+        }
+    }
+    statements.extend(begin.and_then(|begin| sql.get(begin..)).map(str::to_owned));
+    statements
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_into_statements() {
+        let cut = |sql: &str| statements(&Dialect::Generic, sql);
+        assert_eq!(
+            cut("SELECT ';ü'; -- b;\n SUMMARIZE t;\n\nSELECT 'é'\n, 2"),
+            ["SELECT ';ü';", "SUMMARIZE t;", "SELECT 'é'\n, 2"]
+        );
+        assert_eq!(cut("SELECT 'ü"), ["SELECT 'ü"]);
+        assert_eq!(cut(" ; ;"), Vec::<String>::new());
+    }
 
     #[test]
     fn a_semicolon_outside_of_strings_and_comments_ends_a_statement() {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The output and status of a run.
+#[derive(Debug)]
 struct Run {
     success: bool,
     stdout: String,
@@ -460,6 +461,27 @@ fn printing_is_chosen_by_commands() {
     {
         assert!(!shell(&["-c", command]).success, "{command}");
     }
+}
+
+/// Rows alone are on standard output, so that programs can read it. Lists are text in CSV.
+#[test]
+fn formats_for_programs_have_rows_only() {
+    let run = shell(&["--device", "none", "--format", "csv", "-c", "SELECT [1, NULL] AS l, 'a' AS s"]);
+    assert_eq!(run.stdout, "l,s\n\"[1, NULL]\",a\n", "{run:?}");
+    assert!(run.stderr.contains("1 row(s) fetched."), "{run:?}");
+    let run = shell(&["--device", "none", "--format", "json", "-c", "SELECT 1 AS a"]);
+    assert_eq!(run.stdout, "[{\"a\":1}]\n", "{run:?}");
+}
+
+/// SUMMARIZE among others, words of other shells, functions, and rows without columns.
+#[test]
+fn statements_of_other_shells_work_or_have_a_hint() {
+    let input = ".tables\nSELECT 1 AS a; SUMMARIZE (SELECT 'x;y' AS s);\n\\h sum\nFROM generate_series(1, 3);\nexit\nSELECT 5 AS never;\n";
+    let run = shell_with_input(&["--device", "none"], input);
+    assert!(run.stderr.contains("'.tables' is not a command; \\? lists them"), "{run:?}");
+    assert!(run.stdout.contains("| x;y ") && run.stdout.contains("sum(expression)"), "{run:?}");
+    assert!(run.stdout.contains("3 row(s) fetched. (They have no columns: FROM without SELECT)"), "{run:?}");
+    assert!(!run.stdout.contains("never"), "{run:?}");
 }
 
 #[test]

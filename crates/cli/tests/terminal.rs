@@ -102,6 +102,25 @@ fn ctrl_c_ends_a_query_and_not_the_shell() {
     assert!(terminal.child.wait().unwrap().success());
 }
 
+/// Lines that are typed while a statement runs are read one after another.
+#[test]
+fn lines_typed_ahead_all_run() {
+    let mut terminal = Terminal::open();
+    terminal.wait_for("to quit", 1, "");
+    terminal.press("SELECT 'one' || 1 AS a;\rSELECT 'two' || 2 AS a;\rSELECT 'three' || 3 AS a;\r");
+    for answer in ["| one1 ", "| two2 ", "| three3 "] {
+        terminal.wait_for(answer, 1, "");
+    }
+    // Rows of a format for programs stop between batches.
+    terminal.press("\\pset format csv\nSELECT value FROM generate_series(1, 100000000000);\n");
+    terminal.wait_for("1000", 1, "");
+    terminal.wait_for("^C", 1, "\x03");
+    terminal.press("SELECT 40 + 2;\n");
+    terminal.wait_for("\n42", 1, "");
+    terminal.press("\\q\n");
+    assert!(terminal.child.wait().unwrap().success());
+}
+
 #[test]
 fn tab_completes_words_and_exit_leaves() {
     let mut terminal = Terminal::open();

@@ -63,5 +63,5 @@ pub use session::{
     SpillSetting, has_device, parse_bytes, session, session_with, with_file_tables, with_parameters, with_rows_of_parameters,
 };
 pub use sql::parse_statements;
-pub use statement::execute_logical_plan;
+pub use statement::{execute_logical_plan, plan_for_explain};
 pub use table::{DeviceTable, register_schema};

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Statements that run otherwise than in DataFusion.
 
+use std::sync::Arc;
+
 use datafusion::common::Result;
 use datafusion::dataframe::DataFrame;
-use datafusion::execution::context::SessionContext;
+use datafusion::execution::context::{SessionContext, SessionState};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, LogicalPlanBuilder, Statement};
+use datafusion::physical_plan::ExecutionPlan;
 
 use crate::session::DeviceOptions;
 use crate::table::{create_resident_table, streams};
@@ -48,4 +51,31 @@ pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Re
         plan => return ctx.execute_logical_plan(plan).await,
     }
     Ok(DataFrame::new(ctx.state(), LogicalPlanBuilder::empty(false).build()?))
+}
+
+/// The plan of a query as EXPLAIN makes it: a device that is closed stays closed.
+///
+/// # Errors
+/// As `SessionState::create_physical_plan`.
+///
+/// # Examples
+/// ```
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let ctx = devicefusion::session()?;
+/// let query = ctx.state().create_logical_plan("SELECT value % 7 FROM generate_series(1, 100000)").await?;
+/// devicefusion::plan_for_explain(&ctx.state(), &query).await?;
+/// assert!(devicefusion::DeviceRuntime::of(ctx.state().config()).is_some_and(|runtime| runtime.opened().is_none()));
+/// # datafusion::common::Result::<()>::Ok(())
+/// # })?;
+/// # datafusion::common::Result::<()>::Ok(())
+/// ```
+pub async fn plan_for_explain(state: &SessionState, query: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    state_for_explain(state).create_physical_plan(query).await
+}
+
+/// A session whose plans do not open its device.
+pub(crate) fn state_for_explain(state: &SessionState) -> SessionState {
+    let mut state = state.clone();
+    DeviceOptions::set_explains(state.config_mut().options_mut());
+    state
 }

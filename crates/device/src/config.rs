@@ -266,7 +266,11 @@ impl DeviceConfig {
     /// The device that [`Context::new`](crate::Context::new) would open.
     ///
     /// # Errors
-    /// As [`Context::new`](crate::Context::new), but for those of the driver that opens it.
+    /// - `NoDriver` or `NoDevice`, with the available devices and the reason.
+    /// - `Config` for a memory limit out of bounds.
+    ///
+    /// What fails when the device is opened is not known yet, such as a cache folder that cannot be
+    /// created.
     ///
     /// # Examples
     /// ```

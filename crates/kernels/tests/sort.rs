@@ -99,11 +99,16 @@ fn check(whole: &RecordBatch, sizes: &[usize], by: &[By], fetch: Option<usize>, 
     check_with(&whole.slice(0, total), &types, &batches, by, fetch, options);
 }
 
+/// Options that sort few rows by one kernel, and such that sort them as many.
+fn few_and_many(options: Options) -> [Options; 2] {
+    [options.clone(), options.with_threshold_divisor(1 << 10)]
+}
+
 #[test]
 fn every_type_in_every_direction() {
     device::skip_unless_turn!(6);
     let whole = table(0, 900);
-    for options in profiles() {
+    for options in profiles().flat_map(few_and_many) {
         for column in 0..whole.num_columns() {
             for (descending, nulls_first) in [(false, false), (false, true), (true, false), (true, true)] {
                 check(&whole, &[31, 257, 0, 600], &[(column, descending, nulls_first)], None, &options);
@@ -243,10 +248,10 @@ fn strings_that_differ_late_or_in_zeros() {
     }
 }
 
-/// Few strings are ranked by counting: up to 128 of them on CPUs, 512 on GPUs.
+/// Few rows are sorted by counting: up to 256 of them on CPUs, 1024 on GPUs.
 #[test]
 fn few_strings_sort_as_many_do() {
-    for n in [0, 1, 2, 128, 129, 512, 513] {
+    for n in [0, 1, 2, 128, 129, 256, 257, 512, 513, 1024, 1025] {
         let word = |i: usize| format!("{}{}", "\0".repeat(i % 3), random(i, 3) % (n as u64 / 2 + 1));
         let values: Vec<Option<String>> = (0..n).map(|i| (i % 7 != 3).then(|| word(i))).collect();
         let whole = batch(vec![
@@ -255,7 +260,7 @@ fn few_strings_sort_as_many_do() {
             ("view", Arc::new(values.iter().map(Option::as_deref).collect::<StringViewArray>()), true),
             ("word", Arc::new(StringArray::from_iter_values((0..n).map(word))), false),
         ]);
-        for options in profiles() {
+        for options in profiles().flat_map(few_and_many) {
             for column in 1..4 {
                 check(&whole, &[n], &[(column, false, true)], None, &options);
                 check(&whole, &[n], &[(column, true, false)], None, &options);

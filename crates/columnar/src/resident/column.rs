@@ -85,7 +85,8 @@ impl ColumnState {
             }
         }
         if !self.natural.nullable && self.null_count > 0 {
-            return Err(Error::Nulls { column: self.name.clone(), null_count: self.null_count, rows: self.rows });
+            let rows = arrays.iter().map(|array| array.len()).sum();
+            return Err(Error::Nulls { column: self.name.clone(), null_count: self.null_count, rows });
         }
         let ty = Arc::new(self.ty());
         if let (DataType::Dictionary(_, value), false) = (&ty.data_type, matches!(ty.layout, Layout::Dictionary { .. })) {

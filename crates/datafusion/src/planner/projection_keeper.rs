@@ -6,6 +6,7 @@
 //! [`DeviceProjectionExec`], which DataFusion does not merge. The planner turns it back before it
 //! offloads operators.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -46,10 +47,9 @@ impl PhysicalOptimizerRule for ProjectionKeeper {
         }
         let bounds = RowBounds::default();
         // Tiny inputs, which stay on the host, do not open the device.
-        let may_move = |node: &Arc<dyn ExecutionPlan>| {
-            support_of(node).is_ok()
-                && (has_tiny_inputs(node, &options, &bounds) || self.runtime.device_for_plan(&options).is_ok())
-        };
+        let has_device = LazyCell::new(|| self.runtime.device_for_plan(&options).is_ok());
+        let may_move =
+            |node: &Arc<dyn ExecutionPlan>| support_of(node).is_ok() && (has_tiny_inputs(node, &options, &bounds) || *has_device);
         plan.transform_up(|node| {
             let computes = node.is::<ProjectionExec>() && !is_trivial(&node) && !is_constant(&node) && !reads_catalog(&node);
             if computes && may_move(&node) {

@@ -13,7 +13,8 @@ mod timeline;
 use std::time::{Duration, Instant};
 
 use datafusion::common::Result;
-use datafusion::prelude::{DataFrame, SessionContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
 use serde::Serialize;
 
 use self::plan::{KernelSource, Node};
@@ -122,13 +123,12 @@ impl Profile {
         record::run_sql(ctx, sql).await
     }
 
-    /// As [`of`](Self::of), for a query that was planned before. `sql` is what the page shows.
+    /// As [`of_run`](Self::of_run), for a plan. `sql` is what the page shows.
     ///
     /// # Errors
-    /// Those of the query.
-    pub async fn of_frame(frame: DataFrame, sql: &str) -> Result<Profile> {
-        let (profile, outcome) = record::run(frame, sql, Instant::now()).await?;
-        outcome.map(|()| profile)
+    /// As [`of_run`](Self::of_run).
+    pub async fn of_plan(ctx: &SessionContext, plan: LogicalPlan, sql: &str) -> Result<(Profile, Result<()>)> {
+        record::run_plan(ctx, plan, sql, Instant::now()).await
     }
 
     /// Rows of the result.

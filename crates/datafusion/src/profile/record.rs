@@ -21,11 +21,25 @@ use crate::execute_logical_plan;
 use crate::run::Recording;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Runs a statement. Of `CREATE TABLE … AS` it runs the query, and makes no table.
+/// Runs a statement.
 pub(super) async fn run_sql(ctx: &SessionContext, sql: &str) -> Result<(Profile, Result<()>)> {
     let planned = Instant::now();
-    let frame = match ctx.state().create_logical_plan(sql).await? {
-        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(CreateMemoryTable { input, .. })) => {
+    let plan = ctx.state().create_logical_plan(sql).await?;
+    run_plan(ctx, plan, sql, planned).await
+}
+
+/// Runs a statement whose planning has begun before. Of `CREATE TABLE … AS` it runs the query, and
+/// makes no table.
+pub(super) async fn run_plan(
+    ctx: &SessionContext,
+    plan: LogicalPlan,
+    sql: &str,
+    planned: Instant,
+) -> Result<(Profile, Result<()>)> {
+    let frame = match plan {
+        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(CreateMemoryTable { input, .. }))
+            if !matches!(input.as_ref(), LogicalPlan::EmptyRelation(_)) =>
+        {
             DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input))
         }
         plan @ LogicalPlan::Statement(Statement::Execute(_)) => execute_logical_plan(ctx, plan).await?,
@@ -39,7 +53,7 @@ pub(super) async fn run_sql(ctx: &SessionContext, sql: &str) -> Result<(Profile,
 }
 
 /// Runs a query whose planning has begun before. The inner result is that of the run.
-pub(super) async fn run(frame: DataFrame, sql: &str, planned: Instant) -> Result<(Profile, Result<()>)> {
+async fn run(frame: DataFrame, sql: &str, planned: Instant) -> Result<(Profile, Result<()>)> {
     let task = frame.task_ctx();
     let config = task.session_config().clone().with_extension(Arc::new(Recording));
     let runtime = DeviceRuntime::of(&config);

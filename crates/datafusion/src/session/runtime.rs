@@ -49,6 +49,8 @@ struct Device {
     context: Option<Context>,
     /// Configuration of a lost context, for the next one.
     config: Option<DeviceConfig>,
+    /// Whether the last attempt to open a context failed.
+    has_failed: bool,
     /// Tables that may have memory of the context.
     tables: Vec<Weak<dyn ReleaseLost>>,
 }
@@ -123,6 +125,7 @@ impl DeviceRuntime {
             None => {
                 // A failure is not cached: another selector may find a device.
                 let result = device.open(options, self.log.as_ref(), self.queue.as_ref());
+                device.has_failed = result.is_err();
                 *self.problem.lock() = result.as_ref().err().map(|problem| problem.reason.clone());
                 result?
             }
@@ -132,16 +135,21 @@ impl DeviceRuntime {
         Ok(context)
     }
 
-    /// The device for a plan. One for EXPLAIN leaves a closed device closed.
+    /// The device for a plan. One for EXPLAIN leaves a closed device closed, unless an attempt to
+    /// open it has failed.
     pub(crate) fn device_for_plan(&self, options: &DeviceOptions) -> std::result::Result<PlannedDevice, Problem> {
         let device = self.device.lock();
-        if !options.explains() || device.context.is_some() {
+        let is_untried = device.context.is_none() && device.config.is_none() && !device.has_failed;
+        if !options.explains() || !is_untried {
             drop(device);
             return self.try_context(options).map(PlannedDevice::from);
         }
-        let config = device.config(options, self.log.as_ref(), self.queue.as_ref())?;
-        let info = config.choose().map_err(|error| Problem::of(error, options, self.queue.as_ref()))?;
-        Ok(PlannedDevice { memory_limit: config.memory_limit(&info), info, context: None })
+        let chosen = device.config(options, self.log.as_ref(), self.queue.as_ref()).and_then(|config| {
+            let info = config.choose().map_err(|error| Problem::of(error, options, self.queue.as_ref()))?;
+            Ok(PlannedDevice { memory_limit: config.memory_limit(&info), info, context: None })
+        });
+        *self.problem.lock() = chosen.as_ref().err().map(|problem| problem.reason.clone());
+        chosen
     }
 
     /// Notes the settings of a query that is planned.

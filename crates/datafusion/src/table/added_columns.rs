@@ -23,7 +23,7 @@ pub(super) const SOURCE: &str = "__devicefusion_source";
 pub(super) fn check_names(columns: &Fields) -> Result<()> {
     let added = [NUMBER, CHANGED, DELETED, CLAUSE, SOURCE];
     match columns.iter().find(|column| added.contains(&column.name().as_str())) {
-        Some(column) => plan_err!("UPDATE, DELETE and MERGE INTO add a column {:?} to rows: rename yours", column.name()),
+        Some(column) => plan_err!("UPDATE and MERGE INTO add a column {:?} to rows: rename yours", column.name()),
         None => Ok(()),
     }
 }

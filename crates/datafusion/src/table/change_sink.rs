@@ -15,17 +15,17 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 
 use crate::exec::{DeviceScanExec, DeviceToHostExec};
-use crate::run::{StageMeter, output_rows};
+use crate::run::output_rows;
 use crate::session::{DeviceOptions, kernel_options, task_context};
 use crate::table::DeviceTable;
 use crate::table::added_columns::{CHANGED, DELETED, NUMBER};
 use crate::table::sink::nullable;
-use crate::table::snapshot::{OPERATOR, Snapshot, SnapshotBuilder};
+use crate::table::snapshot::{Snapshot, SnapshotBuilder};
 use crate::table::state::TableState;
 
 /// The rows that a changed table takes.
@@ -121,7 +121,8 @@ impl ChangedTable {
             for (row, number) in numbers.iter().enumerate() {
                 match number {
                     Some(number) => places.push((number, (!deleted.value(row)).then_some((batch, row)))),
-                    None => inserted.push((batch, row)),
+                    None if self.rows == GivenRows::Merged => inserted.push((batch, row)),
+                    None => return internal_err!("a changed row without a number"),
                 }
             }
         }
@@ -186,7 +187,8 @@ impl TableProvider for ChangedTable {
         input: Arc<dyn ExecutionPlan>,
         _insert: InsertOp,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(DataSinkExec::new(input, Arc::new(self.clone()), None)))
+        let sink = ChangedTable { metrics: ExecutionPlanMetricsSet::new(), ..self.clone() };
+        Ok(Arc::new(DataSinkExec::new(input, Arc::new(sink), None)))
     }
 }
 
@@ -218,12 +220,13 @@ impl DataSink for ChangedTable {
         if !Arc::ptr_eq(&current, &self.before) {
             return exec_err!("another statement has changed the table meanwhile: run this one again");
         }
-        let (_meter, queue) = StageMeter::new(&current.queue()?, OPERATOR, &self.metrics, 0, task);
-        let builder = SnapshotBuilder::on(queue, current.schema())?;
+        let time = MetricBuilder::new(&self.metrics).elapsed_compute(0);
+        let builder = SnapshotBuilder::new(current.context(), current.schema())?;
         let mut builder = builder.with_options(&DeviceOptions::of(task.session_config().options()));
         let before = current.num_rows() as u64;
         if matches!(self.rows, GivenRows::Numbered | GivenRows::Merged) {
             let changed = self.replace(rows, &mut builder, task).await?;
+            let _timer = time.timer();
             self.state.publish(builder.finish().await?)?;
             output_rows(&self.metrics, 0).add(changed as usize);
             return Ok(changed);
@@ -237,11 +240,13 @@ impl DataSink for ChangedTable {
                 let Some(marks) = marks.as_boolean_opt() else { return internal_err!("rows without marks") };
                 (batch, marked) = (rows, marked + marks.true_count() as u64);
             }
+            let _timer = time.timer();
             builder.push(batch)?;
         }
         if written > before || (self.rows == GivenRows::Marked && written < before) {
             return internal_err!("{written} rows in the place of {before}; no row is changed");
         }
+        let _timer = time.timer();
         self.state.publish(builder.finish().await?)?;
         let changed = if self.rows == GivenRows::Marked { marked } else { before - written };
         output_rows(&self.metrics, 0).add(changed as usize);

@@ -50,7 +50,6 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let Some(table) = source.and_then(|source| source.table_provider.downcast_ref::<DeviceTable>()) else {
         return Ok(Transformed::no(plan));
     };
-    check_names(dml.target.schema().fields())?;
     let before = table.state().current()?;
     let (rows, given) = match &dml.op {
         WriteOp::Update => rows_of_update(&dml.input, &dml.target.schema(), &before)?,
@@ -62,6 +61,9 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             (no_rows(schema.into()), GivenRows::Kept)
         }
     };
+    if given != GivenRows::Kept {
+        check_names(dml.target.schema().fields())?;
+    }
     let target = provider_as_source(Arc::new(ChangedTable::new(table, before, given)));
     let insert = DmlStatement::new(dml.table_name.clone(), target, WriteOp::Insert(InsertOp::Overwrite), Arc::new(rows));
     Ok(Transformed::yes(LogicalPlan::Dml(insert)))

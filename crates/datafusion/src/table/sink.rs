@@ -9,13 +9,13 @@ use async_trait::async_trait;
 use datafusion::common::Result;
 use datafusion::datasource::sink::DataSink;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::StreamExt;
 
-use crate::run::{StageMeter, output_rows};
+use crate::run::output_rows;
 use crate::session::DeviceOptions;
-use crate::table::snapshot::{OPERATOR, SnapshotBuilder};
+use crate::table::snapshot::SnapshotBuilder;
 use crate::table::state::TableState;
 
 /// Streams rows to the device, then publishes a new snapshot. Running scans keep the old one.
@@ -67,18 +67,20 @@ impl DataSink for TableSink {
         // One insert at a time: each extends the rows of the one before.
         let _publishing = self.state.publishing.lock().await;
         let current = self.state.current()?;
-        let (_meter, queue) = StageMeter::new(&current.queue()?, OPERATOR, &self.metrics, 0, task);
         let builder = match self.overwrite {
-            true => SnapshotBuilder::on(queue, &self.columns)?,
-            false => SnapshotBuilder::extending(queue, &current),
+            true => SnapshotBuilder::new(current.context(), &self.columns)?,
+            false => SnapshotBuilder::extending(&current)?,
         };
+        let time = MetricBuilder::new(&self.metrics).elapsed_compute(0);
         let mut builder = builder.with_options(&DeviceOptions::of(task.session_config().options()));
         let mut written = 0;
         while let Some(batch) = rows.next().await {
             let batch = batch?;
             written += batch.num_rows() as u64;
+            let _timer = time.timer();
             builder.push(batch)?;
         }
+        let _timer = time.timer();
         self.state.publish(builder.finish().await?)?;
         output_rows(&self.metrics, 0).add(written as usize);
         Ok(written)

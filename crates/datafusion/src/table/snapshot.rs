@@ -50,11 +50,6 @@ impl Snapshot {
         &self.context
     }
 
-    /// A new queue of the rows' device.
-    pub fn queue(&self) -> Result<Queue> {
-        self.context.queue().map_err(|error| device_error(OPERATOR, error))
-    }
-
     pub fn schema(&self) -> &SchemaRef {
         &self.table.schema
     }
@@ -81,6 +76,7 @@ pub(crate) const OPERATOR: &str = "DeviceTable";
 
 /// Uploads rows batch by batch, in the narrowest layouts.
 pub(crate) struct SnapshotBuilder {
+    context: Context,
     queue: Queue,
     builder: ResidentBuilder,
     /// Batches that the table shares with an earlier snapshot.
@@ -91,19 +87,17 @@ pub(crate) struct SnapshotBuilder {
 impl SnapshotBuilder {
     /// A builder without rows.
     pub fn new(context: &Context, schema: &SchemaRef) -> Result<Self> {
-        Self::on(context.queue().map_err(|error| device_error(OPERATOR, error))?, schema)
-    }
-
-    /// A builder without rows, with its uploads on a queue.
-    pub fn on(queue: Queue, schema: &SchemaRef) -> Result<Self> {
+        let queue = context.queue().map_err(|error| device_error(OPERATOR, error))?;
         let builder = ResidentBuilder::try_new(&queue, schema).map_err(|error| columnar_error(OPERATOR, error))?;
-        Ok(SnapshotBuilder { queue, builder, shared: 0, options: DeviceOptions::default() }.sized())
+        Ok(SnapshotBuilder { context: context.clone(), queue, builder, shared: 0, options: DeviceOptions::default() }.sized())
     }
 
     /// A builder with the rows of a snapshot, whose batches are shared.
-    pub fn extending(queue: Queue, snapshot: &Snapshot) -> Self {
+    pub fn extending(snapshot: &Snapshot) -> Result<Self> {
+        let queue = snapshot.context.queue().map_err(|error| device_error(OPERATOR, error))?;
         let builder = ResidentBuilder::extending(&queue, &snapshot.table);
-        SnapshotBuilder { queue, builder, shared: snapshot.batches().len(), options: DeviceOptions::default() }.sized()
+        let (context, shared) = (snapshot.context.clone(), snapshot.batches().len());
+        Ok(SnapshotBuilder { context, queue, builder, shared, options: DeviceOptions::default() }.sized())
     }
 
     /// Full batches have `device.resident_batch_rows` rows.
@@ -116,7 +110,7 @@ impl SnapshotBuilder {
     /// Sets the size of uploads. Those that are large for the device's limit end earlier.
     fn sized(mut self) -> Self {
         let rows = if self.merges() { self.batch_rows().min(UPLOADED_ROWS) } else { self.batch_rows() };
-        let bytes = self.queue.context().pool().limit() / UPLOADS_IN_LIMIT;
+        let bytes = self.context.pool().limit() / UPLOADS_IN_LIMIT;
         self.builder = self.builder.with_batch_rows(rows).with_batch_bytes(bytes);
         self
     }
@@ -124,7 +118,7 @@ impl SnapshotBuilder {
     /// Rows of a full batch, for 0 by the device: each launch costs a GPU the time of some 10,000
     /// rows.
     fn batch_rows(&self) -> usize {
-        match (self.options.resident_batch_rows, self.queue.context().info().kind) {
+        match (self.options.resident_batch_rows, self.context.info().kind) {
             (0, DeviceKind::Cpu) => Resident::BATCH_ROWS,
             (0, DeviceKind::Gpu | DeviceKind::Accelerator) if self.merges() => MERGED_ROWS,
             (0, DeviceKind::Gpu | DeviceKind::Accelerator) => UNMERGED_ROWS,
@@ -134,7 +128,7 @@ impl SnapshotBuilder {
 
     /// Whether batches are merged on the device.
     fn merges(&self) -> bool {
-        self.queue.context().info().kind != DeviceKind::Cpu && are_merged(self.builder.schema())
+        self.context.info().kind != DeviceKind::Cpu && are_merged(self.builder.schema())
     }
 
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
@@ -145,12 +139,12 @@ impl SnapshotBuilder {
         let (merges, rows) = (self.merges(), self.batch_rows());
         let mut table = self.builder.finish().await.map_err(|error| columnar_error(OPERATOR, error))?;
         if merges && table.batches.len() > self.shared + 1 {
-            let most = MergedSize { rows, bytes: self.queue.context().pool().limit() / BATCHES_IN_LIMIT };
-            let kernels = kernel_options(&self.options, self.queue.context())?;
+            let most = MergedSize { rows, bytes: self.context.pool().limit() / BATCHES_IN_LIMIT };
+            let kernels = kernel_options(&self.options, &self.context)?;
             let merged = merge_batches(&self.queue, &kernels, &mut table, self.shared, most).await;
             merged.map_err(|error| op_error(OPERATOR, error))?;
         }
-        Ok(Snapshot::new(self.queue.context().clone(), table))
+        Ok(Snapshot::new(self.context, table))
     }
 }
 

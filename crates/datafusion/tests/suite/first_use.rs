@@ -58,6 +58,30 @@ fn the_catalog_and_tiny_inputs_leave_the_device_closed() {
     });
 }
 
+/// EXPLAIN says why there is no device, though it opens none, and forgets it with the setting.
+#[test]
+fn explain_of_a_closed_session_knows_whether_there_is_a_device() {
+    block_on(async {
+        let runtime = DeviceRuntime::new();
+        let ctx = strict_on(2, Arc::clone(&runtime));
+        for (key, value) in [("device.fallback", "host"), ("device.cost", "auto")] {
+            set(&ctx, key, value);
+        }
+        let explain = "EXPLAIN SELECT value % 7, count(*) FROM generate_series(1, 100000) GROUP BY 1";
+        set(&ctx, "device.selector", "none");
+        let plan = text_of(&answer(&ctx, explain).await.unwrap());
+        assert!(plan.contains("there is no device: device.selector = 'none'"), "{plan}");
+        set(&ctx, "device.selector", "#99");
+        let verbose = explain.replace("EXPLAIN", "EXPLAIN VERBOSE");
+        let plan = text_of(&answer(&ctx, &verbose).await.unwrap());
+        assert!(plan.contains("no such device"), "{plan}");
+        set(&ctx, "device.selector", &device::testing::config().unwrap().selector.to_string());
+        let plan = text_of(&answer(&ctx, explain).await.unwrap());
+        assert!(plan.contains("DeviceAggregateExec") && !plan.contains("there is no device"), "{plan}");
+        assert!(runtime.opened().is_none());
+    });
+}
+
 fn text_of(answer: &Answer) -> String {
     answer.ordered_lines().join("\n")
 }

@@ -174,7 +174,7 @@ fn of_statements_the_query_is_profiled() {
             let sink = node(&json, "DataSinkExec");
             assert_eq!(sink["rows"], rows, "{sql}: {sink}");
         }
-        for sql in ["SET device.cost = 'auto'", "DROP TABLE t", "CREATE VIEW v AS SELECT 1"] {
+        for sql in ["SET device.cost = 'auto'", "DROP TABLE t", "CREATE VIEW v AS SELECT 1", "CREATE TABLE e (i INT)"] {
             let error = Profile::of(&ctx, sql).await.unwrap_err().to_string();
             assert!(error.contains("a profile is of a query"), "{sql}: {error}");
         }

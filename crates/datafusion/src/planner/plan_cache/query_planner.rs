@@ -15,6 +15,7 @@ use futures::future::BoxFuture;
 
 use super::{PlanCache, PlanCacheNode, Progress};
 use crate::session::{DeviceOptions, DeviceRuntime};
+use crate::statement::state_for_explain;
 
 /// Plans queries with another query planner, but for those whose plans are kept.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl PlanCacheQueryPlanner {
     async fn keep_or_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         self.cache.note_query_planner();
         if let LogicalPlan::Explain(explain) = plan {
-            let closed = session.as_any().downcast_ref::<SessionState>().map(without_device);
+            let closed = session.as_any().downcast_ref::<SessionState>().map(state_for_explain);
             let session = closed.as_ref().map_or(session, |closed| closed as &dyn Session);
             return match PlanCacheNode::of(&explain.plan) {
                 Some(node) => self.planned(&explained_anew(explain, node, session)?, session).await,
@@ -93,13 +94,6 @@ impl PlanCacheQueryPlanner {
             Progress::Uncached => self.planned(&node.original, session).await,
         }
     }
-}
-
-/// A session whose plans do not open its device.
-fn without_device(session: &SessionState) -> SessionState {
-    let mut session = session.clone();
-    DeviceOptions::set_explains(session.config_mut().options_mut());
-    session
 }
 
 /// EXPLAIN of a query as it was before its analysis, so that it shows the steps of planning.

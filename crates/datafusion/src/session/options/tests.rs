@@ -54,7 +54,7 @@ fn errors_name_the_accepted_values() {
         ("selector", "", "device.selector is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
         ("selector", "#x", "device.selector = #x: expected a number after #"),
         ("memory_bytes", "1e9", "device.memory_bytes = '1e9': its unit must be one of B, K, M, G, T"),
-        ("memory_bytes", "-1", "device.memory_bytes = '-1': must be a whole number, 0 or more, such as 1073741824 or 1G"),
+        ("memory_bytes", "-1", "device.memory_bytes = '-1': must be a number, 0 or more, such as 1073741824 or 1G"),
         ("memory_bytes", "17179869184G", "device.memory_bytes = '17179869184G': must be less than 2 to the power of 64"),
         ("memory_bytes", "1023k", "device.memory_bytes = 1047552: must be 0, for the device's default, or at least 1048576"),
         (

@@ -169,8 +169,9 @@ impl Value<usize> for Bytes {
     }
 }
 
-/// Parses bytes: a whole number, alone or with a unit. Units are `B`, `K`, `M`, `G` and `T`, also
-/// as `KB` or `KiB`, in upper or lower case. A `K` is 1024 bytes.
+/// Parses bytes: a number, alone or with a unit. Units are `B`, `K`, `M`, `G` and `T`, also as `KB`
+/// or `KiB`, in upper or lower case. A `K` is 1024 bytes. With a unit the number may have a
+/// fraction.
 ///
 /// # Errors
 /// What is wrong.
@@ -178,12 +179,13 @@ impl Value<usize> for Bytes {
 /// # Examples
 /// ```
 /// assert_eq!(devicefusion::parse_bytes("4 GiB"), Ok(4 << 30));
+/// assert_eq!(devicefusion::parse_bytes("1.5K"), Ok(1536));
 /// assert_eq!(devicefusion::parse_bytes("1024"), Ok(1024));
 /// assert!(devicefusion::parse_bytes("4 parsecs").is_err());
 /// ```
 pub fn parse_bytes(string: &str) -> std::result::Result<usize, String> {
     let string = string.trim();
-    let digits = string.bytes().take_while(u8::is_ascii_digit).count();
+    let digits = string.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
     let (number, unit) = string.split_at(digits);
     let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
         "" | "b" => 0,
@@ -192,15 +194,17 @@ pub fn parse_bytes(string: &str) -> std::result::Result<usize, String> {
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
         _ if digits > 0 => return Err("its unit must be one of B, K, M, G, T".to_string()),
-        _ => return Err("must be a whole number, 0 or more, such as 1073741824 or 1G".to_string()),
+        _ => return Err("must be a number, 0 or more, such as 1073741824 or 1G".to_string()),
     };
+    let no_number = || "must be a number, 0 or more, such as 1073741824 or 1G".to_string();
     let too_large = || "must be less than 2 to the power of 64".to_string();
-    let number: usize = match number.parse() {
-        Ok(number) => number,
-        Err(_) if digits > 0 => return Err(too_large()),
-        Err(_) => return Err("must be a whole number, 0 or more, such as 1073741824 or 1G".to_string()),
-    };
-    number.checked_mul(1 << shift).ok_or_else(too_large)
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) || (shift == 0 && number.contains('.')) {
+        return Err(no_number());
+    }
+    let whole = whole.parse::<usize>().ok().and_then(|whole| whole.checked_mul(1 << shift)).ok_or_else(too_large)?;
+    let fraction: f64 = if fraction.is_empty() { 0.0 } else { format!("0.{fraction}").parse().map_err(|_| no_number())? };
+    whole.checked_add((fraction * (1_u64 << shift) as f64) as usize).ok_or_else(too_large)
 }
 
 /// A number that `takes` accepts. The error quotes `wanted`.

@@ -177,6 +177,39 @@ pub(super) fn words(keys: &[PackedSortKey]) -> Vec<Vec<SortField>> {
     words
 }
 
+/// What compares two rows by a part of the keys.
+pub(super) enum Comparison<'a> {
+    /// Words without strings: the lesser word is first.
+    Word(Vec<SortField>),
+    /// The bytes of strings. Those of NULL are equal: a word before tells NULL from values.
+    String(&'a PackedSortKey),
+}
+
+/// The comparisons of two rows by all keys, most significant first.
+pub(super) fn comparisons(keys: &[PackedSortKey]) -> Vec<Comparison<'_>> {
+    let mut comparisons = vec![];
+    let mut room = 0;
+    for (index, key) in keys.iter().enumerate() {
+        let mut fields = vec![];
+        key.fields(index, &mut fields);
+        for field in fields {
+            if key.is_str() && field.part == SortFieldPart::Value {
+                comparisons.push(Comparison::String(key));
+                continue;
+            }
+            match comparisons.last_mut() {
+                Some(Comparison::Word(word)) if field.bits <= room => word.push(field),
+                _ => {
+                    room = u64::BITS;
+                    comparisons.push(Comparison::Word(vec![field]));
+                }
+            }
+            room -= field.bits;
+        }
+    }
+    comparisons
+}
+
 /// One word that compares rows of different batches, and whether it is exact: otherwise rows with
 /// equal words may have different keys.
 pub(super) fn threshold_word(keys: &[PackedSortKey]) -> (Vec<SortField>, bool) {

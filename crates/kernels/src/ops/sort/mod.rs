@@ -4,7 +4,8 @@
 //! 1. Each batch is filtered and projected, with the keys beside the outputs, and kept.
 //! 2. At the end all rows are concatenated. Keys become u64 words (see [`key`]), strings among them
 //!    by their ranks (see [`rank`]).
-//! 3. The words are sorted from the least significant to the most (see [`radix`]).
+//! 3. The words are sorted from the least significant to the most (see [`radix`]). A few rows are
+//!    compared by one kernel instead (see [`few`]).
 //! 4. The outputs are gathered once.
 //!
 //! Rows that do not fit device memory together are sorted in runs, which are merged (see
@@ -13,6 +14,7 @@
 //! For a small `fetch` only rows that can be in the result are kept (see [`topk`]). Whenever a
 //! multiple of `fetch` rows has come together, they are cut to the first ones.
 
+mod few;
 mod key;
 mod merge;
 mod radix;
@@ -34,6 +36,7 @@ use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
+use few::FewRows;
 use key::PackedSortKey;
 pub use merge::{Merged, SortMerge};
 pub(super) use radix::{Radix, WordRowPairs, shared_bytes as radix_shared_bytes};
@@ -85,6 +88,7 @@ pub struct Sort {
     /// Gathers the outputs.
     gather: Gather,
     keys: Vec<PackedSortKey>,
+    few: FewRows,
     /// For keys that are strings.
     rankers: Vec<Option<Ranker>>,
     /// A kernel for each word, most significant first.
@@ -197,6 +201,7 @@ impl Sort {
             schema,
             fetch,
             kept_rows: KEPT_ROWS,
+            few: FewRows::try_new(&keys, &types, &options)?,
             options,
             select,
             topk,
@@ -239,6 +244,7 @@ impl Sort {
     pub fn kernel_source(&self) -> Vec<(String, String)> {
         let mut sources = self.select.kernel_source();
         sources.extend(self.topk.iter().flat_map(TopK::kernel_source));
+        sources.extend(self.few.kernel_source());
         sources.extend(self.words.kernel_source());
         sources.extend(self.rankers.iter().flatten().flat_map(Ranker::kernel_source));
         sources.extend(self.radix.kernel_source());
@@ -258,7 +264,7 @@ impl Sort {
         programs.extend(self.rankers.iter().flatten().flat_map(Ranker::programs));
         programs.extend([self.layout_kernels.source(), self.radix.source()]);
         if self.word_count > 0 {
-            programs.push(self.words.source());
+            programs.extend([self.few.source(), self.words.source()]);
         }
         programs
     }
@@ -360,9 +366,13 @@ impl Sort {
     /// The row numbers of a batch in the order of the keys, u32 each.
     async fn order(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Buffer> {
         let n = batch.num_rows();
+        let is_ordered = self.word_count == 0 || n < 2;
+        if !is_ordered && self.few.takes(batch.columns(), n) {
+            return self.few.order(queue, batch.columns(), n).await;
+        }
         let layout_kernels = self.layout_kernels.load(queue).await?;
         let mut rows = layout_kernels.row_numbers(Carrier::U32, n)?;
-        if self.word_count == 0 || n < 2 {
+        if is_ordered {
             return Ok(rows);
         }
         let launch = Launch::load(queue, &self.options, &self.words, &self.primitives).await?;
