@@ -265,9 +265,9 @@ impl Compiler {
         // The log is the caller's code. A panic there must not end the thread.
         let program = catch_unwind(AssertUnwindSafe(make));
         let program = program.unwrap_or(Err(Error::Interrupted("a compilation")));
-        let time = start.elapsed();
-        self.counters.compile_nanos.fetch_add(nanos(time), Relaxed);
-        meters.compiled(time);
+        let end = Instant::now();
+        self.counters.compile_nanos.fetch_add(nanos(end - start), Relaxed);
+        meters.compiled(start..end);
         match &program {
             Ok(_) => self.cache.lock().compiled(&key),
             Err(error) => {

@@ -175,6 +175,11 @@ impl Kernel {
         self.program.uses.add(worker, sequence);
     }
 
+    /// Whether the kernel was not launched since the program was loaded.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.entry.launched.load(Relaxed)
+    }
+
     /// Whether this is the first launch since the program was loaded: true for the first call only.
     pub(crate) fn is_first_launch(&self) -> bool {
         !self.entry.launched.swap(true, Relaxed)

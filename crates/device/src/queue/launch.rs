@@ -48,10 +48,10 @@ impl Queue {
                 _ => RawArg::Value(&bytes[..*width]),
             })
             .collect();
-        let timed = self.context().times_launches();
+        let (timed, is_first) = (self.context().times_launches(), kernel.is_new());
         // SAFETY: the handles are alive, and the uses added below keep them so. The caller
         // generated the kernel for these arguments.
-        let sequence = self.worker().launch(timed, kernel.totals(), &self.meters, |raw, timed| unsafe {
+        let sequence = self.worker().launch(timed, is_first, kernel.totals(), &self.meters, |raw, timed| unsafe {
             self.driver().launch(raw, kernel.raw(), grid, &raw_args, timed)
         })?;
         let own = table.iter().flat_map(|table| table.copies.iter().chain([&table.words]));

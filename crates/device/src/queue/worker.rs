@@ -22,7 +22,7 @@ use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, RawEvent, RawQueue, Timer};
 use crate::exit::WorkGuard;
 use crate::report::{Clocks, KernelTotals, Meters, Timeline, WorkKind};
-use crate::{Error, Result};
+use crate::{DeviceKind, Error, Result};
 
 /// The error of a queue whose thread has ended.
 pub(crate) const QUEUE_GONE: Error = Error::Interrupted("the thread of a queue");
@@ -52,6 +52,8 @@ pub(crate) struct QueueWorker {
     timeline: Arc<Timeline>,
     /// The device's clock beside the host's.
     clocks: Clocks,
+    /// The end of the last launch whose times were read.
+    last_end: Mutex<Option<Instant>>,
     state: Mutex<WorkerState>,
     jobs: Arc<Jobs>,
 }
@@ -76,6 +78,8 @@ struct UnreadTimer {
     totals: Arc<KernelTotals>,
     meters: Meters,
     enqueued: Instant,
+    /// Whether its kernel was not launched before.
+    is_first: bool,
 }
 
 /// An event recorded in a queue, destroyed with its last owner.
@@ -200,6 +204,7 @@ impl QueueWorker {
             loss: loss.clone(),
             timeline: Arc::clone(timeline),
             clocks: Clocks::default(),
+            last_end: Mutex::default(),
             state: Mutex::default(),
             jobs: Arc::clone(&jobs),
         });
@@ -221,6 +226,7 @@ impl QueueWorker {
     pub(crate) fn launch(
         self: &Arc<Self>,
         timed: bool,
+        is_first: bool,
         totals: &Arc<KernelTotals>,
         meters: &Meters,
         work: impl FnOnce(RawQueue, bool) -> Result<Option<Timer>>,
@@ -233,7 +239,7 @@ impl QueueWorker {
         let sequence = state.submitted;
         if let Some(timer) = timer {
             let (totals, meters) = (Arc::clone(totals), meters.clone());
-            state.timers.push_back(UnreadTimer { sequence, timer, totals, meters, enqueued });
+            state.timers.push_back(UnreadTimer { sequence, timer, totals, meters, enqueued, is_first });
             if state.timers.len().is_multiple_of(TIMERS_PER_FENCE) {
                 // The launch is valid without the fence; a later fence may succeed.
                 _ = self.fence_locked(&mut state);
@@ -416,7 +422,7 @@ impl QueueWorker {
         let done = state.timers.partition_point(|unread| unread.sequence <= sequence);
         let timers: Vec<UnreadTimer> = state.timers.drain(..done).collect();
         drop(state);
-        for UnreadTimer { timer, totals, meters, enqueued, .. } in timers {
+        for UnreadTimer { timer, totals, meters, enqueued, is_first, .. } in timers {
             // SAFETY: the driver made the timer for this queue alone, and its work has completed.
             if let Some(traffic) = unsafe { self.driver.read_traffic(timer) } {
                 *totals.traffic.lock() += traffic;
@@ -428,7 +434,14 @@ impl QueueWorker {
                     let nanos = times.end.saturating_sub(times.start);
                     totals.nanos.fetch_add(nanos, Ordering::Relaxed);
                     meters.ran(&totals.name, nanos);
-                    meters.record_launch(&totals.name, self.number, || self.clocks.on_host(enqueued, &times));
+                    let time = self.clocks.on_host(enqueued, &times);
+                    let before = self.last_end.lock().replace(time.end);
+                    // Drivers of CPUs make the machine code of a kernel when it is launched first.
+                    if is_first && self.driver.info().kind == DeviceKind::Cpu {
+                        let begun = before.map_or(enqueued, |end| end.max(enqueued));
+                        meters.compiled(begun..time.start.max(begun));
+                    }
+                    meters.record_launch(&totals.name, self.number, time);
                     self.timeline.push(&totals.name, self.number, times);
                 }
                 Err(error) => self.loss.check(&error),

@@ -130,7 +130,8 @@ impl Meter {
         }
     }
 
-    /// Time to compile or load programs that were not in the memory cache.
+    /// Time to compile or load programs that were not in the memory cache. On CPU devices with that
+    /// of a kernel's machine code, which drivers make at its first launch; none without profiling.
     pub fn compile_time(&self) -> Duration {
         Duration::from_nanos(self.compile_nanos.load(Relaxed))
     }
@@ -203,8 +204,8 @@ impl Meters {
     }
 
     /// The time of a launch on the host's clock.
-    pub(crate) fn record_launch(&self, name: &Arc<str>, queue: u32, time: impl FnOnce() -> Range<Instant>) {
-        self.record_at(WorkKind::Kernel { name: Arc::clone(name), queue }, time);
+    pub(crate) fn record_launch(&self, name: &Arc<str>, queue: u32, time: Range<Instant>) {
+        self.record_at(WorkKind::Kernel { name: Arc::clone(name), queue }, || time);
     }
 
     pub(crate) fn ran(&self, kernel: &Arc<str>, nanos: u64) {
@@ -218,12 +219,9 @@ impl Meters {
         self.iter().for_each(|meter| *meter.traffic.lock() += traffic);
     }
 
-    pub(crate) fn compiled(&self, time: Duration) {
-        self.iter().for_each(|meter| _ = meter.compile_nanos.fetch_add(nanos(time), Relaxed));
-        self.record_at(WorkKind::Compile, || {
-            let now = Instant::now();
-            now.checked_sub(time).unwrap_or(now)..now
-        });
+    pub(crate) fn compiled(&self, time: Range<Instant>) {
+        self.iter().for_each(|meter| _ = meter.compile_nanos.fetch_add(nanos(time.end - time.start), Relaxed));
+        self.record_at(WorkKind::Compile, || time);
     }
 
     pub(crate) fn uploaded(&self, bytes: usize) {

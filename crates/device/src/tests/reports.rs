@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::{KernelCosts, Meter};
+use crate::{DriverKind, Kernel, KernelCosts, Meter};
 
 #[test]
 fn meters_see_their_own_work() -> Result<()> {
@@ -30,6 +30,39 @@ fn meters_see_their_own_work() -> Result<()> {
     assert_eq!(report["kernels"][0]["name"], "spin");
     assert_eq!(report["kernels"][0]["launches"], 2);
     assert!(report["kernels"][0]["nanos"].as_u64().unwrap() >= 1_000_000);
+    Ok(())
+}
+
+/// PoCL makes machine code at the first launch. Other drivers for CPUs may make it before.
+#[test]
+fn first_launches_on_a_cpu_count_as_compilation() -> Result<()> {
+    let context = context();
+    let queue = context.queue()?;
+    let meter = Arc::new(Meter::default());
+    let metered = queue.metered(&meter);
+    let x = queue.zeroed(8)?;
+    let launched = |queue: &Queue, kernel: &Kernel| -> Result<Duration> {
+        queue.launch(kernel, Grid { work_groups: 1, work_group_size: 1 }, &[(&x).into(), 10u64.into()])?;
+        block_on(queue.finish())?;
+        Ok(meter.compile_time())
+    };
+    // The clocks are known after a kernel that is ready.
+    let spin = block_on(queue.compile(source()))?.kernel("spin")?;
+    launched(&queue, &spin)?;
+    launched(&queue, &spin)?;
+    // No cache of a driver has the kernel.
+    let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let text = format!("kernel void other(global ulong *x, ulong n) {{ for (ulong i = 0; i < n; ++i) x[0] ^= {unique}UL * i; }}");
+    let other = match context.info().driver {
+        DriverKind::OpenCl => block_on(queue.compile(ProgramSource::new(text, "test")))?.kernel("other")?,
+        DriverKind::Cuda => spin,
+    };
+    assert_eq!(meter.compile_time(), Duration::ZERO);
+    let first = launched(&metered, &other)?;
+    assert_eq!(launched(&metered, &other)?, first);
+    if context.info().platform.contains("Portable Computing Language") {
+        assert!(first > Duration::from_millis(2), "{first:?}");
+    }
     Ok(())
 }
 
