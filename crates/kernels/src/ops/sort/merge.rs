@@ -84,6 +84,8 @@ impl Sort {
         let outputs = outputs.map(|(index, field)| (Expr::Column(index), field.as_ref().clone())).collect();
         let input = Input { schema, types: types.clone(), filter: None };
         let sort = Sort::try_new(input, keys.collect(), outputs, None, self.options.clone())?;
+        // A step of few rows takes the memory of others: operators above share what it leaves.
+        let sort = Sort { few: None, ..sort };
         let same = sort.types == types && types.get(..self.types.len()) == Some(&self.types[..]);
         Ok(same.then_some(SortMerge { sort, types }))
     }

@@ -88,7 +88,8 @@ pub struct Sort {
     /// Gathers the outputs.
     gather: Gather,
     keys: Vec<PackedSortKey>,
-    few: FewRows,
+    /// `None` for the steps of a merge.
+    few: Option<FewRows>,
     /// For keys that are strings.
     rankers: Vec<Option<Ranker>>,
     /// A kernel for each word, most significant first.
@@ -201,7 +202,7 @@ impl Sort {
             schema,
             fetch,
             kept_rows: KEPT_ROWS,
-            few: FewRows::try_new(&keys, &types, &options)?,
+            few: Some(FewRows::try_new(&keys, &types, &options)?),
             options,
             select,
             topk,
@@ -244,7 +245,7 @@ impl Sort {
     pub fn kernel_source(&self) -> Vec<(String, String)> {
         let mut sources = self.select.kernel_source();
         sources.extend(self.topk.iter().flat_map(TopK::kernel_source));
-        sources.extend(self.few.kernel_source());
+        sources.extend(self.few.iter().flat_map(FewRows::kernel_source));
         sources.extend(self.words.kernel_source());
         sources.extend(self.rankers.iter().flatten().flat_map(Ranker::kernel_source));
         sources.extend(self.radix.kernel_source());
@@ -264,7 +265,8 @@ impl Sort {
         programs.extend(self.rankers.iter().flatten().flat_map(Ranker::programs));
         programs.extend([self.layout_kernels.source(), self.radix.source()]);
         if self.word_count > 0 {
-            programs.extend([self.few.source(), self.words.source()]);
+            programs.extend(self.few.iter().map(FewRows::source));
+            programs.push(self.words.source());
         }
         programs
     }
@@ -367,8 +369,8 @@ impl Sort {
     async fn order(&self, queue: &Queue, batch: &DeviceBatch) -> Result<Buffer> {
         let n = batch.num_rows();
         let is_ordered = self.word_count == 0 || n < 2;
-        if !is_ordered && self.few.takes(batch.columns(), n) {
-            return self.few.order(queue, batch.columns(), n).await;
+        if let Some(few) = self.few.as_ref().filter(|few| !is_ordered && few.takes(batch.columns(), n)) {
+            return few.order(queue, batch.columns(), n).await;
         }
         let layout_kernels = self.layout_kernels.load(queue).await?;
         let mut rows = layout_kernels.row_numbers(Carrier::U32, n)?;
