@@ -40,6 +40,12 @@ impl Terminal {
         Terminal { child, keys, screen }
     }
 
+    /// Leaves the shell, which succeeds.
+    fn quit(mut self) {
+        self.press("\\q\n");
+        assert!(self.child.wait().unwrap().success());
+    }
+
     fn press(&mut self, keys: &str) {
         let pressed = self.keys.write_all(keys.as_bytes()).and_then(|()| self.keys.flush());
         assert!(pressed.is_ok(), "{pressed:?} after:\n{}", self.screen.lock().unwrap());
@@ -82,8 +88,7 @@ fn only_one_thread_receives_ctrl_c() {
     let receiving: Vec<String> = threads.filter(|status| receives(status)).collect();
     let names: Vec<&str> = receiving.iter().filter_map(|status| status.lines().next()).collect();
     assert_eq!(names, ["Name:\tinterrupts"]);
-    terminal.press("\\q\n");
-    assert!(terminal.child.wait().unwrap().success());
+    terminal.quit();
 }
 
 #[test]
@@ -98,8 +103,7 @@ fn ctrl_c_ends_a_query_and_not_the_shell() {
     terminal.wait_for("^C", 1, "\x03");
     terminal.press("SELECT 40 + 2 AS answer;\n");
     terminal.wait_for("| 42     |", 1, "");
-    terminal.press("\\q\n");
-    assert!(terminal.child.wait().unwrap().success());
+    terminal.quit();
 }
 
 /// Lines that are typed while a statement runs are read one after another.
@@ -117,8 +121,7 @@ fn lines_typed_ahead_all_run() {
     terminal.wait_for("^C", 1, "\x03");
     terminal.press("SELECT 40 + 2;\n");
     terminal.wait_for("\n42", 1, "");
-    terminal.press("\\q\n");
-    assert!(terminal.child.wait().unwrap().success());
+    terminal.quit();
 }
 
 #[test]
