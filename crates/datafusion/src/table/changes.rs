@@ -51,6 +51,9 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     };
     let before = table.state().current()?;
+    if matches!(dml.op, WriteOp::Update | WriteOp::MergeInto(_)) {
+        check_names(dml.target.schema().fields())?;
+    }
     let (rows, given) = match &dml.op {
         WriteOp::Update => rows_of_update(&dml.input, &dml.target.schema(), &before)?,
         WriteOp::Delete => (rows_of_delete(&dml.input)?, GivenRows::Kept),
@@ -61,9 +64,6 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             (no_rows(schema.into()), GivenRows::Kept)
         }
     };
-    if given != GivenRows::Kept {
-        check_names(dml.target.schema().fields())?;
-    }
     let target = provider_as_source(Arc::new(ChangedTable::new(table, before, given)));
     let insert = DmlStatement::new(dml.table_name.clone(), target, WriteOp::Insert(InsertOp::Overwrite), Arc::new(rows));
     Ok(Transformed::yes(LogicalPlan::Dml(insert)))
