@@ -24,6 +24,9 @@ use devicefusion::{DeviceOptions, DeviceRuntime, DeviceTable, Placement, Placeme
 use futures::TryStreamExt;
 use serde_json::Value;
 
+/// The longest wait for the optimization of kernels.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Storage of a query's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -162,6 +165,11 @@ impl Engine {
     pub fn cold_work(&self) -> ColdWork {
         let counters = self.context.as_ref().map(device::Context::counters).unwrap_or_default();
         ColdWork { programs: counters.programs_compiled, kernels: counters.first_launches }
+    }
+
+    /// Waits until kernels that were compiled without optimization are optimized.
+    pub fn wait_until_optimized(&self) {
+        self.context.iter().for_each(|context| _ = context.wait_until_prepared(PATIENCE));
     }
 
     /// Launches and nanoseconds of each kernel so far, by name.

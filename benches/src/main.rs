@@ -23,6 +23,7 @@ mod micro;
 mod model;
 mod planning;
 mod process;
+mod recording;
 mod report;
 mod sectors;
 mod sinks;
@@ -62,6 +63,8 @@ enum Command {
     MemoryLimits(memory_limits::MemoryLimitsArguments),
     /// Planning time that the plugin adds to TPC-H's 22 queries.
     Planning(planning::PlanningArguments),
+    /// TPC-H's 22 queries with and without a profile.
+    Recording(recording::RecordingArguments),
     /// TPC-H at a large scale on a GPU, modelled from small data on the CUDA emulator.
     Model(model::ModelArguments),
     /// Two engines chained by an async device stream, and each engine alone.
@@ -112,6 +115,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::LoadMemory(arguments) => load_memory::run(arguments, process::apart).await,
         Command::MemoryLimits(arguments) => memory_limits::run(arguments).await,
         Command::Planning(arguments) => planning::run(arguments).await,
+        Command::Recording(arguments) => recording::run(arguments).await,
         Command::Model(arguments) => model::run(arguments).await,
         Command::Chain(arguments) => chain::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
@@ -285,7 +289,9 @@ mod tests {
             has(result, "first_launches seconds_per_kernel target_seconds_per_kernel target_met");
         }
 
-        // With so few rows the times mean nothing, so the result of `run` is ignored.
+        // With so few rows the times mean nothing, so the results of `run` are ignored.
+        let data = files.path("tpch");
+        run(parse(&["recording", "--scale", "0.001", "--data", &data, "--devices", &device, "--runs", "1"])).await.unwrap();
         let trace = files.path("trace.json");
         let words = ["chain", "--rows", "20000", "--device", &device, "--runs", "1", "--trace", &trace, "--json", &json];
         run(parse(&words)).await.unwrap();

@@ -100,6 +100,7 @@ async fn run_first(contender: &Contender<'_>, sql: &str) -> Result<Series> {
     let before = contender.engine.cold_work();
     let first = contender.engine.execute(contender.source, sql, true).await?;
     let first_cold = contender.engine.cold_work().since(before);
+    contender.engine.wait_until_optimized();
     let later_cold = ColdWork::default();
     Ok(Series {
         first,

@@ -82,8 +82,8 @@ class File(unittest.TestCase):
 
 class Sample(unittest.TestCase):
     def test_kinds(self):
-        names = ["group_update0_0", "group_store_key1_bytes", "select_mask", "window2_write10", "remap_u0"]
-        wanted = ["group_update", "group_store_key_bytes", "select_mask", "window_write", "remap_u"]
+        names = ["group_update0_0", "group_store_bytes0_1", "select_mask", "window2_write10", "remap_u0"]
+        wanted = ["group_update", "group_store_bytes", "select_mask", "window_write", "remap_u"]
         self.assertEqual([sample.kind(name) for name in names], wanted)
 
     def test_extremes_and_features_are_chosen(self):

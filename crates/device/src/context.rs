@@ -338,8 +338,8 @@ impl Context {
         self.0.compiler.unprepared()
     }
 
-    /// Blocks until all programs of [`prepare`](Self::prepare) are compiled. False if that takes
-    /// longer.
+    /// Blocks until all programs of [`prepare`](Self::prepare) are compiled, and all programs are
+    /// optimized. False if that takes longer.
     pub fn wait_until_prepared(&self, longest: Duration) -> bool {
         self.0.compiler.wait_until_prepared(longest)
     }
@@ -349,8 +349,8 @@ impl Context {
         self.0.compiler.compiling()
     }
 
-    /// Begins a query, on this device or in its place. Compilations of [`prepare`](Self::prepare)
-    /// wait until the result is dropped, two seconds at most for each.
+    /// Begins a query, on this device or in its place. Compilations in the background wait until
+    /// the result is dropped, two seconds at most for each.
     pub fn begin_query(&self) -> RunningQuery {
         self.0.compiler.begin_query()
     }
@@ -373,7 +373,8 @@ impl Context {
     /// - `kernels`: for each name `name`, `launches` and `nanos`, the time on the device
     /// - `copies`: `bytes_up` and `bytes_down`, including shared memory; `bytes_filled` with one
     ///   value
-    /// - `programs`: `compiled`, `cache_hits_memory`, `cache_hits_disk`, `first_launches`, `nanos`
+    /// - `programs`: `compiled`, `optimized`, `cache_hits_memory`, `cache_hits_disk`,
+    ///   `first_launches`, `nanos`
     /// - `memory`: `limit`, `in_use`, `peak`, `cached`, `reserved`, `allocations`
     ///
     /// # Examples
@@ -403,6 +404,7 @@ impl Context {
             },
             "programs": {
                 "compiled": counters.programs_compiled,
+                "optimized": counters.programs_optimized,
                 "cache_hits_memory": counters.cache_hits_memory,
                 "cache_hits_disk": counters.cache_hits_disk,
                 "first_launches": counters.first_launches,

@@ -109,6 +109,17 @@ pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
 /// An owner that keeps foreign memory, a queue or an event alive until it is dropped.
 pub type KeepAlive = Arc<dyn Any + Send + Sync>;
 
+/// The first tier of two in which a driver compiles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirstTier {
+    /// Options against optimization.
+    pub options: &'static [&'static str],
+    /// The folder where the driver keeps machine code between processes, if it does.
+    pub folder: Option<PathBuf>,
+    /// What machine code depends on beside source and options.
+    pub machine: String,
+}
+
 /// The settings of a context that concern its driver.
 #[derive(Clone, Default)]
 pub struct DriverOptions {
@@ -367,6 +378,11 @@ pub trait Driver: Debug + Send + Sync {
     /// for compilers that have none.
     fn options_against_optimization(&self) -> &'static [&'static str] {
         &[]
+    }
+    /// The tier that a program is compiled in first, for a compiler whose optimization takes longer
+    /// than most queries. `None` where one compilation does.
+    fn first_tier(&self) -> Option<FirstTier> {
+        None
     }
     /// Compiles kernel source to an image for [`load`](Self::load). Blocks; any thread may call
     /// it. `CompileFailed` carries source and log.

@@ -7,7 +7,10 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, StringViewArray, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, DictionaryArray, Int8Array, Int64Array, RecordBatch, StringArray, StringViewArray, StringViewBuilder,
+    UInt32Array,
+};
 use arrow::compute::{SortOptions, concat_batches, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int8Type, Schema};
 use arrow::row::{RowConverter, SortField};
@@ -292,6 +295,42 @@ fn few_strings_sort_without_a_wait() {
         // A kernel that is compiled while the process ends may miss objects of LLVM, whose exit
         // handlers run before ours.
         block_on(queue.finish()).unwrap();
+    }
+}
+
+/// Rows may share one string, which pairs of rows would read again and again.
+#[test]
+fn a_long_string_of_all_rows_is_not_compared_in_pairs() {
+    let long = "x".repeat(60_000);
+    for (rows, is_few) in [(10, true), (200, false)] {
+        let row: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+        let mut views = StringViewBuilder::new();
+        let block = views.append_block(long.as_bytes().into());
+        (0..rows).for_each(|row| views.try_append_view(block, 0, 60_000 - (row % 3) as u32).unwrap());
+        let keys = Int8Array::from_iter_values((0..rows).map(|row| (row % 2) as i8));
+        let words = StringArray::from_iter_values([&long[1..], &long[..]]);
+        let coded: ArrayRef = Arc::new(DictionaryArray::<Int8Type>::new(keys, Arc::new(words)));
+        let whole = batch(vec![("row", row, false), ("view", Arc::new(views.finish()), false), ("coded", coded, false)]);
+        let types = natural_types(&whole.schema()).unwrap();
+        for options in profiles() {
+            for column in 1..3 {
+                let queue = queue();
+                let meter = Arc::new(Meter::default());
+                let input = Input { schema: whole.schema(), types: types.clone(), filter: None };
+                let sort = Sort::try_new(input, vec![key((column, true, false))], everything(&whole), None, options.clone());
+                let sort = sort.unwrap();
+                block_on(async {
+                    let (metered, mut state) = (queue.metered(&meter), sort.start());
+                    sort.push(&metered, &mut state, &up(&queue, &whole, &types)).await.unwrap();
+                    let sorted = sort.finish(&metered, state).await.unwrap();
+                    let sorted = columnar::download(&queue, &sorted[0]).await.unwrap();
+                    let wanted = expected(&whole, &[(column, true, false)], None);
+                    assert_eq!(support::rows(&sorted), support::rows(&wanted));
+                    queue.finish().await.unwrap();
+                });
+                assert_eq!(meter.kernels().contains_key("sort_few"), is_few, "{rows} rows, column {column}");
+            }
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs that are compiled in the background, one at a time, while no query runs.
 //!
+//! Programs that shall be compiled come before those that shall be optimized.
+//!
 //! Queries have the processors for themselves: a compilation begins once none has run for a while,
 //! or after a longer wait. A process that ends after its first query has begun none.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -33,6 +36,8 @@ struct State {
     waiting: VecDeque<CompileTask>,
     /// Programs that wait or are being compiled.
     unfinished: usize,
+    /// Those of them that are compiled already, and shall be optimized.
+    unoptimized: usize,
     has_thread: bool,
     is_closed: bool,
     /// Queries that run.
@@ -41,6 +46,26 @@ struct State {
     quiet_since: Instant,
     /// The longest wait of the next compilation.
     longest_wait: Duration,
+}
+
+impl State {
+    /// Counts a task that waits now.
+    fn begin(&mut self, task: &CompileTask) {
+        self.unfinished += 1;
+        self.unoptimized += usize::from(task.is_optimization());
+    }
+
+    /// Counts a task that is done or dropped.
+    fn end(&mut self, is_optimization: bool) {
+        self.unfinished -= 1;
+        self.unoptimized -= usize::from(is_optimization);
+    }
+
+    /// The first program that waits for its compilation, else for its optimization.
+    fn take_next(&mut self) -> Option<CompileTask> {
+        let uncompiled = self.waiting.iter().position(|task| !task.is_optimization());
+        self.waiting.remove(uncompiled.unwrap_or(0))
+    }
 }
 
 /// A query that runs. Compilations in the background wait for its end.
@@ -60,10 +85,10 @@ impl Drop for RunningQuery {
 impl Background {
     pub(super) fn new() -> Arc<Self> {
         let quiet_since = Instant::now();
-        let (waiting, unfinished, has_thread, is_closed, queries) = Default::default();
-        let state =
-            Mutex::new(State { waiting, unfinished, has_thread, is_closed, queries, quiet_since, longest_wait: LONGEST_WAIT });
-        Arc::new(Self { state, changed: Condvar::new() })
+        let (waiting, unfinished, unoptimized, has_thread, is_closed, queries) = Default::default();
+        let longest_wait = LONGEST_WAIT;
+        let state = State { waiting, unfinished, unoptimized, has_thread, is_closed, queries, quiet_since, longest_wait };
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
     }
 
     pub(super) fn begin_query(self: &Arc<Self>) -> RunningQuery {
@@ -71,9 +96,10 @@ impl Background {
         RunningQuery(Arc::clone(self))
     }
 
-    /// Programs that wait or are being compiled.
-    pub(super) fn unfinished(&self) -> usize {
-        self.state.lock().unfinished
+    /// Programs that wait or are being compiled, without those that are only optimized.
+    pub(super) fn uncompiled(&self) -> usize {
+        let state = self.state.lock();
+        state.unfinished - state.unoptimized
     }
 
     /// Adds a program, and starts the thread unless it runs. Gives the program back if the thread
@@ -89,8 +115,8 @@ impl Background {
             state.has_thread = true;
         }
         // The thread waits for the lock, and then finds the program.
+        state.begin(&task);
         state.waiting.push_back(task);
-        state.unfinished += 1;
         None
     }
 
@@ -104,18 +130,20 @@ impl Background {
     /// Takes back a program that a query needs now.
     pub(super) fn take(&self, key: &ProgramKey) -> Option<CompileTask> {
         let mut state = self.state.lock();
-        let index = state.waiting.iter().position(|task| task.key == *key)?;
-        state.unfinished -= 1;
+        let index = state.waiting.iter().position(|task| task.key == *key && !task.is_optimization())?;
+        let task = state.waiting.remove(index)?;
+        state.end(task.is_optimization());
         self.changed.notify_all();
-        state.waiting.remove(index)
+        Some(task)
     }
 
     /// Takes back all programs that wait.
     pub(super) fn clear(&self) -> VecDeque<CompileTask> {
         let mut state = self.state.lock();
-        state.unfinished -= state.waiting.len();
+        let waiting = std::mem::take(&mut state.waiting);
+        waiting.iter().for_each(|task| state.end(task.is_optimization()));
         self.changed.notify_all();
-        std::mem::take(&mut state.waiting)
+        waiting
     }
 
     /// Drops the programs that wait, and takes no more.
@@ -128,17 +156,31 @@ impl Background {
     fn run(&self, compiler: &Weak<Compiler>) {
         while let Some(task) = self.next() {
             // The end of the process waits for the guard, so it comes before the check.
-            let (guard, begun) = (WorkGuard::begin(), Instant::now());
+            let (guard, begun, is_optimization) = (WorkGuard::begin(), Instant::now(), task.is_optimization());
             match compiler.upgrade() {
-                Some(compiler) if !exit::has_begun() => compiler.compile(task, true),
+                Some(compiler) if !exit::has_begun() => {
+                    // The log is the caller's code. A panic there must not end the thread.
+                    _ = catch_unwind(AssertUnwindSafe(|| compiler.compile(task, true)));
+                }
                 _ => drop(task),
             }
             drop(guard);
             let mut state = self.state.lock();
-            state.unfinished -= 1;
+            state.end(is_optimization);
             state.longest_wait = LONGEST_WAIT.min(begun.elapsed() * WAITS_PER_COMPILATION);
             drop(state);
             self.changed.notify_all();
+        }
+    }
+
+    /// Lets queries run between two parts of a compilation, the first of which took `elapsed`.
+    pub(super) fn pause(&self, elapsed: Duration) {
+        let mut state = self.state.lock();
+        let latest = Instant::now() + LONGEST_WAIT.min(elapsed * WAITS_PER_COMPILATION);
+        while state.queries > 0 && !state.is_closed && !exit::has_begun() {
+            if self.changed.wait_until(&mut state, latest).timed_out() {
+                return;
+            }
         }
     }
 
@@ -154,7 +196,7 @@ impl Background {
             }
             let begin = if state.queries == 0 { latest.min(state.quiet_since + QUIET) } else { latest };
             if Instant::now() >= begin {
-                return state.waiting.pop_front();
+                return state.take_next();
             }
             self.changed.wait_until(&mut state, begin);
         }

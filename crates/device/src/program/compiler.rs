@@ -3,17 +3,18 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
-use futures::future::{BoxFuture, FutureExt, Shared};
+use futures::future::{BoxFuture, FutureExt, Shared, ready};
 use parking_lot::{Condvar, Mutex};
 
 use super::background::{Background, RunningQuery};
 use super::handle::{Program, ProgramSource};
 use super::store::{DiskCache, DumpFolder, LoadFolder, SourceFolder};
+use super::tiers::Tiers;
 use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, LogSink, Parameter, RawProgram};
 use crate::exit::WorkGuard;
@@ -30,6 +31,7 @@ pub(crate) struct Compiler {
     loss: DeviceLoss,
     options: Vec<String>,
     folders: ProgramFolders,
+    tiers: Option<Tiers>,
     log: Option<LogSink>,
     cache: Mutex<ProgramCache>,
     work: Mutex<CompileQueue>,
@@ -65,6 +67,9 @@ impl ProgramFolders {
 /// The identity of a program: source and options.
 pub(super) type ProgramKey = (Arc<str>, Vec<String>);
 
+/// A kernel's name and parameters, as in [`ProgramSource::dry_launches`].
+type DryLaunch = (String, Vec<Parameter>);
+
 /// The future that all requests for one program share.
 type ProgramFuture = Shared<BoxFuture<'static, Result<Arc<Program>>>>;
 
@@ -94,9 +99,23 @@ struct CompileQueue {
 pub(super) struct CompileTask {
     pub(super) key: ProgramKey,
     operator: String,
-    dry_launches: Vec<(String, Vec<Parameter>)>,
+    dry_launches: Vec<DryLaunch>,
     meters: Meters,
-    result: oneshot::Sender<Result<Arc<Program>>>,
+    goal: CompileGoal,
+}
+
+/// What a compilation is for.
+enum CompileGoal {
+    /// Requests wait for the program.
+    Program(oneshot::Sender<Result<Arc<Program>>>),
+    /// This program is in its first tier, and shall be optimized.
+    Optimization(Weak<Program>),
+}
+
+impl CompileTask {
+    pub(super) fn is_optimization(&self) -> bool {
+        matches!(self.goal, CompileGoal::Optimization(_))
+    }
 }
 
 impl Compiler {
@@ -107,7 +126,9 @@ impl Compiler {
         config: &DeviceConfig,
     ) -> Result<Arc<Self>> {
         let folders = ProgramFolders::open(config, driver.as_ref())?;
+        let tiers = Tiers::of(driver.as_ref());
         Ok(Arc::new(Self {
+            tiers,
             driver,
             counters,
             loss,
@@ -163,11 +184,11 @@ impl Compiler {
 
     /// Programs of [`prepare`](Self::prepare) that wait or are being compiled.
     pub(crate) fn unprepared(&self) -> usize {
-        self.background.unfinished()
+        self.background.uncompiled()
     }
 
-    /// Blocks until all programs of [`prepare`](Self::prepare) are compiled. False if that takes
-    /// longer.
+    /// Blocks until all programs of [`prepare`](Self::prepare) are compiled, and all programs are
+    /// optimized. False if that takes longer.
     pub(crate) fn wait_until_prepared(&self, longest: Duration) -> bool {
         self.background.wait(longest)
     }
@@ -233,7 +254,7 @@ impl Compiler {
     }
 
     /// The loop of a thread: compiles until the queue is empty.
-    fn run(&self) {
+    fn run(self: &Arc<Self>) {
         loop {
             let task = {
                 let mut work = self.work.lock();
@@ -249,27 +270,39 @@ impl Compiler {
         }
     }
 
-    /// Compiles a program for those that wait for it. In the background its machine code too, which
-    /// else a first launch makes.
-    pub(super) fn compile(&self, task: CompileTask, is_background: bool) {
-        let CompileTask { key, operator, dry_launches, meters, result } = task;
+    /// Compiles a program for those that wait for it: in its first tier, if it has two.
+    ///
+    /// In the background the program is optimized, and its machine code is made too, which else a
+    /// first launch makes.
+    pub(super) fn compile(self: &Arc<Self>, task: CompileTask, is_background: bool) {
+        let CompileTask { key, operator, dry_launches, meters, goal } = task;
+        let result = match goal {
+            CompileGoal::Program(result) => result,
+            CompileGoal::Optimization(first) => return self.optimize(&key, &operator, &dry_launches, &first),
+        };
+        let first_tier = if is_background { None } else { self.first_tier(&key, &dry_launches) };
         let start = Instant::now();
-        let make = || {
-            let program = self.get_or_compile(&key, &operator)?;
+        let made = self.guarded(|| {
+            let compiled = &self.counters.programs_compiled;
+            let program = self.get_or_compile(first_tier.as_ref().unwrap_or(&key), &operator, compiled)?;
             // Without it, the first launch makes the machine code.
-            if is_background && let Err(error) = program.dry_launch(&dry_launches) {
+            if is_background && let Err(error) = self.dry_launch(&key, &program, &dry_launches) {
                 self.log_line(&format!("a dry launch of {operator} failed: {error}"));
             }
             Ok(program)
-        };
-        // The log is the caller's code. A panic there must not end the thread.
-        let program = catch_unwind(AssertUnwindSafe(make));
-        let program = program.unwrap_or(Err(Error::Interrupted("a compilation")));
+        });
         let end = Instant::now();
         self.counters.compile_nanos.fetch_add(nanos(end - start), Relaxed);
         meters.compiled(start..end);
-        match &program {
-            Ok(_) => self.cache.lock().compiled(&key),
+        match &made {
+            Ok(program) => {
+                self.cache.lock().compiled(&key);
+                if first_tier.is_some() {
+                    let goal = CompileGoal::Optimization(Arc::downgrade(program));
+                    // Without a thread the program stays as it is.
+                    _ = self.background.push(self, CompileTask { key, operator, dry_launches, meters: Meters::default(), goal });
+                }
+            }
             Err(error) => {
                 self.loss.check(error);
                 if is_background {
@@ -280,20 +313,67 @@ impl Compiler {
             }
         }
         // The send fails if all futures were dropped.
-        _ = result.send(program);
+        _ = result.send(made);
     }
 
-    /// Loads or compiles a program, and leaves its source in the folder of
+    /// The first tier of a program; `None` if it is optimized already, or has one tier only.
+    fn first_tier(&self, key: &ProgramKey, dry_launches: &[DryLaunch]) -> Option<ProgramKey> {
+        // Sources without dry launches are not those of operators. Programs of a folder are as they
+        // were left there.
+        let tiers = self.tiers.as_ref().filter(|_| !dry_launches.is_empty() && self.folders.load.is_none())?;
+        tiers.first(key)
+    }
+
+    /// Optimizes a program and makes its machine code. Later launches of `first` use it.
+    fn optimize(&self, key: &ProgramKey, operator: &str, dry_launches: &[DryLaunch], first: &Weak<Program>) {
+        let Some(first) = first.upgrade() else { return };
+        let start = Instant::now();
+        let optimized = self.guarded(|| {
+            let program = self.get_or_compile(key, operator, &self.counters.programs_optimized)?;
+            self.dry_launch(key, &program, dry_launches)?;
+            Ok(program)
+        });
+        self.counters.compile_nanos.fetch_add(nanos(start.elapsed()), Relaxed);
+        match optimized {
+            Ok(program) => {
+                self.cache.lock().optimized(key, &program);
+                first.set_optimized(program);
+            }
+            Err(error) => {
+                self.loss.check(&error);
+                self.log_line(&format!("the program of {operator} stays without optimization: {error}"));
+            }
+        }
+    }
+
+    /// Makes a program. The log is the caller's code: a panic there must not end the thread.
+    fn guarded(&self, make: impl FnOnce() -> Result<Arc<Program>>) -> Result<Arc<Program>> {
+        catch_unwind(AssertUnwindSafe(make)).unwrap_or(Err(Error::Interrupted("a compilation")))
+    }
+
+    /// Makes the machine code of an optimized program, and notes that. Queries that begin meanwhile
+    /// come first.
+    fn dry_launch(&self, key: &ProgramKey, program: &Program, dry_launches: &[DryLaunch]) -> Result<()> {
+        for kernel in dry_launches {
+            let start = Instant::now();
+            program.dry_launch(kernel)?;
+            self.background.pause(start.elapsed());
+        }
+        self.tiers.iter().for_each(|tiers| tiers.note_optimized(key));
+        Ok(())
+    }
+
+    /// Loads a program or compiles it, which `compiled` counts. Leaves its source in the folder of
     /// `DEVICEFUSION_DUMP_KERNELS`.
-    fn get_or_compile(&self, key: &ProgramKey, operator: &str) -> Result<Arc<Program>> {
-        let program = self.load_or_compile(key, operator)?;
+    fn get_or_compile(&self, key: &ProgramKey, operator: &str, compiled: &AtomicU64) -> Result<Arc<Program>> {
+        let program = self.load_or_compile(key, operator, compiled)?;
         if let Some(Err(error)) = self.folders.sources.as_ref().map(|folder| folder.put(&key.0)) {
             self.log_line(&format!("DEVICEFUSION_DUMP_KERNELS: {error}"));
         }
         Ok(program)
     }
 
-    fn load_or_compile(&self, (source, options): &ProgramKey, operator: &str) -> Result<Arc<Program>> {
+    fn load_or_compile(&self, (source, options): &ProgramKey, operator: &str, compiled: &AtomicU64) -> Result<Arc<Program>> {
         let start = Instant::now();
         let replacement = self.folders.load.as_ref().and_then(|folder| folder.replacement(source));
         if replacement.is_some() {
@@ -320,7 +400,7 @@ impl Compiler {
             other => other,
         })?;
         let raw = self.driver.load(&image)?;
-        self.counters.programs_compiled.fetch_add(1, Relaxed);
+        compiled.fetch_add(1, Relaxed);
         if let Some(cache) = &self.folders.cache {
             cache.put_within(DeviceConfig::CACHE_BYTES, source, options, &image);
         }
@@ -381,12 +461,19 @@ impl ProgramCache {
         self.programs.insert(key.clone(), cached);
         self.evict();
         let ProgramSource { operator, dry_launches, .. } = source;
-        (CompileTask { key, operator, dry_launches, meters, result: sender }, program)
+        (CompileTask { key, operator, dry_launches, meters, goal: CompileGoal::Program(sender) }, program)
     }
 
     fn compiled(&mut self, key: &ProgramKey) {
         if let Some(cached) = self.programs.get_mut(key) {
             cached.is_compiled = true;
+        }
+    }
+
+    /// Has later requests get the optimized program.
+    fn optimized(&mut self, key: &ProgramKey, program: &Arc<Program>) {
+        if let Some(cached) = self.programs.get_mut(key) {
+            cached.program = ready(Ok(Arc::clone(program))).boxed().shared();
         }
     }
 

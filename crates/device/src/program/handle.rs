@@ -3,17 +3,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::Result;
 use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, Parameter, RawKernel, RawProgram};
 use crate::exit;
 use crate::queue::{LastUses, QueueWorker, drop_after};
 use crate::report::{KernelTotals, LiveCounters};
+use crate::{Error, Result};
 
 /// The kernel source of a program with its options. Equal sources with equal options are the same
 /// program.
@@ -65,6 +65,8 @@ pub struct Program {
     counters: Arc<LiveCounters>,
     loss: DeviceLoss,
     kernels: Mutex<HashMap<String, Kernel>>,
+    /// The program in its second tier.
+    optimized: OnceLock<Arc<Program>>,
 }
 
 /// A program loaded in the driver, unloaded once its launches have completed.
@@ -105,25 +107,36 @@ impl Program {
     pub(super) fn new(driver: &Arc<dyn Driver>, raw: RawProgram, counters: &Arc<LiveCounters>, loss: &DeviceLoss) -> Arc<Self> {
         let loaded = Arc::new(LoadedProgram { driver: Arc::clone(driver), raw, uses: LastUses::default() });
         let (counters, loss) = (Arc::clone(counters), loss.clone());
-        Arc::new(Self { loaded, counters, loss, kernels: Mutex::default() })
+        Arc::new(Self { loaded, counters, loss, kernels: Mutex::default(), optimized: OnceLock::new() })
     }
 
-    /// Has the driver make the machine code of these kernels now, unless the process ends.
-    pub(super) fn dry_launch(&self, kernels: &[(String, Vec<Parameter>)]) -> Result<()> {
-        kernels.iter().take_while(|_| !exit::has_begun()).try_for_each(|(name, parameters)| {
-            let kernel = self.kernel(name)?;
-            // SAFETY: the program is loaded. `ProgramSource` has the parameters of kernels that
-            // return at once.
-            let launched = unsafe { self.loaded.driver.dry_launch(kernel.raw(), parameters) };
-            launched.inspect_err(|error| self.loss.check(error))
-        })
+    /// Has the driver make the machine code of a kernel now. Fails if the process ends.
+    pub(super) fn dry_launch(&self, (name, parameters): &(String, Vec<Parameter>)) -> Result<()> {
+        if exit::has_begun() {
+            return Err(Error::Interrupted("a dry launch"));
+        }
+        let kernel = self.kernel(name)?;
+        // SAFETY: the program is loaded. `ProgramSource` has the parameters of kernels that return
+        // at once.
+        let launched = unsafe { self.loaded.driver.dry_launch(kernel.raw(), parameters) };
+        launched.inspect(|()| _ = kernel.mark_launched()).inspect_err(|error| self.loss.check(error))
     }
 
-    /// A kernel by name. Each call returns a handle of the same kernel.
+    /// Has later launches use the optimized program.
+    pub(super) fn set_optimized(&self, optimized: Arc<Program>) {
+        // A program is optimized once.
+        _ = self.optimized.set(optimized);
+    }
+
+    /// A kernel by name. Each call returns a handle of the same kernel, until the program is
+    /// optimized: then that of its optimized version.
     ///
     /// # Errors
     /// The driver's refusal if the program has no such kernel.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        if let Some(optimized) = self.optimized.get() {
+            return optimized.kernel(name);
+        }
         let mut kernels = self.kernels.lock();
         if let Some(kernel) = kernels.get(name) {
             return Ok(kernel.clone());
@@ -180,8 +193,8 @@ impl Kernel {
         !self.entry.launched.load(Relaxed)
     }
 
-    /// Whether this is the first launch since the program was loaded: true for the first call only.
-    pub(crate) fn is_first_launch(&self) -> bool {
+    /// Notes a launch. True for the first since the program was loaded.
+    pub(crate) fn mark_launched(&self) -> bool {
         !self.entry.launched.swap(true, Relaxed)
     }
 }

@@ -5,8 +5,10 @@ mod background;
 mod compiler;
 mod handle;
 mod store;
+mod tiers;
 
 pub use background::RunningQuery;
 pub(crate) use compiler::Compiler;
 pub use handle::{Kernel, Program, ProgramSource};
 pub(crate) use store::owner_problem;
+pub(crate) use tiers::NOTES_OF_OPTIMIZED;

@@ -253,7 +253,7 @@ fn write_whole(folder: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> 
 }
 
 /// The 128-bit FNV-1a hash, stable across versions of this crate.
-fn hash(bytes: &[u8]) -> u128 {
+pub(super) fn hash(bytes: &[u8]) -> u128 {
     const BASIS: u128 = 0x6c62272e07bb014262b821756295c58d;
     const PRIME: u128 = 0x0000000001000000000000000000013b;
     bytes.iter().fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))

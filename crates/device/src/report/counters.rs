@@ -15,12 +15,15 @@ use super::Traffic;
 pub struct Counters {
     /// Compiled programs.
     pub programs_compiled: u64,
+    /// Programs that began without optimization and are optimized now.
+    pub programs_optimized: u64,
     /// Programs found in the context's memory cache.
     pub cache_hits_memory: u64,
     /// Programs from the cache folder or from
     /// [`DeviceConfig::load_programs`](crate::DeviceConfig::load_programs).
     pub cache_hits_disk: u64,
-    /// First launches of a kernel after its program was loaded.
+    /// First launches of a kernel after its program was loaded, unless its machine code was made
+    /// before.
     pub first_launches: u64,
     /// Launches of kernels.
     pub launches: u64,
@@ -38,6 +41,7 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub(crate) struct LiveCounters {
     pub(crate) programs_compiled: AtomicU64,
+    pub(crate) programs_optimized: AtomicU64,
     pub(crate) cache_hits_memory: AtomicU64,
     pub(crate) cache_hits_disk: AtomicU64,
     pub(crate) first_launches: AtomicU64,
@@ -63,6 +67,7 @@ impl LiveCounters {
     pub(crate) fn snapshot(&self) -> Counters {
         Counters {
             programs_compiled: self.programs_compiled.load(Relaxed),
+            programs_optimized: self.programs_optimized.load(Relaxed),
             cache_hits_memory: self.cache_hits_memory.load(Relaxed),
             cache_hits_disk: self.cache_hits_disk.load(Relaxed),
             first_launches: self.first_launches.load(Relaxed),

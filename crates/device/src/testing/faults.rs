@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use crate::config::Wrap;
 use crate::driver::{
-    Driver, ForeignMemory, Grid, Memory, NativeHandles, Parameter, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
+    Driver, FirstTier, ForeignMemory, Grid, Memory, NativeHandles, Parameter, RawArg, RawEvent, RawKernel, RawProgram, RawQueue,
+    Timer,
 };
 use crate::info::DeviceInfo;
 use crate::{Error, Result, Traffic};
@@ -521,6 +522,10 @@ impl Driver for FaultyDriver {
 
     fn options_against_optimization(&self) -> &'static [&'static str] {
         self.driver.options_against_optimization()
+    }
+
+    fn first_tier(&self) -> Option<FirstTier> {
+        self.driver.first_tier()
     }
 
     fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>> {

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::Arg;
 
 /// The variable of PoCL's folder.
 const FOLDER: &str = "POCL_CACHE_DIR";
@@ -68,6 +69,49 @@ fn prepared_programs_have_machine_code() {
         return println!("skipped: the device is not PoCL's");
     }
     assert_eq!(with_extension(folder.path(), "so").len(), 1);
+}
+
+/// A program that a query waits for is compiled without optimization. Launches use the optimized
+/// one once it is there, and later processes begin with it.
+#[test]
+fn programs_are_compiled_in_two_tiers() {
+    const NAME: &str = "tests::pocl_cache::programs_are_compiled_in_two_tiers";
+    let folder = tempfile::tempdir().unwrap();
+    let alone = || alone_with(NAME, &[(FOLDER, folder.path())]);
+    if alone() {
+        return run_in_tiers(Path::new(&std::env::var_os(FOLDER).unwrap()));
+    }
+    if with_extension(folder.path(), "bc").is_empty() {
+        return println!("skipped: the device is not PoCL's");
+    }
+    assert_eq!(with_extension(folder.path(), "so").len(), 2);
+    assert!(!alone());
+    assert_eq!(with_extension(folder.path(), "so").len(), 2);
+}
+
+/// The second process finds the note of the first.
+fn run_in_tiers(folder: &Path) {
+    let is_noted = folder.join("devicefusion/optimized").exists();
+    let context = Context::new(DeviceConfig { compile_options: vec![], ..config() }).unwrap();
+    let queue = context.queue().unwrap();
+    let x = queue.alloc_values::<i32>(1).unwrap();
+    // While a query runs, optimization waits for two seconds.
+    let query = context.begin_query();
+    let program = block_on(queue.compile(programs::prepared_of("IS_OPTIMIZED"))).unwrap();
+    let is_optimized = || {
+        let grid = Grid { work_groups: 1, work_group_size: 1 };
+        queue.launch(&program.kernel("f").unwrap(), grid, &[(&x).into(), Arg::I32(0)]).unwrap();
+        block_on(queue.read_values(&x, 0..1)).unwrap()[0] == 1
+    };
+    if context.info().platform.contains("Portable Computing Language") {
+        assert_eq!(is_optimized(), is_noted);
+        drop(query);
+        assert!(context.wait_until_prepared(std::time::Duration::from_secs(300)));
+        assert!(is_optimized());
+        let counters = context.counters();
+        assert_eq!((counters.programs_compiled, counters.programs_optimized), (1, u64::from(!is_noted)));
+        assert!(context.is_ready(&programs::prepared_of("IS_OPTIMIZED")));
+    }
 }
 
 #[test]

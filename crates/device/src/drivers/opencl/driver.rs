@@ -16,14 +16,18 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::api::types::{CL_FALSE, CL_TRUE, cl_command_queue, cl_context, cl_device_id, cl_event, cl_mem};
 use super::api::{check, command_queue as queue, context, driver_error, error_codes, event, is_pocl, kernel, memory};
-use super::host_memory;
 use super::overlap::{OverlapGuard, needs_overlap_guard};
 use super::program::{self, ClKernel, ClProgram};
+use super::{host_memory, pocl_cache};
 use crate::driver::{
-    Driver, ForeignMemory, Grid, Memory, NativeHandles, Parameter, RawArg, RawEvent, RawKernel, RawProgram, RawQueue, Timer,
+    Driver, FirstTier, ForeignMemory, Grid, Memory, NativeHandles, Parameter, RawArg, RawEvent, RawKernel, RawProgram, RawQueue,
+    Timer,
 };
 use crate::info::{DeviceInfo, DeviceKind};
 use crate::{Error, Result};
+
+/// Options of a compilation without optimization.
+const AGAINST_OPTIMIZATION: &[&str] = &["-cl-opt-disable"];
 
 /// The value of a scalar in a dry launch.
 const ZEROS: [u64; 2] = [0; 2];
@@ -566,7 +570,16 @@ impl Driver for OpenClDriver {
     }
 
     fn options_against_optimization(&self) -> &'static [&'static str] {
-        &["-cl-opt-disable"]
+        AGAINST_OPTIMIZATION
+    }
+
+    fn first_tier(&self) -> Option<FirstTier> {
+        // PoCL optimizes for a second where it translates in a third of that.
+        let is_kept = std::env::var_os("POCL_KERNEL_CACHE").is_none_or(|value| value != "0");
+        let folder = pocl_cache::folder_of(&self.info).filter(|_| self.info.kind == DeviceKind::Cpu)?;
+        let own = self.overlap_guard.as_ref().map_or("", OverlapGuard::option);
+        let machine = [&self.info.name, &self.info.version, &self.info.driver_version, own].join("\n");
+        Some(FirstTier { options: AGAINST_OPTIMIZATION, folder: Some(folder).filter(|_| is_kept), machine })
     }
 
     fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>> {

@@ -12,6 +12,7 @@ mod driver;
 mod host_memory;
 mod overlap;
 mod pocl_cache;
+mod pocl_prune;
 mod program;
 
 use std::path::Path;

@@ -19,12 +19,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use super::api::is_pocl;
+use super::pocl_prune::prune_daily;
 use crate::driver::LogSink;
 use crate::info::DeviceInfo;
 use crate::program::owner_problem;
 
-/// The folder of this module's notes, within PoCL's folder.
-const NOTES: &str = "devicefusion";
+/// The folder of notes, within PoCL's folder.
+pub(super) const NOTES: &str = "devicefusion";
 
 /// The extension of notes of running processes.
 const RUNNING: &str = "running";
@@ -70,8 +71,8 @@ pub(super) fn prepare(info: &DeviceInfo, log: Option<&LogSink>) {
     }
 }
 
-/// The folder, as PoCL finds it.
-fn folder_of(info: &DeviceInfo) -> Option<PathBuf> {
+/// The folder, as PoCL finds it. `None` for other drivers.
+pub(super) fn folder_of(info: &DeviceInfo) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let found = variable("POCL_CACHE_DIR")
         .or_else(|| variable("XDG_CACHE_HOME").map(|cache| cache.join("pocl/kcache")))
@@ -89,7 +90,7 @@ fn check_if_needed(folder: &Path) -> io::Result<usize> {
     checked.lock()?;
     let mut last_boot = Vec::new();
     checked.read_to_end(&mut last_boot)?;
-    let (boot, dead) = (fs::read(BOOT_ID)?, notes_of_dead(&notes)?);
+    let (boot, (dead, running)) = (fs::read(BOOT_ID)?, processes(&notes)?);
     let mut removed = 0;
     if last_boot != boot || !dead.is_empty() {
         removed = remove_damaged(folder);
@@ -98,21 +99,28 @@ fn check_if_needed(folder: &Path) -> io::Result<usize> {
         checked.write_all(&boot)?;
         dead.iter().try_for_each(fs::remove_file)?;
     }
+    if running == 0 {
+        prune_daily(folder);
+    }
     note_running(&notes)?;
     Ok(removed)
 }
 
-/// The notes of processes that died.
-fn notes_of_dead(notes: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut dead = Vec::new();
+/// The notes of processes that died, and the number of those that run.
+fn processes(notes: &Path) -> io::Result<(Vec<PathBuf>, usize)> {
+    let (mut dead, mut running) = (Vec::new(), 0);
     for entry in fs::read_dir(notes)? {
         let path = entry?.path();
         let is_unlocked = || File::options().write(true).open(&path).is_ok_and(|file| file.try_lock().is_ok());
-        if path.extension().is_some_and(|extension| extension == RUNNING) && is_unlocked() {
-            dead.push(path);
+        if path.extension().is_some_and(|extension| extension == RUNNING) {
+            if is_unlocked() {
+                dead.push(path);
+            } else {
+                running += 1;
+            }
         }
     }
-    Ok(dead)
+    Ok((dead, running))
 }
 
 fn note_running(notes: &Path) -> io::Result<()> {
@@ -138,9 +146,7 @@ extern "C" fn remove_note() {
 /// Removes bitcode and libraries that are not whole. PoCL renames whole files to these names, so
 /// none of them is being written.
 fn remove_damaged(folder: &Path) -> usize {
-    // Programs are below folders of two letters. Files beside these are being written.
-    let of_programs = entries(folder).filter(|entry| entry.file_name().len() == 2);
-    let mut folders: Vec<PathBuf> = of_programs.map(|entry| entry.path()).collect();
+    let mut folders: Vec<PathBuf> = program_folders(folder).collect();
     let mut removed = 0;
     while let Some(folder) = folders.pop() {
         for entry in entries(&folder) {
@@ -155,8 +161,13 @@ fn remove_damaged(folder: &Path) -> usize {
     removed
 }
 
+/// The folders of two letters that programs are in. Files beside these are being written.
+pub(super) fn program_folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    entries(folder).filter(|entry| entry.file_name().len() == 2).map(|entry| entry.path())
+}
+
 /// The entries of a folder that can be read.
-fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+pub(super) fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok)
 }
 

@@ -18,6 +18,9 @@ const EXTREME_BYTES: usize = 3 * size_of::<u64>();
 /// private copies of states take.
 const FIRST_OF_LIMIT: usize = 32;
 const COPIES_OF_LIMIT: usize = 16;
+/// Most bytes of states that a CPU sets and copies without a kernel of its own, which takes time to
+/// compile.
+const MAX_BYTES_WITHOUT_KERNEL: usize = 16 << 20;
 
 /// Groups that arrays have room for at first, of `most` and so many bytes a group: a power of two.
 fn first_groups(most: usize, bytes: usize, limit: usize) -> usize {
@@ -195,10 +198,20 @@ impl GroupBy {
             chosen => chosen,
         };
         let copies = if self.private { (wanted as usize).min(most).max(1) } else { 1 };
-        let bytes = (copies * capacity * slot_count * 8).max(8);
-        let is_zeroed = old_capacity == 0 && !self.private && self.accumulators.init().iter().all(|slot| *slot == 0);
-        let slots = if is_zeroed { queue.zeroed(bytes)? } else { queue.alloc(bytes)? };
-        if slot_count > 0 && !is_zeroed {
+        let state_bytes = slot_count * size_of::<u64>();
+        let bytes = (copies * capacity * state_bytes).max(8);
+        let begins_with_zeros = self.accumulators.init().iter().all(|slot| *slot == 0);
+        // The cores of a CPU set much memory faster together, by a kernel.
+        let is_cheap = !self.private || bytes <= MAX_BYTES_WITHOUT_KERNEL;
+        let is_copied = begins_with_zeros && copies >= old_copies && is_cheap;
+        let slots = if is_copied { queue.zeroed(bytes)? } else { queue.alloc(bytes)? };
+        let of_copy = old_capacity * state_bytes;
+        if is_copied && of_copy > 0 {
+            for copy in 0..old_copies {
+                queue.copy(&old, copy * of_copy, &slots, copy * capacity * state_bytes, of_copy)?;
+            }
+        }
+        if slot_count > 0 && !is_copied {
             let named = vec![
                 ("old", Arg::Buffer(&old)),
                 ("old_capacity", Arg::U64(old_capacity as u64)),

@@ -129,9 +129,10 @@ struct Feed {
     keys: Vec<crate::expr::Expr>,
     /// The look-up kernel, of hashed modes.
     find: Option<usize>,
-    /// For each key of the wide mode, the kernels that store its values, and its bytes if it is a
-    /// string.
-    store_keys: Vec<(usize, Option<usize>)>,
+    /// The kernels that store the keys of the wide mode: values of [`KEYS_OF_STORE`] each.
+    store_keys: Vec<usize>,
+    /// For each of these keys, the kernel that stores its bytes if it is a string.
+    store_bytes: Vec<Option<usize>>,
     updates: Vec<usize>,
 }
 
@@ -142,8 +143,6 @@ struct KernelIndices {
     grow: usize,
     /// Inserts the groups into a larger table.
     insert: usize,
-    /// Points slots of the wide mode to stored keys.
-    commit: usize,
     /// Masks the dense groups that have rows.
     occupied: usize,
 }
@@ -200,6 +199,9 @@ struct States {
 
 /// Groups that arrays of states and keys have room for at first, where the table has as many.
 const FEWEST_STATES: usize = 1 << 14;
+
+/// Keys that a kernel stores together. It loads and writes one after the other.
+const KEYS_OF_STORE: usize = 8;
 
 /// The result of looking up the rows of a batch.
 enum LookUp {
@@ -553,16 +555,19 @@ impl GroupBy {
         let range = [("n", Arg::U64(new as u64)), ("first", Arg::U64(first as u64))];
         let error = queue.filled(8, 0xff)?;
         let totals = queue.alloc(self.keys.len().max(1) * 8)?;
-        let mut strings = false;
-        for ((key, buffers), (kernel, bytes)) in self.keys.iter().zip(&store.columns).zip(&feed.store_keys) {
+        let keys = self.keys.chunks(KEYS_OF_STORE).zip(store.columns.chunks(KEYS_OF_STORE));
+        for (index, ((keys, columns), kernel)) in keys.zip(&feed.store_keys).enumerate() {
             let mut named: NamedArgs<'_> = range.to_vec();
             named.push(("origins", Arg::Buffer(&store.origins)));
-            named.extend(key.store.args(buffers));
+            named.extend(keys.iter().zip(columns).flat_map(|(key, buffers)| key.store.args(buffers)));
+            if index == 0 {
+                named.push(("slots", Arg::Buffer(&table.slots)));
+                named.extend([("new_slots", Arg::Buffer(&store.new_slots)), ("hashes", Arg::Buffer(&store.words))]);
+            }
             launch.run_on(*kernel, grid, bound, Some(&error), named)?;
-            strings |= bytes.is_some();
         }
-        if strings {
-            for (index, (buffers, (_, bytes))) in store.columns.iter().zip(&feed.store_keys).enumerate() {
+        if feed.store_bytes.iter().any(Option::is_some) {
+            for (index, (buffers, bytes)) in store.columns.iter().zip(&feed.store_bytes).enumerate() {
                 if let (Some(_), Some(values)) = (bytes, &buffers.values) {
                     let base = store.heap_bytes[index] as u64;
                     let lengths = Lengths { from: first, base, ..Lengths::of(values, new) };
@@ -570,7 +575,7 @@ impl GroupBy {
                 }
             }
             let answer = queue.read(&totals, 0..self.keys.len() * 8).await?;
-            for (index, (key, (_, bytes))) in self.keys.iter().zip(&feed.store_keys).enumerate() {
+            for (index, (key, bytes)) in self.keys.iter().zip(&feed.store_bytes).enumerate() {
                 let Some(kernel) = bytes else { continue };
                 let buffers = &mut store.columns[index];
                 let used = store.heap_bytes[index];
@@ -584,10 +589,7 @@ impl GroupBy {
                 store.heap_bytes[index] = needed;
             }
         }
-        let mut named: NamedArgs<'_> = range.to_vec();
-        named.extend(table.args(table.capacity()));
-        named.extend([("new_slots", Arg::Buffer(&store.new_slots)), ("hashes", Arg::Buffer(&store.words))]);
-        launch.run(self.kernels.commit, grid, named)
+        Ok(())
     }
 
     /// Updates the states.

@@ -301,8 +301,8 @@ fn build(planned: Planned, options: Options) -> Result<GroupBy> {
     let extremes = plan_extremes(&accumulators, &source, &options)?;
     let mut group = GroupKernels { options: options.clone(), mode, occupancy, keys: group_keys, accumulators, extremes, private };
 
-    let mut kernels = vec![group.grow_kernel(), group.insert_kernel(), group.commit_kernel(), group.occupied_kernel()];
-    let indices = KernelIndices { grow: 0, insert: 1, commit: 2, occupied: 3 };
+    let mut kernels = vec![group.grow_kernel(), group.insert_kernel(), group.occupied_kernel()];
+    let indices = KernelIndices { grow: 0, insert: 1, occupied: 2 };
     let mut feeds = vec![group.feed(0, source, expressions, &mut kernels)?];
     let mut inner = Vec::with_capacity(distincts.len());
     for (index, DistinctFeed { groups, mut source, .. }) in distincts.into_iter().enumerate() {

@@ -5,16 +5,12 @@ use columnar::{ColumnType, DeviceColumn};
 use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::key::{self, Comparison, PackedSortKey};
+use super::strings::{MAX_COMPARED_BYTES, compared_bytes, string_or_empty};
 use crate::codegen::{Params, Profile, RowWriter};
-use crate::expr::Expr;
 use crate::ops::Options;
 use crate::ops::launch::program::{Kernel, Program, grid_for_candidates, row_loop};
 use crate::prelude::Section;
 use crate::{Error, Result};
-
-/// Most bytes of the strings of a key, so that a launch is bounded: each pair of rows may read
-/// them.
-const MAX_BYTES: usize = 1 << 16;
 
 /// Sorts up to [`max_rows`] rows without a wait. Rows of equal keys keep their order.
 #[derive(Debug, Clone)]
@@ -53,13 +49,9 @@ impl FewRows {
 
     /// Whether these rows are few, and their strings short.
     pub fn takes(&self, columns: &[DeviceColumn], n: usize) -> bool {
-        let bytes_of = |column: &DeviceColumn| {
-            let strings = column.dictionary().map_or(column, |dictionary| dictionary);
-            // The first buffer has offsets, or views.
-            strings.buffers().iter().skip(1).map(Buffer::len).sum::<usize>()
-        };
-        n <= max_rows(&self.options)
-            && self.strings.iter().filter_map(|column| columns.get(*column)).all(|column| bytes_of(column) <= MAX_BYTES)
+        let strings = self.strings.iter().filter_map(|column| columns.get(*column));
+        let bytes = strings.map(|column| compared_bytes(column, n)).fold(0, usize::saturating_add);
+        n <= max_rows(&self.options) && bytes <= MAX_COMPARED_BYTES
     }
 
     /// The row numbers in the order of the keys, u32 each.
@@ -84,13 +76,7 @@ fn kernel(keys: &[PackedSortKey], types: &[ColumnType], options: &Options) -> Re
         for comparison in &comparisons {
             codes.push(match comparison {
                 Comparison::Word(fields) => key::word(&mut writer, keys, fields, row)?,
-                Comparison::String(key) => {
-                    let value = writer.eval(&Expr::Column(key.column))?;
-                    match &value.valid {
-                        Some(valid) => format!("str_make({0}.p, {valid} ? {0}.len : 0)", value.code),
-                        None => value.code.clone(),
-                    }
-                }
+                Comparison::String(key) => string_or_empty(&mut writer, key.column)?,
             });
         }
         Ok::<_, Error>((writer.statements(), codes))

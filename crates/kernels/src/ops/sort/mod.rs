@@ -19,6 +19,7 @@ mod key;
 mod merge;
 mod radix;
 mod rank;
+mod strings;
 mod topk;
 
 use std::sync::Arc;

@@ -18,6 +18,7 @@ use columnar::{Carrier, ColumnType, DeviceBatch, DeviceColumn};
 use device::{Arg, Buffer, ProgramSource};
 
 use super::radix::{LoadedRadix, WordRowPairs};
+use super::strings::{MAX_COMPARED_BYTES, compared_bytes, string_or_empty};
 use crate::codegen::{Params, Profile, RowWriter};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -35,9 +36,6 @@ const SETTLE: usize = 2;
 const CARRY: usize = 3;
 const RANKS: usize = 4;
 const COMMON: usize = 5;
-
-/// Most bytes of a column whose strings are ranked by counting: each string may read all of them.
-const MAX_COUNTED_BYTES: usize = 1 << 16;
 
 /// Most strings that are ranked by counting.
 fn max_counted_strings(options: &Options) -> usize {
@@ -132,8 +130,8 @@ impl Ranker {
     ) -> Result<Buffer> {
         let n = column.len();
         let queue = launch.queue;
-        let bytes: usize = column.buffers().iter().map(Buffer::len).sum();
-        if n > 0 && n <= max_counted_strings(launch.options) && bytes <= MAX_COUNTED_BYTES {
+        let are_few = n <= max_counted_strings(launch.options) && compared_bytes(column, n) <= MAX_COMPARED_BYTES;
+        if n > 0 && are_few {
             let launch = launch.with_program(&self.few).await?;
             let ranks = queue.alloc(n * size_of::<u32>())?;
             let named = vec![("ranks", Arg::Buffer(&ranks)), ("n", Arg::U64(n as u64))];
@@ -338,11 +336,7 @@ fn few_kernel(ty: &ColumnType, options: &Options) -> Result<Kernel> {
     let types = [ty.clone()];
     let mut string = |row: &str, prefix: &str| {
         let mut writer = RowWriter::new(&types, options.profile, &mut params).with_names(row, prefix);
-        let value = writer.eval(&Expr::Column(0))?;
-        let code = match &value.valid {
-            Some(valid) => format!("str_make({0}.p, {valid} ? {0}.len : 0)", value.code),
-            None => value.code.clone(),
-        };
+        let code = string_or_empty(&mut writer, 0)?;
         Ok::<_, Error>((writer.statements(), code))
     };
     let ((own_statements, own), (other_statements, other)) = (string("row", "x")?, string("other", "y")?);

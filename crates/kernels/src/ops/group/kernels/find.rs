@@ -9,7 +9,7 @@ use crate::ops::group::table::{
     NO_GROUP, NUMBER_WIDE, claimed, find_blocks, first_slot_inline, first_slot_wide, number_inline, probe_inline, probe_wide,
     slot_inline,
 };
-use crate::ops::group::{Feed, GroupMode};
+use crate::ops::group::{Feed, GroupMode, KEYS_OF_STORE};
 use crate::ops::launch::equality::equal;
 use crate::ops::launch::program::{Kernel, row_loop};
 use crate::prelude::Section;
@@ -184,25 +184,50 @@ impl GroupKernels {
         }
     }
 
-    /// The kernel that copies key `index` of a batch's new groups to the store: values or lengths,
-    /// or bytes.
-    pub(super) fn store_key_kernel(&self, feed: usize, planned: &Feed, index: usize, bytes: bool) -> Result<Kernel> {
+    /// The kernel that copies values and lengths of [`KEYS_OF_STORE`] keys of a batch's new groups
+    /// to the store. That of the first ones also points the slots to the store.
+    pub(super) fn store_keys_kernel(&self, feed: usize, planned: &Feed, first_key: usize) -> Result<Kernel> {
         let mut params = Params::new();
         let n = params.named("n", "u64");
-        let first = params.named("first", "u64");
-        let origins = params.named("origins", "const G u32 *RESTRICT");
+        let mut statements = self.new_group(&mut params);
+        if first_key == 0 {
+            let slots = params.named("slots", "G u64 *RESTRICT");
+            let new_slots = params.named("new_slots", "const G u32 *RESTRICT");
+            let hashes = params.named("hashes", "const G u64 *RESTRICT");
+            statements
+                .push_str(&format!("    {slots}[2 * (u64){new_slots}[g]] = ({hashes}[g] >> 32) << 32 | 0x80000000u | g;\n"));
+        }
+        let keys = self.keys.iter().zip(&planned.keys).skip(first_key).take(KEYS_OF_STORE);
+        let mut writer = planned.source.writer(self.options.profile, &mut params);
+        for (key, expr) in keys {
+            key.need(writer.params());
+            let value = key.eval(&mut writer, expr)?;
+            key.store.write(&mut writer, &value, "g");
+        }
+        statements.push_str(&writer.statements());
+        let name = format!("group_store{feed}_{first_key}");
+        Ok(Kernel::new(name, params, row_loop(self.options.profile, "i", &n, &statements)))
+    }
+
+    /// The kernel that copies the bytes of string key `index` of a batch's new groups to the store.
+    pub(super) fn store_bytes_kernel(&self, feed: usize, planned: &Feed, index: usize) -> Result<Kernel> {
+        let mut params = Params::new();
+        let n = params.named("n", "u64");
+        let mut statements = self.new_group(&mut params);
         let key = &self.keys[index];
         key.need(&mut params);
         let mut writer = planned.source.writer(self.options.profile, &mut params);
-        writer.push(&format!("u64 g = {first} + i, row = {origins}[g];"));
         let value = key.eval(&mut writer, &planned.keys[index])?;
-        if bytes {
-            key.store.write_bytes(&mut writer, &value, "g")?;
-        } else {
-            key.store.write(&mut writer, &value, "g");
-        }
-        let statements = writer.statements();
-        let name = format!("group_store_key{feed}_{index}{}", if bytes { "_bytes" } else { "" });
+        key.store.write_bytes(&mut writer, &value, "g")?;
+        statements.push_str(&writer.statements());
+        let name = format!("group_store_bytes{feed}_{index}");
         Ok(Kernel::new(name, params, row_loop(self.options.profile, "i", &n, &statements)))
+    }
+
+    /// C that declares the number of a new group, and the row that has its keys.
+    fn new_group(&self, params: &mut Params) -> String {
+        let first = params.named("first", "u64");
+        let origins = params.named("origins", "const G u32 *RESTRICT");
+        format!("    u64 g = {first} + i, row = {origins}[g];\n")
     }
 }

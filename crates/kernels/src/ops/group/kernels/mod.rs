@@ -9,7 +9,7 @@ mod winners;
 
 use super::key::GroupKey;
 use super::var_width_min_max::VarWidthMinMax;
-use super::{Feed, GroupMode, Occupancy};
+use super::{Feed, GroupMode, KEYS_OF_STORE, Occupancy};
 use crate::Result;
 use crate::codegen::{RowWriter, Value};
 use crate::expr::Expr;
@@ -41,20 +41,21 @@ impl GroupKernels {
 
     /// The kernels of one input.
     pub fn feed(&self, feed: usize, source: Source, keys: Vec<Expr>, kernels: &mut Vec<Kernel>) -> Result<Feed> {
-        let mut planned = Feed { source, keys, find: None, store_keys: vec![], updates: vec![] };
+        let mut planned = Feed { source, keys, find: None, store_keys: vec![], store_bytes: vec![], updates: vec![] };
         if !self.mode.is_dense() {
             planned.find = Some(kernels.len());
             kernels.push(self.find_kernel(feed, &planned)?);
         }
         if self.mode.stores_keys() {
-            for index in 0..self.keys.len() {
-                let values = kernels.len();
-                kernels.push(self.store_key_kernel(feed, &planned, index, false)?);
-                let bytes = self.keys[index].store.is_str().then_some(kernels.len());
-                if bytes.is_some() {
-                    kernels.push(self.store_key_kernel(feed, &planned, index, true)?);
+            for first in (0..self.keys.len()).step_by(KEYS_OF_STORE) {
+                planned.store_keys.push(kernels.len());
+                kernels.push(self.store_keys_kernel(feed, &planned, first)?);
+            }
+            for (index, key) in self.keys.iter().enumerate() {
+                planned.store_bytes.push(key.store.is_str().then_some(kernels.len()));
+                if key.store.is_str() {
+                    kernels.push(self.store_bytes_kernel(feed, &planned, index)?);
                 }
-                planned.store_keys.push((values, bytes));
             }
         }
         let own: Vec<usize> =

@@ -65,22 +65,6 @@ impl GroupKernels {
         Kernel::new("group_insert", params, row_loop(self.options.profile, "g", "n", body))
     }
 
-    pub fn commit_kernel(&self) -> Kernel {
-        let mut params = Params::new();
-        params.need(Section::Base);
-        for (name, c_type) in [
-            ("n", "u64"),
-            ("first", "u64"),
-            ("slots", "G u64 *RESTRICT"),
-            ("new_slots", "const G u32 *RESTRICT"),
-            ("hashes", "const G u64 *RESTRICT"),
-        ] {
-            params.named(name, c_type);
-        }
-        let body = "    u64 g = first + i;\n    slots[2 * (u64)new_slots[g]] = (hashes[g] >> 32) << 32 | 0x80000000u | g;\n";
-        Kernel::new("group_commit", params, row_loop(self.options.profile, "i", "n", body))
-    }
-
     pub fn occupied_kernel(&self) -> Kernel {
         let mut params = Params::new();
         params.need(Section::Base);

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The size of PoCL's folder of compiled programs, which PoCL itself never limits.
+//!
+//! PoCL aborts where a folder of a program disappears amid its work. So a process prunes
+//! - before it builds its first program,
+//! - if no other process of ours runs,
+//! - programs that no process has built within a day.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::pocl_cache::{NOTES, entries, program_folders};
+use crate::program::NOTES_OF_OPTIMIZED;
+
+/// Most programs of the folder, of 250 KB on average.
+const MOST_PROGRAMS: usize = 4096;
+
+/// The note of the last time, within [`NOTES`].
+const PRUNED: &str = "pruned";
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The file that PoCL touches whenever a process builds the program.
+const LAST_USE: &str = "last_accessed";
+
+/// The first letters of files that PoCL is writing, or has left behind.
+const PART: &str = "tempfile";
+
+/// Prunes the folder once a day. The caller holds the lock of the notes.
+pub(super) fn prune_daily(folder: &Path) {
+    let note = folder.join(NOTES).join(PRUNED);
+    if modified(&note).is_none_or(|time| is_before(time, DAY)) {
+        prune(folder, MOST_PROGRAMS);
+        // Without a note, the next process prunes again.
+        _ = File::create(&note).and_then(|note| note.set_modified(SystemTime::now()));
+    }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+fn is_before(time: SystemTime, age: Duration) -> bool {
+    time.elapsed().is_ok_and(|elapsed| elapsed > age)
+}
+
+/// Removes what PoCL has left behind. Above `most` programs, removes those that were used least
+/// recently until a quarter is free.
+fn prune(folder: &Path, most: usize) {
+    let parts = entries(folder).filter(|entry| entry.file_name().to_string_lossy().starts_with(PART));
+    parts.for_each(|part| _ = fs::remove_file(part.path()));
+    let programs: Vec<PathBuf> = program_folders(folder).flat_map(|folder| entries(&folder)).map(|entry| entry.path()).collect();
+    if programs.len() <= most {
+        return;
+    }
+    let superfluous = programs.len() - most / 4 * 3;
+    let used = |program: PathBuf| Some((modified(&program.join(LAST_USE)).or_else(|| modified(&program))?, program));
+    let mut old: Vec<(SystemTime, PathBuf)> = programs.into_iter().filter_map(used).collect();
+    old.retain(|(used, _)| is_before(*used, DAY));
+    old.sort_unstable();
+    old.truncate(superfluous);
+    if !old.is_empty() {
+        // They do not say which programs are gone.
+        _ = fs::remove_dir_all(folder.join(NOTES_OF_OPTIMIZED));
+    }
+    old.into_iter().for_each(|(_, program)| _ = fs::remove_dir_all(program));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_were_used_least_recently_go_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let file = |path: &str, days: u32| {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            File::create(path).unwrap().set_modified(SystemTime::now() - DAY * days).unwrap();
+        };
+        for (name, days) in [("AA/A", 5), ("AA/B", 2), ("BB/C", 9), ("BB/D", 0), ("BB/E", 7)] {
+            file(&format!("{name}/kernel/1-1-1/kernel.so"), 0);
+            file(&format!("{name}/{LAST_USE}"), days);
+        }
+        file("tempfile_a", 2);
+        file(&format!("{NOTES_OF_OPTIMIZED}/note"), 3);
+        let left = || {
+            let programs = program_folders(folder).flat_map(|folder| entries(&folder));
+            let mut left: Vec<String> = programs.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            left.sort();
+            left.concat()
+        };
+        prune(folder, 5);
+        assert_eq!(left(), "ABCDE");
+        assert!(folder.join(NOTES_OF_OPTIMIZED).exists() && !folder.join("tempfile_a").exists());
+        prune(folder, 4);
+        assert_eq!(left(), "ABD");
+        assert!(!folder.join(NOTES_OF_OPTIMIZED).exists());
+        // What was used today stays.
+        prune(folder, 0);
+        assert_eq!(left(), "D");
+    }
+
+    #[test]
+    fn a_folder_is_pruned_once_a_day() {
+        let folder = tempfile::tempdir().unwrap();
+        let (note, part) = (folder.path().join(NOTES).join(PRUNED), folder.path().join("tempfile_a"));
+        fs::create_dir_all(note.parent().unwrap()).unwrap();
+        for (days, is_pruned) in [(None, true), (Some(0), false), (Some(2), true)] {
+            File::create(&part).unwrap();
+            if let Some(days) = days {
+                File::create(&note).unwrap().set_modified(SystemTime::now() - DAY * days).unwrap();
+            }
+            prune_daily(folder.path());
+            assert_eq!(!part.exists(), is_pruned, "{days:?}");
+        }
+    }
+}
