@@ -5,15 +5,19 @@ use std::fs::File;
 use std::io::{Write, stderr, stdin, stdout};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::error::DataFusionError;
-use devicefusion::Profile;
+use devicefusion::{DeviceRuntime, Profile};
 use nix::unistd::dup2_stdout;
 
 use crate::args::{ProfileArgs, ProfileFormat, QueryArgs};
 use crate::run::print_error;
 use crate::session::Session;
+
+/// The longest wait for the optimization of kernels after warm runs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A query to profile, and where its profile goes.
 pub struct Profiling {
@@ -63,6 +67,13 @@ impl Profiling {
                 return self.write_run(&profile, outcome);
             }
             eprintln!("warm run {run} of {}: {:.3} s", self.warm, profile.total().as_secs_f64());
+        }
+        let runtime = DeviceRuntime::of(&ctx.copied_config());
+        if self.warm > 0
+            && let Some(context) = runtime.and_then(|runtime| runtime.opened())
+        {
+            // Without the wait, the profile may have kernels that are not optimized yet.
+            _ = tokio::task::spawn_blocking(move || context.wait_until_prepared(PATIENCE)).await;
         }
         let (profile, outcome) = Profile::of_run(ctx, &self.sql).await?;
         self.write_run(&profile, outcome)

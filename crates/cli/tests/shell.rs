@@ -770,6 +770,19 @@ fn files_have_more_extensions_and_missing_ones_are_named() {
     let missing = path("nowhere.parquet");
     let run = shell(&["-c", &format!("SELECT * FROM '{missing}'")]);
     assert!(!run.success && run.stderr.contains(&format!("there is no file '{missing}'")), "{}", run.stderr);
+    // DataFusion's patterns match no folders, unless a setting says so.
+    let (none, below) = (path("*.csv"), path("*/*.csv"));
+    let run = shell(&["-c", &format!("SELECT * FROM '{none}'")]);
+    assert!(!run.success && run.stderr.contains(&format!("no file matches '{none}'\n")), "{}", run.stderr);
+    std::fs::create_dir(path("2026")).unwrap();
+    std::fs::write(path("2026/t.csv"), "a\n1\n").unwrap();
+    let sql = format!("SELECT * FROM '{below}'");
+    let run = shell(&["-c", &sql]);
+    let hint = format!("no file matches '{below}'; SET datafusion.execution.listing_table_ignore_subdirectory = false");
+    assert!(!run.success && run.stderr.contains(&hint), "{}", run.stderr);
+    let run =
+        shell(&["-q", "--format", "csv", "-c", "SET datafusion.execution.listing_table_ignore_subdirectory = false", "-c", &sql]);
+    assert!(run.success && run.stdout == "a\n1\n", "{}{}", run.stdout, run.stderr);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use columnar::ColumnType;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -14,7 +15,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::execution_plan::SchedulingType;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::StreamExt;
@@ -203,7 +204,12 @@ impl DisplayAs for DeviceToHostExec {
         }
         write!(f, "DeviceToHostExec: pipelines={pipelines}, to=[{destination}]")?;
         match ran_on_host {
-            Some(reason) => write!(f, ", ran_on_host=[{reason}]")?,
+            Some(reason) => {
+                write!(f, ", ran_on_host=[{reason}]")?;
+                if let Some(host) = self.host_run() {
+                    write!(f, ", host_operators=[{}]", operators_with_metrics(&host).join(", "))?;
+                }
+            }
             None if self.starts_on_host.load(Relaxed) => write!(f, ", first_runs=[host, {STARTS_ON_HOST}]")?,
             None => {}
         }
@@ -215,6 +221,17 @@ impl DisplayAs for DeviceToHostExec {
         }
         Ok(())
     }
+}
+
+/// The operators of a run, from the root down: name, rows and time, such as `SortExec 4 rows
+/// 12.3µs`.
+fn operators_with_metrics(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let metrics = plan.metrics();
+    let rows = metrics.as_ref().and_then(MetricsSet::output_rows).map(|rows| format!(" {rows} rows"));
+    let time = metrics.as_ref().and_then(MetricsSet::elapsed_compute);
+    let time = time.map(|nanos| format!(" {:.1?}", Duration::from_nanos(nanos as u64)));
+    let own = [plan.name().to_owned(), rows.unwrap_or_default(), time.unwrap_or_default()].concat();
+    std::iter::once(own).chain(plan.children().into_iter().flat_map(operators_with_metrics)).collect()
 }
 
 /// The sizes that differ from the profile's defaults.

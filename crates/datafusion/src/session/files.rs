@@ -105,10 +105,23 @@ impl RelationPlanner for MissingFiles {
             && !Path::new(file).exists()
             && context.context_provider().get_table_source(TableReference::bare(file)).is_err()
         {
-            return plan_err!("there is no file '{file}'");
+            if !is_pattern(file) {
+                return plan_err!("there is no file '{file}'");
+            }
+            let skips = context.context_provider().options().execution.listing_table_ignore_subdirectory;
+            let hint = match skips && file.rsplit_once('/').is_some_and(|(folders, _)| is_pattern(folders)) {
+                true => "; SET datafusion.execution.listing_table_ignore_subdirectory = false reads folders below",
+                false => "",
+            };
+            return plan_err!("no file matches '{file}'{hint}");
         }
         Ok(RelationPlanning::Original(Box::new(relation)))
     }
+}
+
+/// Whether a path stands for those that match it.
+fn is_pattern(path: &str) -> bool {
+    path.contains(['*', '?', '['])
 }
 
 /// The path of a table that can only be a file of this machine: a string, no URL, with a folder or
@@ -116,6 +129,6 @@ impl RelationPlanner for MissingFiles {
 fn file_name(relation: &TableFactor) -> Option<&str> {
     let TableFactor::Table { name, args: None, .. } = relation else { return None };
     let [ObjectNamePart::Identifier(name)] = &name.0[..] else { return None };
-    let is_file = name.quote_style == Some('\'') && !name.value.contains("://") && !name.value.contains(['*', '?', '[']);
+    let is_file = name.quote_style == Some('\'') && !name.value.contains("://");
     (is_file && (name.value.contains('/') || Path::new(&name.value).extension().is_some())).then_some(name.value.as_str())
 }

@@ -132,6 +132,8 @@ fn first_runs_are_the_hosts_until_kernels_are_compiled() {
             analyzed.contains("ran_on_host=[its kernels were not compiled yet; SET device.adaptive_start = 'never'"),
             "{analyzed}"
         );
+        let (_, operators) = analyzed.split_once("host_operators=[AggregateExec 1 rows ").unwrap_or_else(|| panic!("{analyzed}"));
+        assert!(operators.split(']').next().unwrap().contains(" 30000 rows"), "{analyzed}");
         // Without leave, a query waits for its kernels. So does one over much data.
         for (key, value, expression) in [
             ("device.adaptive_start", "never", "value * 4"),

@@ -26,6 +26,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// it a share of the time.
 const WAITS_PER_COMPILATION: u32 = 3;
 
+/// Time between two looks for the end of the process, within a compilation.
+const EXIT_CHECK: Duration = Duration::from_millis(20);
+
 /// The programs that wait for their compilation, and what they wait for.
 pub(super) struct Background {
     state: Mutex<State>,
@@ -177,10 +180,9 @@ impl Background {
     pub(super) fn pause(&self, elapsed: Duration) {
         let mut state = self.state.lock();
         let latest = Instant::now() + LONGEST_WAIT.min(elapsed * WAITS_PER_COMPILATION);
-        while state.queries > 0 && !state.is_closed && !exit::has_begun() {
-            if self.changed.wait_until(&mut state, latest).timed_out() {
-                return;
-            }
+        while state.queries > 0 && !state.is_closed && !exit::has_begun() && Instant::now() < latest {
+            // The end of the process waits for this thread, and notifies nothing.
+            self.changed.wait_for(&mut state, EXIT_CHECK);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(crate) struct Compiler {
     options: Vec<String>,
     folders: ProgramFolders,
     tiers: Option<Tiers>,
+    /// Whether programs were prepared. Then queries wait for few others.
+    has_prepared: AtomicBool,
     log: Option<LogSink>,
     cache: Mutex<ProgramCache>,
     work: Mutex<CompileQueue>,
@@ -129,6 +131,7 @@ impl Compiler {
         let tiers = Tiers::of(driver.as_ref());
         Ok(Arc::new(Self {
             tiers,
+            has_prepared: AtomicBool::new(false),
             driver,
             counters,
             loss,
@@ -163,6 +166,7 @@ impl Compiler {
     /// Compiles programs in the background, unless they are in the cache.
     pub(crate) fn prepare(self: &Arc<Self>, sources: Vec<ProgramSource>) {
         for source in sources {
+            self.has_prepared.store(true, Relaxed);
             let key = self.key(&source);
             let mut cache = self.cache.lock();
             if cache.get(&key).is_none() && !cache.failed.contains(&key) {
@@ -318,10 +322,11 @@ impl Compiler {
 
     /// The first tier of a program; `None` if it is optimized already, or has one tier only.
     fn first_tier(&self, key: &ProgramKey, dry_launches: &[DryLaunch]) -> Option<ProgramKey> {
-        // Sources without dry launches are not those of operators. Programs of a folder are as they
-        // were left there.
-        let tiers = self.tiers.as_ref().filter(|_| !dry_launches.is_empty() && self.folders.load.is_none())?;
-        tiers.first(key)
+        // - Sources without dry launches are not those of operators.
+        // - Programs of a folder are as they were left there.
+        // - Runs that follow a preparation wait for few programs, and are often repeated at once.
+        let has_tiers = !dry_launches.is_empty() && self.folders.load.is_none() && !self.has_prepared.load(Relaxed);
+        self.tiers.as_ref().filter(|_| has_tiers)?.first(key)
     }
 
     /// Optimizes a program and makes its machine code. Later launches of `first` use it.
