@@ -13,12 +13,19 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 /// The longest wait at the end of the process: a foreign event may never complete.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Compilations in the background after which a compiler has made its objects.
+const FIRST_COMPILATIONS: usize = 16;
+
+/// Time between two registrations beside such a compilation.
+const REGISTRATION: Duration = Duration::from_millis(2);
 
 /// Threads of this crate that are, or will soon be, in a driver.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
@@ -58,6 +65,31 @@ impl Drop for WorkGuard {
         }
         AT_WORK.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// Runs a compilation in the background.
+///
+/// In its first compilations a compiler makes objects that live to the end of the process, and
+/// handlers destroy them. Those of this module must come before, so they are registered again and
+/// again meanwhile.
+pub(crate) fn guarded_compilation<T>(compile: impl FnOnce() -> T) -> T {
+    static COMPILATIONS: AtomicUsize = AtomicUsize::new(0);
+    if COMPILATIONS.fetch_add(1, Ordering::Relaxed) >= FIRST_COMPILATIONS {
+        return compile();
+    }
+    std::thread::scope(|scope| {
+        let (running, ended) = mpsc::channel::<()>();
+        let registers = move || {
+            while !has_begun() && ended.recv_timeout(REGISTRATION) == Err(RecvTimeoutError::Timeout) {
+                register();
+            }
+        };
+        // Without a thread, the process may end badly amid its first compilations.
+        _ = std::thread::Builder::new().name("device-exit".to_owned()).spawn_scoped(scope, registers);
+        let result = compile();
+        drop(running);
+        result
+    })
 }
 
 /// Whether the process ends. Work that begins now could outlive the driver.

@@ -163,7 +163,8 @@ impl Background {
             match compiler.upgrade() {
                 Some(compiler) if !exit::has_begun() => {
                     // The log is the caller's code. A panic there must not end the thread.
-                    _ = catch_unwind(AssertUnwindSafe(|| compiler.compile(task, true)));
+                    let compile = || exit::guarded_compilation(|| compiler.compile(task, true));
+                    _ = catch_unwind(AssertUnwindSafe(compile));
                 }
                 _ => drop(task),
             }

@@ -323,9 +323,10 @@ impl Compiler {
     /// The first tier of a program; `None` if it is optimized already, or has one tier only.
     fn first_tier(&self, key: &ProgramKey, dry_launches: &[DryLaunch]) -> Option<ProgramKey> {
         // - Sources without dry launches are not those of operators.
-        // - Programs of a folder are as they were left there.
+        // - Programs that a tool dumps or loads have one form.
         // - Runs that follow a preparation wait for few programs, and are often repeated at once.
-        let has_tiers = !dry_launches.is_empty() && self.folders.load.is_none() && !self.has_prepared.load(Relaxed);
+        let is_for_tools = self.folders.load.is_some() || self.folders.dump.is_some();
+        let has_tiers = !dry_launches.is_empty() && !is_for_tools && !self.has_prepared.load(Relaxed);
         self.tiers.as_ref().filter(|_| has_tiers)?.first(key)
     }
 
