@@ -165,8 +165,8 @@ impl Compiler {
 
     /// Compiles programs in the background, unless they are in the cache.
     pub(crate) fn prepare(self: &Arc<Self>, sources: Vec<ProgramSource>) {
+        self.has_prepared.fetch_or(!sources.is_empty(), Relaxed);
         for source in sources {
-            self.has_prepared.store(true, Relaxed);
             let key = self.key(&source);
             let mut cache = self.cache.lock();
             if cache.get(&key).is_none() && !cache.failed.contains(&key) {
@@ -360,10 +360,12 @@ impl Compiler {
     /// Makes the machine code of an optimized program, and notes that. Queries that begin meanwhile
     /// come first.
     fn dry_launch(&self, key: &ProgramKey, program: &Program, dry_launches: &[DryLaunch]) -> Result<()> {
+        let mut elapsed = Duration::ZERO;
         for kernel in dry_launches {
+            self.background.pause(elapsed);
             let start = Instant::now();
             program.dry_launch(kernel)?;
-            self.background.pause(start.elapsed());
+            elapsed = start.elapsed();
         }
         self.tiers.iter().for_each(|tiers| tiers.note_optimized(key));
         Ok(())
