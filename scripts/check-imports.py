@@ -4,6 +4,7 @@
 
 - A circle of imports has at most 7 files.
 - `kernels/src/codegen` never imports `kernels/src/ops`.
+- No two files of a crate declare a type of one name.
 
 An import through a re-export counts as one of the file that declares the item. Unit tests do not
 count.
@@ -125,6 +126,16 @@ class Crate:
         return edges
 
 
+def doubled_types(files):
+    """(name, files) of each type that several files declare."""
+    declares = r"(?m)^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union|trait)\s+(\w+)"
+    declared = {}
+    for path, text in files.items():
+        for name in set(re.findall(declares, text)):
+            declared.setdefault(name, []).append(str(path.relative_to(root)))
+    return [(name, sorted(paths)) for name, paths in sorted(declared.items()) if len(paths) > 1]
+
+
 def circles(edges):
     """The strongly connected components, by Tarjan's algorithm."""
     index, low, stack, on, found = {}, {}, [], set(), []
@@ -172,6 +183,12 @@ def main():
             for module in sorted(largest):
                 inside = sorted(name(other) for other in edges[module] if other in largest)
                 print(f"  {name(module)} -> {', '.join(inside)}")
+        suites = [suite for suite in (folder / "tests").glob("*") if suite.is_dir()]
+        sources = {path: crate.code[module] for module, path in crate.files.items()}
+        for files in [sources, *({path: code(path) for path in suite.rglob("*.rs")} for suite in suites)]:
+            for declared, paths in doubled_types(files):
+                failed = True
+                print(f"{declared} is declared by {', '.join(paths)}: a crate has one type of a name")
         for module, others in edges.items():
             for source, target in FORBIDDEN:
                 bad = [name(other) for other in others if name(other).startswith(target)]

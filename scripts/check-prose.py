@@ -5,7 +5,8 @@
 - A comment, or a line of Markdown outside tables and code, has at most 100 columns.
 - A sentence has at most 25 words, in messages of Rust sources too. Code in backticks, links and
   placeholders count as one word.
-- The subject is a component: no sentence, string or test name has one of SUBJECTS.
+- The subject is a component: no sentence, string or test name has one of SUBJECTS, and no sentence
+  begins with "What". Questions may, and titles in Markdown, which end without a mark.
 
 `check-prose.py [PATH...]` checks files or folders, the whole repository without any.
 `check-prose.py --summary [PATH...]` prints counts and the average words of a sentence.
@@ -22,12 +23,13 @@ WORDS = 25
 EXCEPTIONS = 10
 SUBJECTS = re.compile(r"\b(nobody|somebody|anybody|everybody|whoever|whomever|who|whom)\b", re.I)
 NAMES = re.compile(r"\bfn (\w*(?:nobody|somebody|anybody|whoever|(?<![a-z])who(?![a-z]))\w*)")
+WHAT = re.compile(r"[\W_]*What\b(?!.*\?\W*$)")
 SLASHES = {".rs", ".h", ".c", ".cc", ".cu", ".cpp"}
 HASHES = {".py", ".sh", ".toml", ".slt", ".part", ".yml"}
 DASHES = {".sql"}
 # Tokens of Rust that may contain a quote.
 TOKENS = re.compile(r'''//[^\n]*|/\*.*?\*/|\b[bc]?r(#*)"(?P<raw>.*?)"\1|'(?:\\.|[^\\'])'|"(?P<string>(?:[^"\\]|\\.)*)"''', re.S)
-# What a message lacks, in code and SQL: braces, brackets of arrays, statements.
+# Marks of code and SQL, which no message has: braces, brackets of arrays, statements.
 CODE = re.compile(r"[{}]|\[\]|;\s*(\n|$)|\bSELECT\b|^\s*(CREATE|DROP|EXPLAIN|INSERT|SET|WITH)\b")
 # Foreign files, and records of runs.
 LEFT_OUT = ("LICENSE", "Cargo.lock", "docs/log/")
@@ -164,6 +166,10 @@ def breaches(path, name, totals):
             if found:
                 totals["subjects"] += 1
                 yield number, f"'{found[0]}' is no component: {sentence[:70]}"
+            is_title = path.suffix == ".md" and not re.search(r"[.:]\W*$", sentence)
+            if WHAT.match(sentence) and not is_title:
+                totals["subjects"] += 1
+                yield number, f"'What' as the subject is no component: {sentence[:70]}"
     if path.suffix == ".rs":
         for number, string in strings(text):
             found = SUBJECTS.search(string)

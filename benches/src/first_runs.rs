@@ -26,7 +26,7 @@ pub struct FirstRunsArguments {
     common: CommonArguments,
 }
 
-/// What one process runs.
+/// The query and the session of one process.
 #[derive(clap::Args)]
 pub struct FirstRunArguments {
     #[arg(long)]
@@ -101,7 +101,7 @@ pub async fn run(arguments: FirstRunsArguments, run: impl AsyncFn(&[String]) -> 
                 runs.push(run(&words).await);
             }
             let runs = runs.into_iter().collect::<Result<Vec<_>>>().map_err(|error| error.strip_backtrace());
-            outcomes.push(Outcome { query: word(&query), device, runs });
+            outcomes.push(QueryRuns { query: word(&query), device, runs });
         }
     }
     progress.finish_and_clear();
@@ -113,15 +113,15 @@ pub async fn run(arguments: FirstRunsArguments, run: impl AsyncFn(&[String]) -> 
     println!("  processes   medians of {} for each statement; empty kernel caches, resident tables", common.runs);
     print(&outcomes);
     if let Some(path) = &common.json {
-        let results = outcomes.iter().map(Outcome::json).collect::<Vec<_>>();
+        let results = outcomes.iter().map(QueryRuns::json).collect::<Vec<_>>();
         let report = json!({ "suite": "first-runs", "runs": common.runs, "surroundings": surroundings, "devices": device_reports, "results": results });
         report::write_json(path, &report)?;
     }
-    Ok(outcomes.iter().all(Outcome::is_good))
+    Ok(outcomes.iter().all(QueryRuns::is_good))
 }
 
 /// The processes of a statement on one device.
-struct Outcome {
+struct QueryRuns {
     query: String,
     device: String,
     runs: Result<Vec<Value>, String>,
@@ -141,7 +141,7 @@ fn ratio(runs: &[Value]) -> f64 {
     middle(runs, "first_seconds") / middle(runs, "plain_seconds")
 }
 
-impl Outcome {
+impl QueryRuns {
     fn is_good(&self) -> bool {
         self.runs.as_ref().is_ok_and(|runs| difference(runs).is_none())
     }
@@ -167,12 +167,12 @@ impl Outcome {
     }
 }
 
-fn print(outcomes: &[Outcome]) {
+fn print(outcomes: &[QueryRuns]) {
     let headings =
         ["query", "device", "plain ms", "first ms", "ratio", "compile ms", "programs", "new kernels", "runs on", "answer"];
     let mut table = Table::new(headings);
     let mut notes = Vec::new();
-    for Outcome { query, device, runs } in outcomes {
+    for QueryRuns { query, device, runs } in outcomes {
         let mut row = |cells: [String; 8]| {
             let [plain, first, ratio, compile, programs, kernels, placement, answer] = cells;
             table.push([query.clone(), device.clone(), plain, first, ratio, compile, programs, kernels, placement, answer]);

@@ -144,7 +144,7 @@ mod tests {
         Cli::try_parse_from(std::iter::once(&"devicefusion-bench").chain(words)).unwrap().command
     }
 
-    /// What a process of a command prints.
+    /// The value that a process of a command prints.
     async fn here(words: &[String]) -> Result<Value> {
         match parse(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
             Command::FirstRun(arguments) => arguments.measure().await,

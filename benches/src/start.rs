@@ -44,7 +44,7 @@ pub struct StartArguments {
     session: SessionArguments,
 }
 
-/// What one process runs.
+/// The query that one process runs, with its data and session.
 #[derive(clap::Args)]
 pub struct StartedArguments {
     /// The number of a query, or the path of a file.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine code of a kernel shows about its speed.
+"""The figures of a kernel's machine code that concern its speed.
 
 The *row loop* is the outermost loop with global loads; of several, the one with the most. A kernel
 without such a loop, where a work-item has one row, is one iteration as a whole.

@@ -64,7 +64,7 @@ def table(budget, by_kind):
 
 
 def failures(budget, by_kind):
-    """What got worse: the kind, the number and its place."""
+    """The numbers that got worse, each with its kind and its place."""
     found = []
     for kind, rule, kernel, allowed in limits.check(budget, by_kind):
         value, (_, meaning) = getattr(kernel.measured, rule), limits.RULES[rule]

@@ -35,7 +35,7 @@ impl Meter {
         Ok(Self { base: resident("VmRSS")?, begin: Instant::now() })
     }
 
-    /// Ends the load, and waits `settle` seconds. What was loaded must live on until then.
+    /// Ends the load, and waits `settle` seconds. The loaded rows must live on until then.
     pub fn finish(self, settle: u64) -> Result<Memory> {
         let seconds = self.begin.elapsed().as_secs_f64();
         let peak = resident("VmHWM")?;

@@ -38,7 +38,7 @@ pub enum Way {
     Ingest,
 }
 
-/// What one process loads.
+/// The load of one process: its way, file, wait and session.
 #[derive(clap::Args)]
 pub struct LoadArguments {
     #[arg(long)]

@@ -54,6 +54,8 @@ pub(crate) fn from_datafusion(failure: DataFusionError) -> Error {
         DataFusionError::NotImplemented(_) => return error(Status::NotImplemented, message),
         DataFusionError::IoError(_) | DataFusionError::ObjectStore(_) => return error(Status::IO, message),
         DataFusionError::ParquetError(_) => return error(Status::InvalidData, message),
+        // The words of AVG, on the host and on devices.
+        DataFusionError::Execution(text) if text.starts_with("Arithmetic Overflow") => (Status::InvalidData, "22003"),
         DataFusionError::Execution(_) => return error(Status::Unknown, message),
         DataFusionError::ResourcesExhausted(_) => OUT_OF_MEMORY,
         _ => return error(Status::Internal, message),
@@ -77,7 +79,7 @@ fn of_arrow(failure: &ArrowError) -> (Status, &'static str) {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::common::{plan_datafusion_err, resources_datafusion_err};
+    use datafusion::common::{exec_datafusion_err, plan_datafusion_err, resources_datafusion_err};
 
     use super::*;
 
@@ -92,6 +94,9 @@ mod tests {
         assert_eq!(of(resources_datafusion_err!("no memory")), (Status::IO, "53200".into()));
         let rows = DataFusionError::ArrowError(Box::new(ArrowError::DivideByZero), None).context("adding");
         assert_eq!(of(rows), (Status::InvalidData, "22012".into()));
+        let average = exec_datafusion_err!("Arithmetic Overflow in AvgAccumulator");
+        assert_eq!(of(average), (Status::InvalidData, "22003".into()));
+        assert_eq!(of(exec_datafusion_err!("no luck")).0, Status::Unknown);
         assert_eq!(parts(&error(Status::Cancelled, "the query was cancelled")), (Status::Cancelled, "57014".into()));
     }
 

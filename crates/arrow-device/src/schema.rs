@@ -115,8 +115,8 @@ pub fn export_schema(schema: &Schema) -> Result<FFI_ArrowSchema> {
 ///
 /// # Errors
 /// `Invalid` if it breaks the interface. `Unsupported` if arrow-rs has no such type, or beyond a
-/// limit: 64 levels, 100,000 fields, and 64 MiB of names, formats and metadata. What several
-/// pointers share counts for each of them.
+/// limit: 64 levels, 100,000 fields, and 64 MiB of names, formats and metadata. A part that
+/// several pointers share counts for each of them.
 ///
 /// # Safety
 /// Every non-null pointer in `schema` points to valid data, as the C data interface specifies.

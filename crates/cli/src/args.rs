@@ -118,7 +118,7 @@ pub struct ProfileArgs {
     #[arg(short, long, value_name = "FILE", default_value = "profile.html")]
     pub output: PathBuf,
 
-    /// What to write [default: by the file's name: html, json, pgjson (PostgreSQL's), or trace]
+    /// Format to write [default: by the file's name: html, json, pgjson (PostgreSQL's), or trace]
     #[arg(long, value_enum)]
     pub format: Option<ProfileFormat>,
 

@@ -110,7 +110,7 @@ const COMMANDS: &[&str] = &[
 /// Most tables whose columns are words.
 const MOST_TABLES: usize = 200;
 
-/// What completes a word, beside keywords.
+/// The names that complete a word, beside keywords.
 #[derive(Debug, Default)]
 pub struct Words {
     names: BTreeSet<String>,

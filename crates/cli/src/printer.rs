@@ -35,7 +35,7 @@ pub enum Expanded {
     Auto,
 }
 
-/// What is printed, and how.
+/// The printer of results, with its settings.
 #[derive(Debug, Clone)]
 pub struct Printer {
     pub format: PrintFormat,
@@ -61,7 +61,7 @@ pub struct RunningStatement {
     pub begun: Instant,
 }
 
-/// What the statement is, as far as printing depends on it.
+/// The kind of a statement, as far as printing depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementKind {
     /// Rows.
@@ -254,7 +254,7 @@ impl Printer {
     }
 }
 
-/// What of a result was printed.
+/// The printed and the hidden parts of a result.
 #[derive(Debug, Default)]
 struct Printed {
     rows: usize,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `devicefusion profile`: runs a query, and writes how the run went.
+//! `devicefusion profile` and `EXPLAIN ANALYZE FORMAT html`: they run a query, and write how the
+//! run went.
 
 use std::fs::File;
 use std::io::{Write, stderr, stdin, stdout};
@@ -7,14 +8,17 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
 use datafusion::error::DataFusionError;
+use datafusion::prelude::SessionContext;
 use devicefusion::{DeviceRuntime, Profile};
 use nix::unistd::dup2_stdout;
 
 use crate::args::{ProfileArgs, ProfileFormat, QueryArgs};
 use crate::run::print_error;
 use crate::session::Session;
+use crate::summarize::without_comments;
 
 /// The longest wait for the optimization of kernels after warm runs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,12 +85,7 @@ impl Profiling {
 
     /// Writes the profile of a run. The error of the run comes before one of writing.
     fn write_run(&self, profile: &Profile, outcome: Result<()>) -> Result<()> {
-        let text = match self.format {
-            ProfileFormat::Html => profile.to_html(),
-            ProfileFormat::Json => profile.to_json(),
-            ProfileFormat::Pgjson => profile.to_pgjson(),
-            ProfileFormat::Trace => profile.to_trace(),
-        };
+        let text = text_of(profile, self.format);
         let written = match &self.output {
             Output::File(path) => {
                 let written = std::fs::write(path, text).map(|()| path.display().to_string());
@@ -108,6 +107,40 @@ impl Profiling {
     }
 }
 
+fn text_of(profile: &Profile, format: ProfileFormat) -> String {
+    match format {
+        ProfileFormat::Html => profile.to_html(),
+        ProfileFormat::Json => profile.to_json(),
+        ProfileFormat::Pgjson => profile.to_pgjson(),
+        ProfileFormat::Trace => profile.to_trace(),
+    }
+}
+
+/// The format and the query of `EXPLAIN ANALYZE FORMAT html SELECT …`; `None` for other statements.
+pub fn profiled(statement: &str) -> Option<(ProfileFormat, &str)> {
+    let mut rest = without_comments(statement);
+    for word in ["EXPLAIN", "ANALYZE", "FORMAT"] {
+        let (first, behind) = rest.split_once(char::is_whitespace)?;
+        rest = behind.trim_start();
+        if !first.eq_ignore_ascii_case(word) {
+            return None;
+        }
+    }
+    let (format, query) = rest.split_once(char::is_whitespace)?;
+    Some((ProfileFormat::from_str(format, true).ok()?, query.trim_start()))
+}
+
+/// Runs a query, and writes its profile to standard output.
+///
+/// # Errors
+/// Those of the query, and of writing.
+pub async fn print_profile(ctx: &SessionContext, query: &str, format: ProfileFormat) -> Result<()> {
+    let (profile, outcome) = Profile::of_run(ctx, query).await?;
+    outcome?;
+    writeln!(stdout(), "{}", text_of(&profile, format))?;
+    Ok(())
+}
+
 /// Reads the query.
 fn read(query: &QueryArgs) -> Result<String> {
     let sql = match (&query.sql, &query.query_file) {
@@ -123,8 +156,8 @@ fn read(query: &QueryArgs) -> Result<String> {
     if sql.trim().is_empty() { exec_err!("the query is empty") } else { Ok(sql) }
 }
 
-/// Standard output. What else the process writes there goes to standard error from now on: results
-/// of statements before the query, and words of compilers.
+/// Standard output. Other output of the process goes to standard error from now on: results of
+/// statements before the query, and words of compilers.
 fn claim_stdout() -> Result<File> {
     let output = stdout().as_fd().try_clone_to_owned()?;
     dup2_stdout(stderr()).map_err(std::io::Error::from)?;

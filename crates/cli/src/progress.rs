@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A line on the terminal about a statement that takes long.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use device::{Context, ProgramSource};
 use devicefusion::DeviceRuntime;
 use devicefusion::exec::DeviceToHostExec;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
@@ -34,9 +36,18 @@ impl Progress {
         let (plan, shown, begun) = (Arc::clone(plan), bar.clone(), Instant::now());
         let watch = async move {
             tokio::time::sleep(DELAY).await;
-            let total = total_rows(&plan);
+            let (total, programs) = (total_rows(&plan), likely_programs(&plan));
             loop {
-                shown.set_message(line(begun.elapsed(), read_rows(&plan), total, runtime.as_deref()));
+                let context = runtime.as_ref().and_then(|runtime| runtime.opened());
+                let state = State {
+                    time: begun.elapsed(),
+                    operator: running_operator(&plan),
+                    read: read_rows(&plan),
+                    total,
+                    device_bytes: context.as_ref().map_or(0, |context| context.pool().in_use()),
+                    compiling: context.as_ref().and_then(|context| Compiling::of(context, &programs)),
+                };
+                shown.set_message(state.to_string());
                 shown.tick();
                 tokio::time::sleep(INTERVAL).await;
             }
@@ -51,31 +62,87 @@ impl Drop for Progress {
     }
 }
 
-/// Such as `12.3 s · 34 % · 20,480 of 60,000 rows · device 1.20 GiB · compiling 3 programs`.
-fn line(time: Duration, read: usize, total: Option<usize>, runtime: Option<&DeviceRuntime>) -> String {
-    let mut parts = vec![format!("{:.1} s", time.as_secs_f64())];
-    match total {
-        Some(total) if total > 0 => {
-            // Estimates may be too low.
-            let total = total.max(read);
-            parts.push(format!("{} %", read as u128 * 100 / total as u128));
-            parts.push(format!("{} of {} rows", HumanCount(read as u64), HumanCount(total as u64)));
+/// The state of a statement, such as `12.3 s · DeviceJoinExec · 34 % · 20,480 of 60,000 rows ·
+/// device 1.20 GiB · compiling program 3 of 9`.
+#[derive(Debug, Default)]
+struct State {
+    time: Duration,
+    operator: Option<String>,
+    read: usize,
+    total: Option<usize>,
+    device_bytes: usize,
+    compiling: Option<Compiling>,
+}
+
+/// The compilation of a statement's programs.
+#[derive(Debug)]
+enum Compiling {
+    /// So many of those that the statement needs are ready.
+    Known { ready: usize, all: usize },
+    /// So many are compiled, perhaps for other statements.
+    Others(usize),
+}
+
+impl Compiling {
+    fn of(context: &Context, programs: &[ProgramSource]) -> Option<Compiling> {
+        let compiling = context.compiling();
+        let (ready, all) = (programs.iter().filter(|program| context.is_ready(program)).count(), programs.len());
+        match compiling {
+            0 => None,
+            _ if ready < all => Some(Compiling::Known { ready, all }),
+            programs => Some(Compiling::Others(programs)),
         }
-        _ if read > 0 => parts.push(format!("{} rows", HumanCount(read as u64))),
-        _ => {}
     }
-    if let Some(context) = runtime.and_then(DeviceRuntime::opened) {
-        let bytes = context.pool().in_use();
-        if bytes > 0 {
-            parts.push(format!("device {}", HumanBytes(bytes as u64)));
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = vec![format!("{:.1} s", self.time.as_secs_f64())];
+        parts.extend(self.operator.clone());
+        let read = self.read;
+        match self.total {
+            Some(total) if total > 0 => {
+                // Estimates may be too low.
+                let total = total.max(read);
+                parts.push(format!("{} %", read as u128 * 100 / total as u128));
+                parts.push(format!("{} of {} rows", HumanCount(read as u64), HumanCount(total as u64)));
+            }
+            _ if read > 0 => parts.push(format!("{} rows", HumanCount(read as u64))),
+            _ => {}
         }
-        match context.compiling() {
-            0 => {}
-            1 => parts.push("compiling a program".to_owned()),
-            programs => parts.push(format!("compiling {programs} programs")),
+        if self.device_bytes > 0 {
+            parts.push(format!("device {}", HumanBytes(self.device_bytes as u64)));
         }
+        parts.extend(self.compiling.as_ref().map(|compiling| match compiling {
+            Compiling::Known { ready, all } => format!("compiling program {} of {all}", ready + 1),
+            Compiling::Others(1) => "compiling a program".to_owned(),
+            Compiling::Others(programs) => format!("compiling {programs} programs"),
+        }));
+        f.write_str(&parts.join(" · "))
     }
-    parts.join(" · ")
+}
+
+/// The operator that works: it gives rows, or reads the rows of one below it. The operators above
+/// it wait.
+fn running_operator(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
+    fn gives_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        plan.metrics().and_then(|metrics| metrics.output_rows()).is_some_and(|rows| rows > 0)
+    }
+    let host = plan.downcast_ref::<DeviceToHostExec>().and_then(DeviceToHostExec::host_run);
+    if let Some(host) = host {
+        return running_operator(&host);
+    }
+    let children = plan.children();
+    if gives_rows(plan) || children.iter().any(|child| gives_rows(child)) {
+        return Some(plan.name().to_owned());
+    }
+    children.into_iter().find_map(running_operator)
+}
+
+/// The programs that the device's parts of a plan most likely need.
+fn likely_programs(plan: &Arc<dyn ExecutionPlan>) -> Vec<ProgramSource> {
+    let own = plan.downcast_ref::<DeviceToHostExec>().map(DeviceToHostExec::likely_programs);
+    own.into_iter().flatten().chain(plan.children().into_iter().flat_map(likely_programs)).collect()
 }
 
 /// The leaves that run: those of the host, where it runs a part of the device.
@@ -111,14 +178,37 @@ fn total_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::array::RecordBatch;
+    use datafusion::physical_plan::collect;
+    use datafusion::prelude::SessionContext;
+
     use super::*;
 
     #[test]
     fn a_line_tells_what_is_known() {
         let time = Duration::from_millis(12_345);
-        assert_eq!(line(time, 20_480, Some(60_000), None), "12.3 s · 34 % · 20,480 of 60,000 rows");
-        assert_eq!(line(time, 70_000, Some(60_000), None), "12.3 s · 100 % · 70,000 of 70,000 rows");
-        assert_eq!(line(time, 7, None, None), "12.3 s · 7 rows");
-        assert_eq!(line(time, 0, None, None), "12.3 s");
+        let state = |read, total| State { time, read, total, ..State::default() };
+        assert_eq!(state(20_480, Some(60_000)).to_string(), "12.3 s · 34 % · 20,480 of 60,000 rows");
+        assert_eq!(state(70_000, Some(60_000)).to_string(), "12.3 s · 100 % · 70,000 of 70,000 rows");
+        assert_eq!(state(7, None).to_string(), "12.3 s · 7 rows");
+        assert_eq!(state(0, None).to_string(), "12.3 s");
+        let compiling =
+            |compiling| State { operator: Some("SortExec".into()), device_bytes: 3 << 20, compiling, ..state(0, None) };
+        let known = compiling(Some(Compiling::Known { ready: 2, all: 9 }));
+        assert_eq!(known.to_string(), "12.3 s · SortExec · device 3.00 MiB · compiling program 3 of 9");
+        assert!(compiling(Some(Compiling::Others(4))).to_string().ends_with(" · compiling 4 programs"));
+    }
+
+    #[tokio::test]
+    async fn the_operator_that_reads_rows_works() {
+        let ctx = SessionContext::new();
+        let frame = ctx.sql("SELECT value % 7, count(*) FROM generate_series(1, 1000) GROUP BY 1 ORDER BY 1").await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        assert_eq!(running_operator(&plan), None);
+        assert_eq!(read_rows(&plan), 0);
+        let rows = collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+        assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 7);
+        assert_eq!(running_operator(&plan).as_deref(), Some(plan.name()));
+        assert_eq!(read_rows(&plan), 1000);
     }
 }

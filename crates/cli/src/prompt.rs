@@ -30,7 +30,7 @@ pub fn command(word: &str) -> Option<&'static str> {
 /// Entries that the history keeps.
 const HISTORY_ENTRIES: usize = 10_000;
 
-/// What was typed.
+/// One input at the prompt.
 pub enum Input {
     /// Statements.
     Statements(String),

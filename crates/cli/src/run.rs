@@ -29,7 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::{Args, ProfileArgs, Subcommand};
 use crate::completion::Words;
 use crate::printer::{Expanded, Printer, StatementKind};
-use crate::profile::Profiling;
+use crate::profile::{Profiling, print_profile, profiled};
 use crate::prompt::{Input, Prompt, command};
 use crate::session::Session;
 use crate::statement::{is_complete, statements};
@@ -176,7 +176,7 @@ struct Statements<'a> {
 const MOST_FILES: usize = 16;
 
 /// Where a statement stands, before its error. One that was typed or piped needs none.
-fn place(file: Option<&str>, line: usize) -> String {
+fn location(file: Option<&str>, line: usize) -> String {
     file.map(|file| format!("{file}:{line}: ")).unwrap_or_default()
 }
 
@@ -227,13 +227,13 @@ impl Statements<'_> {
                     match control {
                         Ok(ControlFlow::Continue(())) => {}
                         Ok(ControlFlow::Break(())) => return Ok(()),
-                        Err(error) => self.report(&place(file, number), &error),
+                        Err(error) => self.report(&location(file, number), &error),
                     }
                     continue;
                 }
                 if line.starts_with('.') {
                     if let Err(error) = not_a_command::<()>(line.trim()) {
-                        self.report(&place(file, number), &error);
+                        self.report(&location(file, number), &error);
                     }
                     continue;
                 }
@@ -293,7 +293,7 @@ impl Statements<'_> {
     /// Runs statements of a text that begins in a line of a file.
     async fn run_reported(&mut self, sql: String, file: Option<&str>, begin: usize) {
         if let Err(error) = self.run_sql(sql).await {
-            self.report(&place(file, begin), &error);
+            self.report(&location(file, begin), &error);
         }
     }
 
@@ -309,17 +309,18 @@ impl Statements<'_> {
         let print = self.nothing_printed();
         let running = async {
             let mut cut = statements(&self.dialect(), &sql);
-            // DataFusion's parser knows no SUMMARIZE, and takes others as one text.
-            if !cut.iter().any(|statement| summarized(statement).is_some()) {
+            // DataFusion's parser does not know these statements, and takes others as one text.
+            if !cut.iter().any(|statement| summarized(statement).is_some() || profiled(statement).is_some()) {
                 cut = vec![sql];
             }
             for statement in cut {
-                match summarized(&statement) {
-                    Some(query) => {
-                        let summary = summary(self.session.context(), &query).await?;
-                        self.session.print_rows(summary, StatementKind::Listing).await?;
-                    }
-                    None => exec::exec_from_commands(self.session, vec![statement], &print).await?,
+                if let Some(query) = summarized(&statement) {
+                    let summary = summary(self.session.context(), &query).await?;
+                    self.session.print_rows(summary, StatementKind::Listing).await?;
+                } else if let Some((format, query)) = profiled(&statement) {
+                    print_profile(self.session.context(), query, format).await?;
+                } else {
+                    exec::exec_from_commands(self.session, vec![statement], &print).await?;
                 }
             }
             Ok(())
@@ -338,7 +339,9 @@ impl Statements<'_> {
         }
         match words.join(" ").parse::<Command>() {
             Ok(Command::Quit) => return Ok(ControlFlow::Break(())),
-            Ok(Command::Help) => writeln!(stdout(), "{HELP}")?,
+            Ok(Command::Help) => {
+                writeln!(stdout(), "devicefusion {}, the shell of DeviceFusion\n\n{HELP}", env!("CARGO_PKG_VERSION"))?
+            }
             Ok(Command::Include(Some(path))) => Box::pin(self.run_file(&path)).await?,
             Ok(Command::OutputFormat(_) | Command::QuietMode(_)) | Err(()) => return not_a_command(line),
             Ok(Command::SearchFunctions(name)) if name.parse::<Function>().is_err() => {

@@ -162,7 +162,7 @@ impl Session {
     }
 }
 
-/// What a plan's rows are.
+/// The kind of a plan's rows.
 fn kind_of(plan: &LogicalPlan) -> StatementKind {
     let is_setting = |plan: &LogicalPlan| matches!(plan, LogicalPlan::TableScan(scan) if scan.table_name.schema() == Some("information_schema"));
     match plan {

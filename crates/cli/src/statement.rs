@@ -5,7 +5,7 @@ use datafusion::config::Dialect;
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
-/// What the tokenizer says of a string, a name or a comment whose end is missing.
+/// The tokenizer's words for a string, a name or a comment whose end is missing.
 const UNTERMINATED: [&str; 2] = ["Unterminated", "EOF"];
 
 /// Whether a text ends with the semicolon of a statement. One within a string or a comment ends

@@ -13,7 +13,7 @@ use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Expr, cast, lit};
 use datafusion::prelude::SessionContext;
 
-/// What SUMMARIZE tells of a column.
+/// A figure that SUMMARIZE gives of a column.
 struct Figure {
     name: &'static str,
     /// The aggregate of a column, whose type is given.
@@ -67,7 +67,7 @@ pub fn summarized(statement: &str) -> Option<String> {
 }
 
 /// A statement from its first word on.
-fn without_comments(statement: &str) -> &str {
+pub fn without_comments(statement: &str) -> &str {
     let mut rest = statement.trim();
     loop {
         let behind = if rest.starts_with("--") {

@@ -166,7 +166,7 @@ fn statements(block: &Block) -> impl Iterator<Item = String> {
     block.text.split(";\n").map(str::trim).filter(|statement| !statement.is_empty()).map(|statement| format!("{statement};"))
 }
 
-/// What separates the outputs of blocks.
+/// The text that separates the outputs of blocks.
 fn marker(number: usize) -> String {
     format!("end of block {number}")
 }

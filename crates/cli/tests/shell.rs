@@ -579,6 +579,56 @@ fn backslash_commands_work_as_commands() {
 }
 
 #[test]
+fn the_list_of_commands_names_the_shell() {
+    let run = shell(&["-q", "-c", "\\?"]);
+    let name = format!("devicefusion {}, the shell of DeviceFusion\n", env!("CARGO_PKG_VERSION"));
+    assert!(run.stdout.starts_with(&name) && run.stdout.contains("\\timing on|off"), "{}", run.stdout);
+}
+
+/// Plans are trees, unless a format is given.
+#[test]
+fn a_tree_says_that_the_first_run_is_the_hosts() {
+    let explain = "EXPLAIN SELECT value % 5 AS k, count(*) FROM generate_series(1, 100000) GROUP BY 1";
+    let words = |run: &Run| run.stdout.split(['│', '\n', ' ']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    let run = shell(&["-q", "-c", "SET device.adaptive_start = 'always'", explain]);
+    assert!(words(&run).contains("first_runs:"), "{}", run.stdout);
+    let run = shell(&["-q", "-c", "SET device.adaptive_start = 'never'", explain]);
+    assert!(run.stdout.contains("DeviceToHostExec") && !run.stdout.contains("first_runs"), "{}", run.stdout);
+}
+
+#[test]
+fn a_table_to_be_made_has_the_plan_of_its_query() {
+    for table in ["t", "device.t"] {
+        let run = shell(&["-q", "-c", &format!("EXPLAIN FORMAT INDENT CREATE TABLE {table} AS SELECT 1 + 2 AS three")]);
+        assert!(run.success && run.stdout.contains("ProjectionExec: expr=[3 as three]"), "{}{}", run.stdout, run.stderr);
+    }
+}
+
+#[test]
+fn a_profile_is_a_format_of_explain_analyze() {
+    let query = "SELECT value % 5 AS k, count(*) FROM generate_series(1, 100000) GROUP BY 1";
+    let run = shell(&["-q", "-c", &format!("/* a page */ explain analyze format HTML {query};")]);
+    assert!(run.success && run.stdout.starts_with("<!DOCTYPE html>"), "{}{}", run.stdout, run.stderr);
+    let run = shell(&["-q", "-c", &format!("EXPLAIN ANALYZE FORMAT json {query}; SELECT 1")]);
+    let (profile, _) = run.stdout.split_once("\n+").unwrap();
+    assert!(profile.starts_with('{') && profile.ends_with('}'), "{profile}");
+    let run = shell(&["-q", "-c", "EXPLAIN ANALYZE FORMAT html SELECT 1 / (value - 7) FROM generate_series(1, 100000)"]);
+    assert!(!run.success && run.stderr.contains("Divide by zero"), "{}", run.stderr);
+}
+
+#[test]
+fn a_file_is_described_and_summarized() {
+    let numbers = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    std::fs::write(&numbers, "a,b\n1,x\n2,y\n").unwrap();
+    let name = numbers.path().display();
+    check(&format!("DESCRIBE '{name}'"), "column_name,data_type,is_nullable\na,Int64,YES\nb,Utf8,YES\n");
+    let run = shell(&["-q", "-c", &format!("DROP TABLE '{name}'")]);
+    assert!(!run.success && run.stderr.contains("is a file and no table"), "{}", run.stderr);
+    let run = shell(&[&CSV[..], &["-c", &format!("SUMMARIZE '{name}'")]].concat());
+    assert!(run.success && run.stdout.contains("a,Int64,1,2,2,1.5"), "{}{}", run.stdout, run.stderr);
+}
+
+#[test]
 fn damaged_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();

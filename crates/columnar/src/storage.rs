@@ -83,7 +83,8 @@ impl StorageFormat {
         &self.stored
     }
 
-    /// What [`restore`](Self::restore) needs beside the stored rows of `batch` and its slices.
+    /// The dictionaries that [`restore`](Self::restore) needs beside the stored rows of `batch` and
+    /// its slices.
     pub fn columns(&self, batch: &DeviceBatch) -> StoredColumns {
         StoredColumns { dictionaries: batch.columns().iter().map(|column| column.dictionary().cloned()).collect() }
     }

@@ -36,22 +36,17 @@ pub mod exec;
 mod expr;
 mod futhark;
 mod graph;
-mod nesting;
-mod panics;
 mod planner;
 mod profile;
 mod reason;
 mod run;
 mod session;
-mod sql;
-mod statement;
 mod table;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};
 pub use error::error_text;
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
-pub use nesting::{STACK_BYTES, check_nesting, with_enough_stack, with_large_stack};
-pub use panics::panic_text;
+pub use exec::panic_text;
 pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,
     placement,
@@ -59,9 +54,8 @@ pub use planner::{
 pub use profile::Profile;
 pub use run::DeviceBatchStream;
 pub use session::{
-    AdaptiveStart, Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, SessionStateBuilderExt, SettingDoc,
-    SpillSetting, has_device, parse_bytes, session, session_with, with_file_tables, with_parameters, with_rows_of_parameters,
+    AdaptiveStart, Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, STACK_BYTES, SessionStateBuilderExt, SettingDoc,
+    SpillSetting, check_nesting, execute_logical_plan, has_device, parse_bytes, parse_statements, plan_for_explain, session,
+    session_with, with_enough_stack, with_file_tables, with_large_stack, with_parameters, with_rows_of_parameters,
 };
-pub use sql::parse_statements;
-pub use statement::{execute_logical_plan, plan_for_explain};
 pub use table::{DeviceTable, register_schema};

@@ -89,7 +89,7 @@ fn legend_of_explain_is_complete() {
             }
         }
     }
-    // What stands before `=` may be a placeholder: in `exec/shared.rs` for these two words.
+    // The word before `=` may be a placeholder: in `exec/shared.rs` for these two words.
     words.remove("");
     words.extend(["shared", "cached"].map(str::to_owned));
     let legend = page.split("## Legend").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();

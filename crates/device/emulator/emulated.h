@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel library and `grid.c` give each other; both include it.
+// The structs that a kernel library and `grid.c` share; both include this file.
 #pragma once
 
 struct EmulatedSize { unsigned x, y, z; };

@@ -186,6 +186,6 @@ template <class... A> EmulatedCall<A...> emulated_call(void (*)(A...));
   extern "C" __attribute__((visibility("default"))) unsigned emulated_bound_##name = bound; \
   extern "C" __attribute__((visibility("default"))) void emulated_run_##name(void **args) { decltype(emulated_call(&name))::run(&name, args); } \
   extern "C" __attribute__((visibility("default"))) __attribute__((no_sanitize("coverage"))) unsigned emulated_size_##name(unsigned index) { return decltype(emulated_call(&name))::size(index); }
-// What NVRTC defines.
+// Macros that NVRTC defines.
 #define __CUDACC_RTC__ 1
 #define __CUDA_ARCH__ 900

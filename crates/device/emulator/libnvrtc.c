@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVRTC for the emulator: NVIDIA's own compiles each text, and the text itself is the image.
 //
-// A text that NVRTC refuses fails as on a GPU. What it made is dropped: `libcuda.c` compiles the
+// A text that NVRTC refuses fails as on a GPU. The PTX is dropped: `libcuda.c` compiles the
 // text for the host. `config.h` of the build has EMULATOR_NVRTC, the file of NVIDIA's library.
 #define _GNU_SOURCE
 #include "config.h"

@@ -269,7 +269,7 @@ impl DeviceConfig {
     /// - `NoDriver` or `NoDevice`, with the available devices and the reason.
     /// - `Config` for a memory limit out of bounds.
     ///
-    /// What fails when the device is opened is not known yet, such as a cache folder that cannot be
+    /// Errors of opening the device are not known yet, such as a cache folder that cannot be
     /// created.
     ///
     /// # Examples

@@ -17,7 +17,7 @@ use crate::interop::SharedQueue;
 use crate::memory::{Buffer, PinnedPool, Pool};
 use crate::program::{Compiler, ProgramSource, RunningQuery};
 use crate::queue::{Queue, QueueWorker, Workers};
-use crate::report::{Counters, LaunchRecord, LiveCounters, Timeline};
+use crate::report::{CacheUse, Counters, KernelTotal, LaunchRecord, LiveCounters, Timeline};
 use crate::{DeviceConfig, DeviceInfo, Error, Result};
 
 /// An opened device. Clones share everything.
@@ -353,6 +353,35 @@ impl Context {
     /// the result is dropped, two seconds at most for each.
     pub fn begin_query(&self) -> RunningQuery {
         self.0.compiler.begin_query()
+    }
+
+    /// The kernels that have run, by name.
+    pub fn kernel_totals(&self) -> Vec<KernelTotal> {
+        self.0.counters.kernel_totals()
+    }
+
+    /// The caches of the context, each with its entries and their bytes.
+    ///
+    /// - `programs`: compiled programs, with the bytes of their sources on the host
+    /// - `constants`: constants in device memory
+    /// - `pinned`: free blocks of pinned host memory; the number of blocks is not known
+    ///
+    /// # Examples
+    /// ```
+    /// # use device::{Context, DeviceConfig};
+    /// # let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+    /// assert!(context.caches().iter().all(|cache| cache.bytes == 0));
+    /// # Ok::<(), device::Error>(())
+    /// ```
+    pub fn caches(&self) -> Vec<CacheUse> {
+        let (programs, source_bytes) = self.0.compiler.cached();
+        let constants = self.0.constants.lock();
+        let constant_bytes = constants.values().map(Buffer::len).sum();
+        vec![
+            CacheUse { name: "programs", entries: Some(programs), bytes: source_bytes },
+            CacheUse { name: "constants", entries: Some(constants.len()), bytes: constant_bytes },
+            CacheUse { name: "pinned", entries: None, bytes: self.0.pinned.cached() },
+        ]
     }
 
     /// Frees caches: free memory, constants, idle queues and unused programs.

@@ -116,7 +116,7 @@ pub struct FirstTier {
     pub options: &'static [&'static str],
     /// The folder where the driver keeps machine code between processes, if it does.
     pub folder: Option<PathBuf>,
-    /// What machine code depends on beside source and options.
+    /// The properties that machine code depends on, beside source and options.
     pub machine: String,
 }
 

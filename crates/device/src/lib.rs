@@ -92,7 +92,7 @@ pub use interop::{ApplicationQueue, ForeignContext, LibraryQueue};
 pub use memory::{Buffer, Pool, Reservation, Scalar, Values};
 pub use program::{Kernel, Program, ProgramSource, RunningQuery};
 pub use queue::{Arg, Download, Event, Queue};
-pub use report::{Counters, KernelCosts, LaunchRecord, Meter, Traffic, WorkKind, WorkRecord};
+pub use report::{CacheUse, Counters, KernelCosts, KernelTotal, LaunchRecord, Meter, Traffic, WorkKind, WorkRecord};
 pub use selector::Selector;
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ fn main() {
         leave_work_behind(&salt).unwrap();
         return;
     }
-    // What ends first differs from run to run.
+    // The thread that ends first differs from run to run.
     let runs = device::testing::sample((0..32).collect()).unwrap();
     for (run, on) in runs.into_iter().flat_map(|run| [(run, "main"), (run, "thread")]) {
         let mut child = Command::new(std::env::current_exe().unwrap());

@@ -53,8 +53,8 @@ fn look_back(states: &[u64]) -> (u64, u64) {
 fn sums_of_earlier_tiles_are_added_up_to_the_nearest_prefix() {
     for tiles in [0, 1, 2, 31, 32, 33, 64, 65, 200] {
         for prefix in [0, 1, 30, 31, 32, 33, 63, 64, 199].into_iter().filter(|prefix| *prefix < tiles.max(1)) {
-            // What comes before a prefix is in it, so it must not count again. The first tile has a
-            // prefix at least.
+            // The sums before a prefix are in it, so they must not count again. The first tile has
+            // a prefix at least.
             let state = |tile: usize| match tile {
                 0 => 1000 << 2 | ALL,
                 _ if tile == prefix => (5000 + tile as u64) << 2 | ALL,

@@ -28,7 +28,7 @@ pub(crate) fn note_failure(failure: &Error) {
 /// The errno of a stream without a callback.
 const EINVAL: c_int = 22;
 
-/// What is behind a stream of this module.
+/// The private data of a stream of this module.
 struct ResultStream {
     /// The stream of `adbc_ffi`.
     inner: FFI_ArrowArrayStream,

@@ -9,7 +9,7 @@ use arrow::ffi_stream::FFI_ArrowArrayStream;
 
 const LEVELS: usize = 23;
 
-/// What a struct of the schema owns.
+/// The private data of a struct of the schema.
 struct Owned {
     below: FFI_ArrowSchema,
     /// Both children are the struct below.

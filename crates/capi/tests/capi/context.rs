@@ -206,8 +206,8 @@ fn each_thread_has_its_own_message() {
     assert_eq!(context.error(), None);
 }
 
-/// What the first half leaves behind, such as caches, is there for good. In the second half 1000
-/// contexts that each kept 8 KiB would be too much.
+/// Memory that the first half leaves behind, such as caches, stays for good. In the second half
+/// 1000 contexts that each kept 8 KiB would be too much.
 #[test]
 fn freed_contexts_leave_no_memory_behind() {
     const TEST: &str = "context::freed_contexts_leave_no_memory_behind";

@@ -13,8 +13,9 @@ import pyarrow as pa
 from adbc_driver_manager import dbapi
 
 
-def connect(library, device):
+def connect(library, device, **others):
     options = {"device.selector": device, "device.cost": "always", "device.fallback": "error"}
+    options |= {f"device.{name}": value for name, value in others.items()}
     return dbapi.connect(driver=library, entrypoint="devicefusion_adbc_init", db_kwargs=options, autocommit=True)
 
 
@@ -150,6 +151,11 @@ def main(library, device):
         fails(dbapi.DataError, "Divide by zero", cursor.fetchall, "22012")
         cursor.execute("SELECT 1 / (x - x) FROM t")
         fails(dbapi.DataError, "Divide by zero", cursor.fetch_arrow_table, "22012")
+        cursor.execute("CREATE TABLE device.changed AS SELECT value AS x FROM generate_series(1, 10)")
+        for change, rows in [("UPDATE device.changed SET x = x + 1 WHERE x > 7", 3), ("DELETE FROM device.changed WHERE x < 3", 2)]:
+            cursor.execute(change)
+            assert cursor.rowcount == rows, (change, cursor.rowcount)
+        cursor.execute("DROP TABLE device.changed")
         # A C string ends at a NUL.
         cursor.adbc_ingest("nul", pa.table({"s": ["\0x"]}), mode="create")
         cursor.execute("SELECT CAST(s AS INT) FROM nul")
@@ -171,6 +177,13 @@ def main(library, device):
         fails(dbapi.OperationalError, "cancelled", lambda: (cursor.execute(slow), cursor.fetchall()), "57014")
         assert time.monotonic() - start < 60
         timer.join()
+
+    # Memory may end while rows stream.
+    with connect(library, device, memory_bytes="4194304", spill="off") as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT value * 7 % 1000003 AS x FROM generate_series(1, 2000000) ORDER BY x")
+        fails(dbapi.OperationalError, "device.memory_bytes", cursor.fetchall, "53200")
+        cursor.execute("SELECT count(*) FROM generate_series(1, 1000)")
+        assert cursor.fetchone() == (1000,)
 
     # A DB-API connection asks for manual commits by default, which the driver lacks.
     with warnings.catch_warnings(record=True) as caught:

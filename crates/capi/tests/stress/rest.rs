@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is left in memory while no statement runs.
+//! The memory and kernels that are left while no statement runs.
 
 use crate::crew::Crew;
 use crate::{heap, memory};

@@ -94,7 +94,7 @@ fn a_query_that_fails_leaves_its_profile() {
     assert!(text.contains("\"error\":") && text.contains("Divide by zero"), "{text}");
 }
 
-/// What statements before the query print is not among the profile.
+/// The rows of statements before the query are not in the profile.
 #[test]
 fn a_profile_goes_from_standard_input_to_standard_output() {
     let folder = tempfile::tempdir().unwrap();

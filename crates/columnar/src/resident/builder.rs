@@ -145,7 +145,7 @@ impl ResidentBuilder {
             self.upload_pending()?;
         }
         let types: Vec<_> = self.columns.iter().map(|column| Arc::new(column.ty())).collect();
-        // What goes through the host goes there by parts of any large batch.
+        // Rows that go through the host go there by parts of any large batch.
         let parts = self.batches.iter().flat_map(|batch| {
             let is_shared = batch.columns().iter().zip(&types).all(|(column, ty)| shares_buffers(column.ty(), ty));
             batch.chunks(if is_shared { batch.num_rows() } else { Resident::BATCH_ROWS })

@@ -15,8 +15,11 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::ensure_coop::EnsureCooperative;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_optimizer::projection_pushdown::ProjectionPushdown;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
@@ -29,8 +32,9 @@ use parking_lot::Mutex;
 
 use super::adaptive_start::{NOT_COMPILED, starts_on_host};
 use crate::error::refusal;
+use crate::exec::panics;
 use crate::graph::Stage;
-use crate::panics;
+use crate::run::{output_rows, with_wall_time};
 use crate::session::{DeviceOptions, kernel_options, task_context};
 
 /// Host operators with the rows of an offloaded subplan.
@@ -44,6 +48,17 @@ pub(crate) struct HostAlternative {
 /// Puts a download over each scan of device memory, which costs planning time and is rarely needed.
 pub(crate) type Downloads =
     fn(&Arc<dyn ExecutionPlan>, &DeviceOptions, &ConfigOptions, Options) -> Result<Arc<dyn ExecutionPlan>>;
+
+/// A run of one partition of an offloaded subplan.
+#[derive(Clone, Copy)]
+pub(crate) struct SubplanRun<'a> {
+    pub stage: &'a Stage,
+    pub properties: &'a Arc<PlanProperties>,
+    pub partition: usize,
+    pub task: &'a Arc<TaskContext>,
+    /// Those of the operator above it.
+    pub metrics: &'a ExecutionPlanMetricsSet,
+}
 
 /// One execution of all partitions.
 #[derive(Debug, Default)]
@@ -133,15 +148,13 @@ impl HostAlternative {
     }
 
     /// The rows of a partition: those of `device`, or of the host if the run starts there or the
-    /// device refuses them. `properties` are those of the offloaded subplan.
+    /// device refuses them.
     pub fn rows(
         &self,
-        stage: &Stage,
+        subplan: &SubplanRun<'_>,
         device: impl FnOnce() -> Result<SendableRecordBatchStream> + Send + 'static,
-        properties: &Arc<PlanProperties>,
-        partition: usize,
-        task: &Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
+        let SubplanRun { stage, properties, partition, task, metrics } = *subplan;
         let Some(by_key) = Self::partitions(properties) else { return device() };
         let run = self.begin(partition);
         if self.may_start(properties) && run.starts_on_host(|| starts_on_host(stage, task))? {
@@ -151,12 +164,13 @@ impl HostAlternative {
             if !keeps_partitions && run.has_host_partition.swap(true, Relaxed) {
                 return Ok(Box::pin(EmptyRecordBatchStream::new(self.plan.schema())));
             }
-            let host = self.host_rows(&run, properties, keeps_partitions, partition, Arc::clone(task));
+            let host = self.host_rows(&run, properties, keeps_partitions, partition, Arc::clone(task), metrics);
             // Of other partitions, some have given rows of the host already.
             return if by_key || partitions == 1 { Ok(self.or_device(run, by_key, host, device)) } else { host };
         }
         let device = device();
-        let (alternative, properties, task) = (self.clone(), Arc::clone(properties), Arc::clone(task));
+        let (alternative, properties) = (self.clone(), Arc::clone(properties));
+        let (task, metrics) = (Arc::clone(task), metrics.clone());
         let schema = self.plan.schema();
         let rows = async move {
             let (first, rest) = match device {
@@ -168,7 +182,7 @@ impl HostAlternative {
                 RowSource::Elsewhere => stream::empty().boxed(),
                 RowSource::Host => {
                     drop(rest);
-                    alternative.host_rows(&run, &properties, by_key, partition, task)?.boxed()
+                    alternative.host_rows(&run, &properties, by_key, partition, task, &metrics)?.boxed()
                 }
             };
             Result::<_>::Ok(rows)
@@ -213,11 +227,18 @@ impl HostAlternative {
         keeps_partitions: bool,
         partition: usize,
         task: Arc<TaskContext>,
+        metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream> {
         let host = run.host(self, properties, keeps_partitions, &task)?;
         let query = task_context(&task)?.0.begin_query();
         let rows = panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, task))?;
-        let rows = rows.inspect(move |_| _ = &query);
+        let output_rows = output_rows(metrics, partition);
+        let rows = rows.inspect(move |batch| {
+            _ = &query;
+            output_rows.add(batch.as_ref().map_or(0, RecordBatch::num_rows));
+        });
+        // A profile has the host's operators themselves.
+        let rows = with_wall_time(rows, metrics, partition, None);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.plan.schema(), rows)))
     }
 
@@ -316,7 +337,10 @@ impl AlternativeRun {
                 None => Arc::new(CoalescePartitionsExec::new(plan)),
             };
         }
-        let plan = EnsureCooperative::new().optimize(plan, config)?;
+        // Computed columns go back into scans. The others are DataFusion's rules behind ours.
+        let rules: [&dyn PhysicalOptimizerRule; 3] =
+            [&ProjectionPushdown::new(), &EnsureCooperative::new(), &FilterPushdown::new_post_optimization()];
+        let plan = rules.into_iter().try_fold(plan, |plan, rule| rule.optimize(plan, config))?;
         *host = Some(Arc::clone(&plan));
         Ok(plan)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use columnar::ColumnType;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{Result, human_readable_duration, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coop::make_cooperative;
@@ -18,11 +18,12 @@ use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use device::ProgramSource;
 use futures::StreamExt;
 use kernels::ops::Options;
 
 use super::adaptive_start::{STARTS_ON_HOST, missing_programs};
-use crate::exec::{HostAlternative, device_inputs, forget_run, inner_methods, is_repeatable, pass_through_methods};
+use crate::exec::{HostAlternative, SubplanRun, device_inputs, forget_run, inner_methods, is_repeatable, pass_through_methods};
 use crate::expr::awaits_subquery;
 use crate::graph::{self, Stage};
 use crate::run::{self, DeviceBatchStream};
@@ -51,7 +52,7 @@ pub struct DeviceToHostExec {
     lease: Option<Lease>,
 }
 
-/// What keeps the operators of a plan from being lent twice at a time.
+/// The guard that keeps the operators of a plan from being lent twice at a time.
 type Lease = Arc<dyn Any + Send + Sync>;
 
 impl DeviceToHostExec {
@@ -180,6 +181,11 @@ impl DeviceToHostExec {
         &self.stage.types
     }
 
+    /// The programs that a run most likely needs. None where they depend on its data.
+    pub fn likely_programs(&self) -> Vec<ProgramSource> {
+        self.stage.likely_programs().unwrap_or_default()
+    }
+
     /// Names and sources of the kernels.
     pub fn kernel_sources(&self) -> Vec<(String, String)> {
         self.stage.kernel_sources()
@@ -199,8 +205,10 @@ impl DisplayAs for DeviceToHostExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pipelines, destination) = (self.stage.pipelines(), &self.destination);
         let ran_on_host = self.alternative.as_ref().and_then(HostAlternative::reason);
+        let starts_on_host = self.starts_on_host.load(Relaxed);
         if format == DisplayFormatType::TreeRender {
-            return write!(f, "pipelines={pipelines}\nto={destination}");
+            write!(f, "pipelines={pipelines}\nto={destination}")?;
+            return if starts_on_host { write!(f, "\nfirst_runs=host, {STARTS_ON_HOST}") } else { Ok(()) };
         }
         write!(f, "DeviceToHostExec: pipelines={pipelines}, to=[{destination}]")?;
         match ran_on_host {
@@ -210,17 +218,37 @@ impl DisplayAs for DeviceToHostExec {
                     write!(f, ", host_operators=[{}]", operators_with_metrics(&host).join(", "))?;
                 }
             }
-            None if self.starts_on_host.load(Relaxed) => write!(f, ", first_runs=[host, {STARTS_ON_HOST}]")?,
+            None if starts_on_host => write!(f, ", first_runs=[host, {STARTS_ON_HOST}]")?,
             None => {}
+        }
+        if let Some(total) = total_of_kernels(&self.input) {
+            write!(f, ", total=[{total}]")?;
         }
         if format == DisplayFormatType::Verbose {
             write!(f, ", profile={}{}", self.options.profile.name(), sizes(&self.options))?;
-            for (name, source) in self.kernel_sources() {
-                write!(f, "\n-- kernel {name}\n{source}\n-- end of {name}")?;
-            }
+            let mut names: Vec<String> = self.kernel_sources().into_iter().map(|(name, _)| name).collect();
+            names.dedup();
+            write!(f, ", kernels=[{}]", names.join(", "))?;
         }
         Ok(())
     }
+}
+
+/// Launches and times of all kernels below, once they have run.
+fn total_of_kernels(plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
+    fn add(plan: &Arc<dyn ExecutionPlan>, sums: &mut [(&str, usize); 3]) {
+        let metrics = plan.metrics();
+        for (name, sum) in sums.iter_mut() {
+            *sum += metrics.as_ref().and_then(|metrics| metrics.sum_by_name(name)).map_or(0, |sum| sum.as_usize());
+        }
+        device_inputs(plan).into_iter().for_each(|input| add(input, sums));
+    }
+    let mut sums = [("launches", 0), ("kernel_time", 0), ("compile_time", 0)];
+    add(plan, &mut sums);
+    let [(_, launches), times @ ..] = sums;
+    let times = times.iter().filter(|(_, nanos)| *nanos > 0);
+    let times = times.map(|(name, nanos)| format!(", {name}={}", human_readable_duration(*nanos as u64)));
+    (launches > 0).then(|| format!("launches={launches}{}", times.collect::<String>()))
 }
 
 /// The operators of a run, from the root down: name, rows and time, such as `SortExec 4 rows
@@ -264,7 +292,10 @@ impl ExecutionPlan for DeviceToHostExec {
         let (schema, metrics, of_run) = (self.schema(), self.metrics.clone(), Arc::clone(&task));
         let run = move || run::execute_host(&stage?, schema, partition, &of_run, &metrics);
         let rows = match &self.alternative {
-            Some(alternative) => alternative.rows(&likely, run, &self.properties, partition, &task)?,
+            Some(alternative) => {
+                let (properties, metrics) = (&self.properties, &self.metrics);
+                alternative.rows(&SubplanRun { stage: &likely, properties, partition, task: &task, metrics }, run)?
+            }
             None => run()?,
         };
         Ok(make_cooperative(match self.lease.clone() {

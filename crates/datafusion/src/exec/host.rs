@@ -17,7 +17,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-use crate::panics;
+use crate::exec::panics;
 
 /// Decorates a host operator with the reason why it is not offloaded, for EXPLAIN.
 ///

@@ -27,6 +27,7 @@ mod limit;
 mod methods;
 mod metrics;
 mod operator;
+pub(crate) mod panics;
 mod projection;
 mod properties;
 mod scan;
@@ -39,7 +40,7 @@ mod window;
 
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
-pub(crate) use alternative::{Downloads, HostAlternative};
+pub(crate) use alternative::{Downloads, HostAlternative, SubplanRun};
 pub(crate) use cache::{CrossSubplanCache, SharedRows};
 pub use device_to_host::DeviceToHostExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;
@@ -65,6 +66,7 @@ pub(crate) use metrics::OperatorMetrics;
 pub(crate) use operator::{
     DeviceOperator, device_inputs, drops_rows, forget_run, fused_below, is_device, is_repeatable, reads_device, scanned_snapshots,
 };
+pub use panics::panic_text;
 pub use projection::DeviceProjectionExec;
 pub(crate) use properties::{coalesced_equivalences, column_names, leaf_properties, single_partition};
 pub use scan::DeviceScanExec;

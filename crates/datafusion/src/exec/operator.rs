@@ -63,7 +63,7 @@ device_operators! {
     Window(DeviceWindowExec),
 }
 
-impl DeviceOperator<'_> {
+impl<'a> DeviceOperator<'a> {
     /// Whether the operator runs inside the kernels of the operator above it.
     fn is_fused(self) -> bool {
         use DeviceOperator::*;
@@ -122,6 +122,26 @@ impl DeviceOperator<'_> {
         }
     }
 
+    /// Whether each reader repeats the operator over rows that an operator below holds.
+    pub fn repeats_over_held_rows(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Filter(_) => true,
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_) | Reuse(_)
+            | Scan(_) | Shared(_) | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// The snapshot that the operator scans.
+    fn snapshot(self) -> Option<&'a Arc<Snapshot>> {
+        use DeviceOperator::*;
+        match self {
+            Scan(scan) => Some(scan.snapshot()),
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
+            | Reuse(_) | Shared(_) | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => None,
+        }
+    }
+
     /// Whether the operator does more than compute columns of single rows, pass rows on, or drop
     /// some.
     pub fn is_costly(self) -> bool {
@@ -144,8 +164,8 @@ pub(crate) fn reads_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some_and(DeviceOperator::reads_device)
 }
 
-/// The inputs of a device operator within its offloaded subplan. What lies below an upload is the
-/// host's.
+/// The inputs of a device operator within its offloaded subplan. The operators below an upload are
+/// the host's.
 pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn ExecutionPlan>> {
     match DeviceOperator::of(plan) {
         None | Some(DeviceOperator::Upload(_)) => Vec::new(),
@@ -172,10 +192,8 @@ pub(crate) fn forget_run(plan: &Arc<dyn ExecutionPlan>) {
 
 /// The snapshots that a device subtree scans.
 pub(crate) fn scanned_snapshots(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<Snapshot>> {
-    match DeviceOperator::of(plan) {
-        Some(DeviceOperator::Scan(scan)) => vec![scan.snapshot()],
-        _ => device_inputs(plan).into_iter().flat_map(scanned_snapshots).collect(),
-    }
+    let own = DeviceOperator::of(plan).and_then(DeviceOperator::snapshot);
+    own.into_iter().chain(device_inputs(plan).into_iter().flat_map(scanned_snapshots)).collect()
 }
 
 /// Names of the operators that are fused into the operator above `input`.

@@ -232,13 +232,19 @@ pub(crate) struct BuildSide {
     /// Whether the plan counts on the order of the probe side. Then rows of the build side stay in
     /// memory: partitions would change the order.
     pub keeps_order: bool,
-    /// Number of the dynamic filters that probe the table.
-    pub number: Option<usize>,
-    /// Dynamic filter that pushes key ranges into host scans.
-    pub scan_filter: Option<ScanFilter>,
+    pub filters: BuildFilters,
     /// Whether rows probe a Bloom filter of the keys before the table. An operator below drops
     /// rows, so many probe rows have no match.
     pub probe_bloom_first: bool,
+}
+
+/// The dynamic filters that a build side gives.
+#[derive(Debug, Clone)]
+pub(crate) struct BuildFilters {
+    /// Number of those that probe the table.
+    pub number: Option<usize>,
+    /// The one that pushes key ranges into host scans.
+    pub scan: Option<ScanFilter>,
 }
 
 /// The rows of a build side.

@@ -2,7 +2,8 @@
 //! Lowering of device operators to stages; pure, without a device.
 //!
 //! Row-wise operators (filter, projection, probe) are substituted into the operator that ends their
-//! [`Pipeline`](pipeline). What remains are [`Stage`]s. Each reads the batches of the stages below.
+//! [`Pipeline`](pipeline). The other operators become [`Stage`]s. Each reads the batches of the
+//! stages below.
 
 mod aggregate;
 mod estimate;

@@ -37,10 +37,26 @@ impl Stage {
 
 /// Whether a stage reads an unbounded input, or arrays that another library produces meanwhile.
 fn is_live(stage: &Stage) -> bool {
+    use StageKind::*;
     match &stage.kind {
-        StageKind::Stream { .. } => true,
-        StageKind::Upload { input } => is_live_plan(input),
-        _ => stage.inputs().into_iter().any(|input| is_live(input)),
+        Stream { .. } => true,
+        Upload { input } => is_live_plan(input),
+        Scan { .. }
+        | Columns { .. }
+        | Select { .. }
+        | Aggregate { .. }
+        | LibraryCalls { .. }
+        | LibraryAggregates { .. }
+        | Unnest { .. }
+        | Coalesce { .. }
+        | Sort { .. }
+        | Expand { .. }
+        | Union { .. }
+        | Window { .. }
+        | Join(_)
+        | BuildSideJoin(_)
+        | Shared { .. }
+        | Limit { .. } => stage.inputs().into_iter().any(|input| is_live(input)),
     }
 }
 
@@ -49,11 +65,29 @@ fn is_live_plan(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 fn add_groups(stage: &Stage, sizes: &mut Vec<usize>) {
-    match (&stage.kind, stage.inputs().as_slice()) {
-        (StageKind::Union { inputs }, _) => inputs.iter().for_each(|(input, _)| add_groups(input, sizes)),
-        (StageKind::Upload { input }, _) => add_groups_of_host(input, sizes),
-        (_, [input]) if stage.partitions > 1 && stage.partitions == input.partitions => add_groups(input, sizes),
-        _ => sizes.push(stage.partitions),
+    use StageKind::*;
+    match &stage.kind {
+        Union { inputs } => inputs.iter().for_each(|(input, _)| add_groups(input, sizes)),
+        Upload { input } => add_groups_of_host(input, sizes),
+        Scan { .. }
+        | Stream { .. }
+        | Columns { .. }
+        | Select { .. }
+        | Aggregate { .. }
+        | LibraryCalls { .. }
+        | LibraryAggregates { .. }
+        | Unnest { .. }
+        | Coalesce { .. }
+        | Sort { .. }
+        | Expand { .. }
+        | Window { .. }
+        | Join(_)
+        | BuildSideJoin(_)
+        | Shared { .. }
+        | Limit { .. } => match stage.inputs().as_slice() {
+            [input] if stage.partitions > 1 && stage.partitions == input.partitions => add_groups(input, sizes),
+            _ => sizes.push(stage.partitions),
+        },
     }
 }
 

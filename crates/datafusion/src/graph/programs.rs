@@ -8,7 +8,7 @@ use super::aggregate::OverJoins;
 use super::joins::Joins;
 use super::stage::{Stage, StageKind};
 
-/// What a source without kernels lacks.
+/// The words that a source without kernels lacks.
 const KERNEL: &str = "KERNEL void ";
 
 impl Stage {

@@ -57,7 +57,7 @@ impl RepeatedSubplans {
 
     /// How a use of a subplan shares its rows, and whether it is the first. `None` for the only use
     /// of a subplan.
-    pub fn place(&mut self, plan: &Plan) -> Option<(Sharing, bool)> {
+    pub fn sharing_of(&mut self, plan: &Plan) -> Option<(Sharing, bool)> {
         let class = self.classes.of(plan);
         let uses = self.uses.get_mut(&class).filter(|uses| uses.readers > 1)?;
         let is_first = uses.number.is_none();

@@ -59,7 +59,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
                 let plan = above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?;
                 let kernels = kernel_options_for(&options, &device.info, device.memory_limit)?;
                 let offloaded = Offloader::new(&options, config, kernels).offload(plan)?;
-                note_starts(&offloaded, &device, &options)?;
+                note_for_explain(&offloaded, &device, &options)?;
                 offloaded
             }
             Err(problem) if resident => return plan_err!("a table of device memory needs a device: {}", problem.reason),
@@ -88,11 +88,14 @@ impl PhysicalOptimizerRule for DevicePlanner {
     }
 }
 
-/// Has EXPLAIN show which parts of a plan would start on the host.
-fn note_starts(plan: &Arc<dyn ExecutionPlan>, device: &PlannedDevice, options: &DeviceOptions) -> Result<()> {
+/// Has EXPLAIN show which parts of a plan would start on the host, and their kernels.
+fn note_for_explain(plan: &Arc<dyn ExecutionPlan>, device: &PlannedDevice, options: &DeviceOptions) -> Result<()> {
     plan.apply(|node| {
         if let Some(top) = node.downcast_ref::<DeviceToHostExec>() {
             top.note_start(device, options);
+            if let Some(explained) = options.explained() {
+                explained.note_kernels(|| top.kernel_sources());
+            }
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

@@ -184,11 +184,8 @@ fn runs_with(plan: &Plan, subplan: &Plan) -> usize {
 /// Whether an operator below holds as many rows anyway. Projections stay with the readers, so that
 /// readers of other columns share the rows.
 fn is_held(plan: &Plan) -> bool {
-    match DeviceOperator::of(plan) {
-        Some(DeviceOperator::Filter(_)) => plan.children().into_iter().all(is_held),
-        Some(operator) => operator.holds_result(),
-        None => false,
-    }
+    let Some(operator) = DeviceOperator::of(plan) else { return false };
+    operator.holds_result() || (operator.repeats_over_held_rows() && plan.children().into_iter().all(is_held))
 }
 
 fn replaced(plan: &Plan, subplan: &Plan, by: &dyn Fn(&Plan) -> Plan) -> Result<Plan> {
@@ -227,7 +224,7 @@ pub(crate) fn with_current_subplans(plan: &Plan) -> Result<Plan> {
 /// Puts a `DeviceSharedExec` over the first use of each repeated subplan, and a `DeviceReuseExec`
 /// over the others.
 fn share(plan: &Plan, repeated: &mut RepeatedSubplans) -> Result<Plan> {
-    let Some((sharing, is_first)) = repeated.place(plan) else {
+    let Some((sharing, is_first)) = repeated.sharing_of(plan) else {
         return map_device_inputs(plan, |child| share(child, repeated));
     };
     if !is_first {

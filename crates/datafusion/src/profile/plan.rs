@@ -19,9 +19,9 @@ pub(super) struct Node {
     /// The number of its parent, in the order of the nodes.
     parent: Option<usize>,
     name: String,
-    /// What EXPLAIN shows behind the name.
+    /// The text that EXPLAIN shows behind the name.
     detail: String,
-    place: Place,
+    place: RanOn,
     /// Why it is on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct Node {
 /// Where an operator ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Place {
+enum RanOn {
     Device,
     Host,
 }
@@ -71,7 +71,7 @@ pub(super) struct Tree {
 impl Tree {
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Tree {
         let mut tree = Tree { nodes: vec![], activities: vec![], sources: vec![] };
-        tree.add(plan, None, Place::Host);
+        tree.add(plan, None, RanOn::Host);
         tree
     }
 
@@ -80,28 +80,28 @@ impl Tree {
     }
 
     /// Adds a plan whose operators run at `place`, unless they say otherwise.
-    fn add(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, place: Place) {
+    fn add(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, place: RanOn) {
         let top = plan.downcast_ref::<DeviceToHostExec>();
         let is_upload = plan.is::<HostToDeviceExec>();
-        let here = if top.is_some() || is_upload { Place::Device } else { place };
+        let here = if top.is_some() || is_upload { RanOn::Device } else { place };
         let number = self.nodes.len();
         let node = self.node(plan, parent, here, number);
         self.nodes.push(node);
 
         if let Some(replaced) = top.and_then(DeviceToHostExec::host_run) {
-            return self.add(&replaced, Some(number), Place::Host);
+            return self.add(&replaced, Some(number), RanOn::Host);
         }
         let sources = top.map(DeviceToHostExec::kernel_sources).unwrap_or_default();
         self.sources.extend(sources.into_iter().map(|(kernel, text)| KernelSource { kernel, text }));
         let below = match (top.is_some(), is_upload) {
-            (true, _) => Place::Device,
-            (_, true) => Place::Host,
+            (true, _) => RanOn::Device,
+            (_, true) => RanOn::Host,
             _ => place,
         };
         plan.children().into_iter().for_each(|child| self.add(child, Some(number), below));
     }
 
-    fn node(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, place: Place, number: usize) -> Node {
+    fn node(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, place: RanOn, number: usize) -> Node {
         let host = plan.downcast_ref::<HostExec>();
         let shown = host.map_or(plan, HostExec::inner);
         let line = displayable(shown.as_ref()).one_line().to_string();

@@ -87,7 +87,7 @@ impl Timeline {
             };
             timeline.lanes.entry(lane).or_default().push(Span { start, end, row: 0, node: *node, label });
         }
-        timeline.lanes.values_mut().for_each(|spans| place(spans));
+        timeline.lanes.values_mut().for_each(|spans| assign_rows(spans));
         timeline
     }
 
@@ -143,7 +143,7 @@ fn covered(intervals: &mut [(u64, u64)]) -> u64 {
 
 /// Sorts spans by start, and gives each the lowest row that is free. A span within another comes
 /// into a row below it.
-fn place(spans: &mut [Span]) {
+fn assign_rows(spans: &mut [Span]) {
     spans.sort_by_key(|span| (span.start, u64::MAX - span.end, span.node));
     let mut ends: Vec<u64> = vec![];
     for span in spans {
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn spans_of_one_time_have_rows_of_their_own() {
         let mut spans = vec![span(10, 20), span(0, 100), span(15, 18), span(20, 30), span(40, 40), span(40, 41)];
-        place(&mut spans);
+        assign_rows(&mut spans);
         let rows: Vec<_> = spans.iter().map(|span| (span.start, span.end, span.row)).collect();
         assert_eq!(rows, [(0, 100, 0), (10, 20, 1), (15, 18, 2), (20, 30, 1), (40, 41, 1), (40, 40, 2)]);
     }

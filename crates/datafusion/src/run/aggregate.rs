@@ -18,7 +18,7 @@ use super::DeviceBatchStream;
 use super::blocking::{self, Blocking};
 use super::distinct::DistinctValues;
 use super::errors::explain;
-use super::memory::{free_bytes, pieces};
+use super::memory::{free_bytes, slices};
 use super::partitions::{Partition, PartitionWriter, Partitioning};
 use super::state::Run;
 use crate::error::op_error;
@@ -88,14 +88,14 @@ impl Aggregation {
         op.growth_bytes(state, rows, bytes) + merges + 4 * bytes <= free_bytes(&self.queue)
     }
 
-    /// A batch as it is where its groups and values fit a new state, else in pieces that several
+    /// A batch as it is where its groups and values fit a new state, else in slices that several
     /// fit memory. A frozen state takes values alone.
-    fn pieces(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
+    fn slices(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
         let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
         let start = op.start();
         let of_groups = if is_frozen { op.group_growth_bytes(&start, rows, bytes) } else { 0 };
         let growth = op.growth_bytes(&start, rows, bytes) - of_groups;
-        pieces(batch, growth + 4 * bytes, free_bytes(&self.queue) / 4)
+        slices(batch, growth + 4 * bytes, free_bytes(&self.queue) / 4)
     }
 }
 
@@ -110,12 +110,12 @@ impl Rounds {
         let (mut state, mut writer, mut may_freeze) = (op.start(), None::<PartitionWriter>, op.may_freeze());
         let mut values = DistinctValues::default();
         while let Some(batch) = rows.try_next().await? {
-            for piece in self.aggregation.pieces(op, batch, writer.is_some()) {
+            for slice in self.aggregation.slices(op, batch, writer.is_some()) {
                 let of = &self.aggregation;
-                if !of.fits(op, &state, &piece) {
+                if !of.fits(op, &state, &slice) {
                     values.spill(of, op, &mut state).await?;
                 }
-                if may_freeze && state.groups() > 0 && !of.fits(op, &state, &piece) {
+                if may_freeze && state.groups() > 0 && !of.fits(op, &state, &slice) {
                     may_freeze = false;
                     if self.partitioning.is_none() {
                         self.partitioning = of.partitioning(op)?;
@@ -126,13 +126,13 @@ impl Rounds {
                     }
                 }
                 let rest = match are_input {
-                    true => op.push_known(queue, &mut state, &piece).await,
-                    false => op.push_set_aside(queue, &mut state, &piece).await,
+                    true => op.push_known(queue, &mut state, &slice).await,
+                    false => op.push_set_aside(queue, &mut state, &slice).await,
                 };
                 match (rest, &mut writer) {
                     (Ok(Some(rest)), Some(writer)) => writer.write(&rest).await?,
                     (Ok(_), _) => {}
-                    (Err(error), _) => return Err(explain(error, &stage.operator, queue, &piece, checks).await),
+                    (Err(error), _) => return Err(explain(error, &stage.operator, queue, &slice, checks).await),
                 }
             }
         }

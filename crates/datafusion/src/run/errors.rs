@@ -10,7 +10,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use device::Queue;
 
 use crate::error::{columnar_error, op_error};
-use crate::panics;
+use crate::exec::panics;
 
 /// The error of a failed kernel. For a failed row the host evaluates `checks` and gives its
 /// message.

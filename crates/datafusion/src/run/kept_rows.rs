@@ -34,8 +34,8 @@ impl KeptBytes {
 }
 
 impl Share {
-    /// Adds `bytes` if all kept rows then have at most a quarter of the memory. What is free and
-    /// what they have counts; readers, and operators beside them, need the rest.
+    /// Adds `bytes` if all kept rows then have at most a quarter of the memory. Free memory
+    /// and these rows count; readers, and operators beside them, need the rest.
     fn try_grow(&mut self, bytes: usize, queue: &Queue) -> bool {
         let grown = |kept: usize| {
             let most = (free_bytes(queue) + kept) / 4;

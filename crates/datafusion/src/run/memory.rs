@@ -49,11 +49,11 @@ impl Drop for Reservation {
     }
 }
 
-/// Rows of a piece of input under any limit.
+/// Rows of a slice of input under any limit.
 const FEWEST_ROWS: usize = 1 << 8;
 
-/// A batch as it is where the bytes that it needs are at most `most`, else in pieces.
-pub(super) fn pieces(batch: DeviceBatch, needed: usize, most: usize) -> Vec<DeviceBatch> {
+/// A batch as it is where the bytes that it needs are at most `most`, else in slices.
+pub(super) fn slices(batch: DeviceBatch, needed: usize, most: usize) -> Vec<DeviceBatch> {
     let rows = batch.num_rows();
     if rows <= FEWEST_ROWS || needed <= most {
         return vec![batch];

@@ -40,7 +40,7 @@ use datafusion::common::Result;
 use futures::Stream;
 
 pub(crate) use execute::{execute_device, execute_host};
-pub(crate) use metrics::{Activities, Activity, ActivityKind, OperatorKernels, Recording, WallTime, output_rows};
+pub(crate) use metrics::{Activities, Activity, ActivityKind, OperatorKernels, Recording, WallTime, output_rows, with_wall_time};
 
 /// Batches that stay on the device.
 pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Send>>;

@@ -22,8 +22,8 @@ use super::unnest::unnest;
 use super::upload::upload;
 use super::{DeviceBatchStream, futhark, joins, shared, sorts, windows};
 use crate::error::{LOST, columnar_error, op_error};
+use crate::exec::panics;
 use crate::graph::{Origin, Stage, StageKind};
-use crate::panics;
 
 impl Run {
     /// The batches of one partition of a stage.

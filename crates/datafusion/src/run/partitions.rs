@@ -15,7 +15,7 @@ use kernels::ops::HashPartition;
 
 use super::DeviceBatchStream;
 use super::errors::explain;
-use super::memory::{free_bytes, pieces};
+use super::memory::{free_bytes, slices};
 use super::spill::{Spill, SpillWriter, SpilledBatches};
 use super::state::Run;
 use crate::graph::{Checks, Stage};
@@ -129,10 +129,10 @@ impl PartitionWriter {
     pub async fn write(&mut self, batch: &DeviceBatch) -> Result<()> {
         let of = &self.partitioning;
         let needed = batch.num_rows() * HashPartition::BYTES_PER_ROW + 2 * batch.row_bytes();
-        for piece in pieces(batch.clone(), needed, free_bytes(&of.queue) / 8) {
-            let partitioned = match of.op.run(&of.queue, &piece, self.seed).await {
+        for slice in slices(batch.clone(), needed, free_bytes(&of.queue) / 8) {
+            let partitioned = match of.op.run(&of.queue, &slice, self.seed).await {
                 Ok(partitioned) => partitioned,
-                Err(error) => return Err(explain(error, &of.operator, &of.queue, &piece, &of.checks).await),
+                Err(error) => return Err(explain(error, &of.operator, &of.queue, &slice, &of.checks).await),
             };
             let rows = of.spill.download(&of.queue, &partitioned.rows).await?;
             let columns = of.spill.columns(&partitioned.rows);

@@ -79,7 +79,7 @@ impl Spill {
         self.format.store(queue, batch).await.map_err(|error| self.failed(error))
     }
 
-    /// What reading needs beside the stored rows of a batch.
+    /// The dictionaries that reading needs beside the stored rows of a batch.
     pub fn columns(&self, batch: &DeviceBatch) -> StoredColumns {
         self.format.columns(batch)
     }

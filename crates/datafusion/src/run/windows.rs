@@ -15,7 +15,7 @@ use kernels::ops::{Window, WindowState};
 
 use super::DeviceBatchStream;
 use super::errors::explain;
-use super::memory::{MemoryAttribution, free_bytes, pieces};
+use super::memory::{MemoryAttribution, free_bytes, slices};
 use crate::error::op_error;
 use crate::graph::{Checks, Stage};
 
@@ -34,8 +34,8 @@ pub(super) fn window(
     let memory = MemoryAttribution::new(&stage.operator, if op.may_split() { HELD } else { "its input" });
     let held = memory.clone();
     let state = Some(op.start());
-    let (pieces, is_cut, tried_rows, has_split) = (VecDeque::new(), false, 0, false);
-    let windowing = Windowing { input, pieces, is_cut, state, tried_rows, has_split, batch_rows, op, checks, stage, queue, held };
+    let (slices, is_cut, tried_rows, has_split) = (VecDeque::new(), false, 0, false);
+    let windowing = Windowing { input, slices, is_cut, state, tried_rows, has_split, batch_rows, op, checks, stage, queue, held };
     let results = stream::try_unfold(windowing, |mut windowing| async move {
         let batches = windowing.next().await?;
         Ok::<_, DataFusionError>(batches.map(|batches| (stream::iter(batches.into_iter().map(Ok)), windowing)))
@@ -46,9 +46,9 @@ pub(super) fn window(
 /// Window functions on their way.
 struct Windowing {
     input: DeviceBatchStream,
-    /// What is left of a batch of the input.
-    pieces: VecDeque<DeviceBatch>,
-    /// Whether the batch is in several pieces.
+    /// The slices that are left of a batch of the input.
+    slices: VecDeque<DeviceBatch>,
+    /// Whether the batch is in several slices.
     is_cut: bool,
     /// The rows that are kept. `None` after the last one.
     state: Option<WindowState>,
@@ -72,13 +72,13 @@ impl Windowing {
         let failed = |error| op_error(&stage.operator, error);
         let Some(mut state) = self.state.take() else { return Ok(None) };
         loop {
-            let Some(piece) = self.pieces.pop_front() else {
+            let Some(slice) = self.slices.pop_front() else {
                 let Some(batch) = self.input.next().await else { break };
-                self.pieces.extend(fitting_pieces(op, &state, batch?, queue));
-                self.is_cut = self.pieces.len() > 1;
+                self.slices.extend(fitting_slices(op, &state, batch?, queue));
+                self.is_cut = self.slices.len() > 1;
                 continue;
             };
-            let is_full = self.is_searched(&state) && !fits(op, &state, &piece, queue);
+            let is_full = self.is_searched(&state) && !fits(op, &state, &slice, queue);
             let ended = match is_full {
                 true => op.split_ended(queue, &mut state).await.map_err(failed)?,
                 false => None,
@@ -87,13 +87,13 @@ impl Windowing {
                 self.tried_rows = if ended.is_some() { 0 } else { state.num_rows() };
             }
             let of_ended = ended.as_ref().map_or(0, WindowState::num_rows);
-            self.held.holds(of_ended + state.num_rows() + piece.num_rows());
+            self.held.holds(of_ended + state.num_rows() + slice.num_rows());
             let pushed = match self.is_cut {
-                true => op.push_copy(queue, &mut state, &piece).await,
-                false => op.push(queue, &mut state, &piece).await,
+                true => op.push_copy(queue, &mut state, &slice).await,
+                false => op.push(queue, &mut state, &slice).await,
             };
             if let Err(error) = pushed {
-                return Err(explain(error, &stage.operator, queue, &piece, &self.checks).await);
+                return Err(explain(error, &stage.operator, queue, &slice, &self.checks).await);
             }
             if let Some(ended) = ended {
                 (self.state, self.has_split) = (Some(state), true);
@@ -121,24 +121,24 @@ impl Windowing {
     }
 }
 
-/// Whether the kept rows and a piece can be computed together, in half of the free memory. The
+/// Whether the kept rows and a slice can be computed together, in half of the free memory. The
 /// other half is for the operators above, which get the results.
-fn fits(op: &Window, state: &WindowState, piece: &DeviceBatch, queue: &Queue) -> bool {
-    let of_piece = piece.row_bytes();
-    let (rows, bytes) = (state.num_rows() + piece.num_rows(), state.row_bytes() + of_piece);
-    // Two more pieces are on their way.
+fn fits(op: &Window, state: &WindowState, slice: &DeviceBatch, queue: &Queue) -> bool {
+    let of_slice = slice.row_bytes();
+    let (rows, bytes) = (state.num_rows() + slice.num_rows(), state.row_bytes() + of_slice);
+    // Two more slices are on their way.
     let needed = match state.num_rows() {
         0 => op.finish_bytes(1, rows, bytes),
-        _ => op.finish_bytes(2, rows, bytes) + 2 * of_piece,
+        _ => op.finish_bytes(2, rows, bytes) + 2 * of_slice,
     };
     Window::accepts_rows(rows) && needed <= free_bytes(queue) / 2
 }
 
-/// A batch as it is where it fits beside the kept rows, else in pieces of which several fit memory.
-fn fitting_pieces(op: &Window, state: &WindowState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
+/// A batch as it is where it fits beside the kept rows, else in slices of which several fit memory.
+fn fitting_slices(op: &Window, state: &WindowState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
     if !op.may_split() || fits(op, state, &batch, queue) {
         return vec![batch];
     }
     let needed = op.finish_bytes(2, batch.num_rows(), batch.row_bytes());
-    pieces(batch, needed, free_bytes(queue) / 8)
+    slices(batch, needed, free_bytes(queue) / 8)
 }

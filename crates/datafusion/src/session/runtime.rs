@@ -140,7 +140,7 @@ impl DeviceRuntime {
     pub(crate) fn device_for_plan(&self, options: &DeviceOptions) -> std::result::Result<PlannedDevice, Problem> {
         let device = self.device.lock();
         let is_untried = device.context.is_none() && device.config.is_none() && !device.has_failed;
-        if !options.explains() || !is_untried {
+        if options.explained().is_none() || !is_untried {
             drop(device);
             return self.try_context(options).map(PlannedDevice::from);
         }

@@ -23,7 +23,7 @@ use kernels::ops::Decode;
 
 use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::DeviceScanExec;
-use crate::panics;
+use crate::exec::panics;
 use crate::session::{DeviceOptions, DeviceRuntime, Problem, kernel_options};
 use crate::table::boxed_scan;
 use crate::table::sink::TableSink;
@@ -183,7 +183,7 @@ impl DeviceTable {
         self.state.current().map_or(0, |snapshot| snapshot.num_rows())
     }
 
-    /// What scans and inserts of the table share.
+    /// The state that scans and inserts of the table share.
     pub(crate) fn state(&self) -> &Arc<TableState> {
         &self.state
     }

@@ -26,7 +26,7 @@ impl fmt::Debug for DeviceMemory {
 
 /// One holder of memory.
 struct Row {
-    /// `table`, `query` or `pool`.
+    /// `table`, `query`, `cache` or `pool`.
     holder: &'static str,
     name: String,
     column: Option<String>,
@@ -45,6 +45,10 @@ impl DeviceMemory {
         let pool = context.pool();
         let plain =
             |holder, name: &str, bytes| Row { holder, name: name.into(), column: None, encoding: None, rows: None, bytes };
+        rows.extend(context.caches().into_iter().map(|cache| Row {
+            rows: cache.entries.map(|entries| entries as u64),
+            ..plain("cache", cache.name, cache.bytes as u64)
+        }));
         rows.extend(pool.held().iter().map(|(operator, bytes)| plain("query", operator, *bytes)));
         let pool = [("in use", pool.in_use()), ("free", pool.cached()), ("peak", pool.peak()), ("limit", pool.limit())];
         rows.extend(pool.map(|(name, bytes)| plain("pool", name, bytes as u64)));
@@ -68,11 +72,14 @@ fn columns(name: &str, table: &DeviceTable) -> Vec<Row> {
     rows.collect()
 }
 
+/// Checks that a function has no arguments.
+pub(super) fn without_arguments(name: &str, args: &TableFunctionArgs) -> Result<()> {
+    if args.exprs().is_empty() { Ok(()) } else { plan_err!("{name}() takes no arguments") }
+}
+
 impl TableFunctionImpl for DeviceMemory {
     fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        if !args.exprs().is_empty() {
-            return plan_err!("{NAME}() takes no arguments");
-        }
+        without_arguments(NAME, &args)?;
         let rows = self.rows();
         let texts = |text: &dyn Fn(&Row) -> Option<String>| Arc::new(StringArray::from_iter(rows.iter().map(text))) as ArrayRef;
         let a_row = |row: &Row| row.rows.filter(|rows| *rows > 0).map(|rows| row.bytes as f64 / rows as f64);

@@ -83,7 +83,7 @@ pub(super) async fn merge_batches(
     Ok(())
 }
 
-/// What a batch takes of the limits.
+/// The part of the limits that a batch takes.
 struct BatchSize {
     rows: usize,
     bytes: usize,

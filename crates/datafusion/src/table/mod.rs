@@ -7,6 +7,7 @@ mod change_sink;
 mod changes;
 mod create;
 mod device_table;
+mod kernels_function;
 mod memory_function;
 mod merge;
 mod merge_into;

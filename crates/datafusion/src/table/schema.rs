@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
 use crate::table::device_table::needed;
+use crate::table::kernels_function::{self, DeviceKernels};
 use crate::table::memory_function::{self, DeviceMemory};
 use crate::table::missing::MissingTables;
 
@@ -23,7 +24,8 @@ use crate::table::missing::MissingTables;
 pub(super) const DEVICE_SCHEMA: &str = "device";
 
 /// Adds the schema `device` to a session's default catalog: `CREATE TABLE device.t AS …` makes a
-/// resident table. The table function `device_memory()` tells what holds device memory.
+/// resident table. The table function `device_memory()` tells what holds device memory, and
+/// `device_kernels()` what has run.
 ///
 /// # Errors
 /// If the session has no device runtime, or its default catalog takes no schemas.
@@ -36,6 +38,7 @@ pub fn register_schema(ctx: &SessionContext) -> Result<()> {
     let catalog = ctx.catalog(&name).ok_or_else(|| plan_datafusion_err!("there is no catalog {name}"))?;
     let missing = MissingTables { catalog: name, runtime: Arc::clone(&runtime) };
     let schema = Arc::new(DeviceSchema { session: ctx.state_weak_ref(), runtime, tables: RwLock::default() });
+    ctx.register_udtf(kernels_function::NAME, Arc::new(DeviceKernels(Arc::clone(&schema.runtime))));
     ctx.register_udtf(memory_function::NAME, Arc::new(DeviceMemory(Arc::clone(&schema))));
     catalog.register_schema(DEVICE_SCHEMA, schema)?;
     ctx.register_relation_planner(Arc::new(missing))

@@ -196,7 +196,7 @@ fn inserts_fail_at_the_memory_limit_and_a_dropped_table_returns_its_memory() {
                 assert!((1..=LIMIT).contains(&kept), "{unified:?}: {kept} bytes in use after {inserted} inserts");
                 offer(inserted);
                 if let Err(error) = run(&ctx, "INSERT INTO device.t SELECT * FROM lines").await {
-                    // What it had uploaded is freed.
+                    // The rows that it had uploaded are freed.
                     assert_returned(&context, kept);
                     break text(&error);
                 }

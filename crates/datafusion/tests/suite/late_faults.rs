@@ -36,7 +36,7 @@ fn expected() -> Vec<i64> {
 
 /// A partition with the numbers from 0, which counts its scans.
 #[derive(Debug)]
-struct Counted {
+struct CountedScans {
     schema: SchemaRef,
     scans: Arc<AtomicUsize>,
 }
@@ -46,7 +46,7 @@ fn batch(number: i64) -> RecordBatch {
     RecordBatch::try_from_iter([("i", Arc::new(column) as ArrayRef)]).unwrap()
 }
 
-impl PartitionStream for Counted {
+impl PartitionStream for CountedScans {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -59,15 +59,15 @@ impl PartitionStream for Counted {
 }
 
 /// A session in which the host replaces a device that refuses a query.
-struct Faulty {
+struct FaultyPlan {
     ctx: SessionContext,
     context: Context,
     plan: FaultPlan,
     scans: Arc<AtomicUsize>,
 }
 
-impl Faulty {
-    fn new(partitions: usize) -> Faulty {
+impl FaultyPlan {
+    fn new(partitions: usize) -> FaultyPlan {
         // Memory of its own lets each batch be copied.
         let plan = FaultPlan::masking(|info| info.unified_memory = false);
         // Compiler options would be the user's mistake, which the host does not replace.
@@ -77,10 +77,10 @@ impl Faulty {
         set(&ctx, "device.fallback", "host");
         set(&ctx, "device.batch_rows", &BATCH_ROWS.to_string());
         let (schema, scans) = (batch(0).schema(), Arc::new(AtomicUsize::new(0)));
-        let partition = || Counted { schema: Arc::clone(&schema), scans: Arc::clone(&scans) };
+        let partition = || CountedScans { schema: Arc::clone(&schema), scans: Arc::clone(&scans) };
         let counted = (0..partitions).map(|_| Arc::new(partition()) as Arc<dyn PartitionStream>).collect();
         ctx.register_table("t", Arc::new(StreamingTable::try_new(Arc::clone(&schema), counted).unwrap())).unwrap();
-        Faulty { ctx, context, plan, scans }
+        FaultyPlan { ctx, context, plan, scans }
     }
 
     /// Starts the query. Returns its partitions.
@@ -124,7 +124,7 @@ async fn rest(rows: &mut SendableRecordBatchStream) -> (Vec<i64>, Option<String>
 #[test]
 fn a_fault_after_the_first_rows_is_an_error_and_no_row_is_given_twice() {
     block_on(async {
-        let (faulty, expected) = (Faulty::new(1), expected());
+        let (faulty, expected) = (FaultyPlan::new(1), expected());
         // The host does take over before the first rows, from a compiler that fails.
         faulty.fail(Fault::Compile);
         assert_eq!(rest(&mut faulty.start().await[0]).await, (expected.clone(), None));
@@ -157,7 +157,7 @@ fn a_fault_after_the_first_rows_is_an_error_and_no_row_is_given_twice() {
 #[test]
 fn a_refusal_after_the_first_rows_of_another_partition_is_an_error() {
     block_on(async {
-        let faulty = Faulty::new(2);
+        let faulty = FaultyPlan::new(2);
         let mut partitions = faulty.start().await;
         assert_eq!(partitions.len(), 2);
         assert!(!next(&mut partitions[0]).await.unwrap().unwrap().is_empty());

@@ -303,7 +303,7 @@ fn a_session_keeps_as_many_queries_as_its_setting() {
             assert_eq!(rows(&ctx, &queries[0]).await, ["| 100 |"]);
             assert!(!is_kept(&ctx, &queries[0]).await);
         }
-        // What was kept before is gone.
+        // The plans that were kept before are gone.
         set(&ctx, "device.cached_plans", "2");
         assert!(!is_kept(&ctx, &queries[1]).await);
     });

@@ -51,12 +51,12 @@ impl Drop for Open {
 
 /// Rows whose open streams are counted.
 #[derive(Debug)]
-struct Counted {
+struct CountedStreams {
     rows: RecordBatch,
     streams: Arc<OpenStreams>,
 }
 
-impl PartitionStream for Counted {
+impl PartitionStream for CountedStreams {
     fn schema(&self) -> &SchemaRef {
         self.rows.schema_ref()
     }
@@ -79,7 +79,7 @@ fn a_union_reads_as_many_inputs_at_once_as_the_session_has_target_partitions() {
             let column = Arc::new(Int64Array::from(vec![number as i64])) as ArrayRef;
             let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
             let schema = rows.schema();
-            let counted: Arc<dyn PartitionStream> = Arc::new(Counted { rows, streams: Arc::clone(&streams) });
+            let counted: Arc<dyn PartitionStream> = Arc::new(CountedStreams { rows, streams: Arc::clone(&streams) });
             let table = StreamingTable::try_new(schema, vec![counted]).unwrap();
             ctx.register_table(format!("t{number}"), Arc::new(table)).unwrap();
         }
@@ -126,7 +126,7 @@ fn no_input_of_a_union_waits_for_the_end_of_an_unbounded_one() {
         let column = Arc::new(Int64Array::from_iter_values(0..100)) as ArrayRef;
         let rows = RecordBatch::try_from_iter([("i", column)]).unwrap();
         let schema = rows.schema();
-        let numbers = Counted { rows, streams: Arc::default() };
+        let numbers = CountedStreams { rows, streams: Arc::default() };
         let tables: [(&str, Arc<dyn PartitionStream>); 2] =
             [("silent", Arc::new(Silent(Arc::clone(&schema)))), ("numbers", Arc::new(numbers))];
         for (name, partition) in tables {

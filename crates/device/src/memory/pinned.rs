@@ -166,7 +166,6 @@ impl PinnedPool {
     }
 
     /// Bytes of the free blocks.
-    #[cfg(test)]
     pub(crate) fn cached(&self) -> usize {
         self.state.lock().cached
     }

@@ -106,7 +106,7 @@ pub(super) struct CompileTask {
     goal: CompileGoal,
 }
 
-/// What a compilation is for.
+/// The goal of a compilation.
 enum CompileGoal {
     /// Requests wait for the program.
     Program(oneshot::Sender<Result<Arc<Program>>>),
@@ -184,6 +184,12 @@ impl Compiler {
         let key = self.key(source);
         let cache = self.cache.lock();
         cache.programs.get(&key).is_some_and(|cached| cached.is_compiled) || cache.failed.contains(&key)
+    }
+
+    /// The programs that are remembered, and the bytes of their sources.
+    pub(crate) fn cached(&self) -> (usize, usize) {
+        let cache = self.cache.lock();
+        (cache.programs.len(), cache.programs.keys().map(|(source, _)| source.len()).sum())
     }
 
     /// Programs of [`prepare`](Self::prepare) that wait or are being compiled.

@@ -37,6 +37,28 @@ pub struct Counters {
     pub allocations: u64,
 }
 
+/// The launches of all kernels with one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelTotal {
+    /// The kernels' name.
+    pub name: Arc<str>,
+    /// Launches so far.
+    pub launches: u64,
+    /// Time on the device; zero without profiling.
+    pub time: Duration,
+}
+
+/// A cache of a context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheUse {
+    /// `programs`, `constants` or `pinned`.
+    pub name: &'static str,
+    /// `None` if they are not counted.
+    pub entries: Option<usize>,
+    /// Bytes of all entries.
+    pub bytes: usize,
+}
+
 /// The counters of a context, updated concurrently.
 #[derive(Debug, Default)]
 pub(crate) struct LiveCounters {
@@ -93,6 +115,17 @@ impl LiveCounters {
             traffic: Mutex::default(),
         };
         Arc::clone(kernels.entry(name).or_insert(Arc::new(totals)))
+    }
+
+    /// The launched kernels by name.
+    pub(crate) fn kernel_totals(&self) -> Vec<KernelTotal> {
+        let kernels = self.kernels.lock();
+        let totals = kernels.values().map(|totals| KernelTotal {
+            name: Arc::clone(&totals.name),
+            launches: totals.launches.load(Relaxed),
+            time: Duration::from_nanos(totals.nanos.load(Relaxed)),
+        });
+        totals.filter(|totals| totals.launches > 0).collect()
     }
 
     /// A JSON record for each name of a launched kernel.

@@ -8,7 +8,7 @@ mod record;
 mod timeline;
 mod traffic;
 
-pub use counters::Counters;
+pub use counters::{CacheUse, Counters, KernelTotal};
 pub(crate) use counters::{KernelTotals, LiveCounters, nanos};
 pub(crate) use meter::Meters;
 pub use meter::{KernelCosts, Meter};

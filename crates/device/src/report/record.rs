@@ -13,7 +13,7 @@ const MAX_RECORDS: usize = 1 << 16;
 /// Work of a [recording](crate::Meter::recording) meter, by the host's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkRecord {
-    /// What ran.
+    /// The kind of the work.
     pub kind: WorkKind,
     /// Its start.
     pub start: Instant,
@@ -64,15 +64,15 @@ impl Records {
     }
 }
 
-/// A moment on both clocks, the host's and the device's.
+/// One instant on both clocks, the host's and the device's.
 ///
 /// A launch starts after the host has enqueued it. So the launch that started soonest after that
 /// tells best how the clocks differ.
 #[derive(Debug, Default)]
-pub(crate) struct Clocks(Mutex<Option<Moment>>);
+pub(crate) struct Clocks(Mutex<Option<ClockPair>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct ClockPair {
     host: Instant,
     device_nanos: u64,
 }
@@ -82,16 +82,16 @@ impl Clocks {
     /// launch on the host's clock.
     pub fn on_host(&self, enqueued: Instant, device: &Range<u64>) -> Range<Instant> {
         let mut known = self.0.lock();
-        let new = Moment { host: enqueued, device_nanos: device.start };
-        let moment = match *known {
+        let new = ClockPair { host: enqueued, device_nanos: device.start };
+        let pair = match *known {
             Some(known) if known.at(device.start) >= enqueued => known,
             _ => *known.insert(new),
         };
-        moment.at(device.start)..moment.at(device.end.max(device.start))
+        pair.at(device.start)..pair.at(device.end.max(device.start))
     }
 }
 
-impl Moment {
+impl ClockPair {
     /// A time of the device on the host's clock.
     fn at(&self, device_nanos: u64) -> Instant {
         let after = Duration::from_nanos(device_nanos.saturating_sub(self.device_nanos));

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -40,6 +40,8 @@ struct Plan {
     mask: Mutex<Option<Mask>>,
     /// The count of device losses. Contexts made before the last one fail for ever.
     losses: AtomicU64,
+    /// Whether programs have the tiers of the driver.
+    has_tiers: AtomicBool,
     live: LiveCounts,
 }
 
@@ -160,6 +162,13 @@ impl FaultPlan {
     /// The nth compilation from now on fails; 0 for none.
     pub fn fail_compile(&self, n: u64) {
         self.fail(Fault::Compile, n, 1);
+    }
+
+    /// Gives programs the tiers of the driver. Without them no compilation in the background takes
+    /// the fault that a query is to meet.
+    pub fn with_tiers(self) -> Self {
+        self.0.has_tiers.store(true, SeqCst);
+        self
     }
 
     /// The nth copy or fill from now on fails; 0 for none.
@@ -525,7 +534,7 @@ impl Driver for FaultyDriver {
     }
 
     fn first_tier(&self) -> Option<FirstTier> {
-        self.driver.first_tier()
+        self.driver.first_tier().filter(|_| self.plan.has_tiers.load(SeqCst))
     }
 
     fn compile(&self, source: &str, options: &[String]) -> Result<Vec<u8>> {

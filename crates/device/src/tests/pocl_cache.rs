@@ -115,6 +115,34 @@ fn run_in_tiers(folder: &Path) {
 }
 
 #[test]
+fn programs_whose_optimization_fails_keep_their_first_tier() {
+    const NAME: &str = "tests::pocl_cache::programs_whose_optimization_fails_keep_their_first_tier";
+    let folder = tempfile::tempdir().unwrap();
+    if !alone_with(NAME, &[(FOLDER, folder.path())]) {
+        return;
+    }
+    let plan = FaultPlan::new().with_tiers();
+    let context = Context::new(DeviceConfig { compile_options: vec![], ..config().with_wrap(plan.wrap()) }).unwrap();
+    if !context.info().platform.contains("Portable Computing Language") {
+        return println!("skipped: the device is not PoCL's");
+    }
+    let queue = context.queue().unwrap();
+    let x = queue.alloc_values::<i32>(1).unwrap();
+    plan.fail_compile(2);
+    let source = || programs::prepared_of("7 + 10 * IS_OPTIMIZED");
+    let value = || {
+        let program = block_on(queue.compile(source())).unwrap();
+        let grid = Grid { work_groups: 1, work_group_size: 1 };
+        queue.launch(&program.kernel("f").unwrap(), grid, &[(&x).into(), Arg::I32(0)]).unwrap();
+        block_on(queue.read_values(&x, 0..1)).unwrap()[0]
+    };
+    assert_eq!(value(), 7);
+    assert!(context.wait_until_prepared(std::time::Duration::from_secs(300)));
+    assert_eq!((value(), context.counters().programs_optimized), (7, 0));
+    assert_eq!(std::fs::read_dir(folder.path().join("devicefusion/optimized")).map_or(0, Iterator::count), 0);
+}
+
+#[test]
 fn damaged_files_are_compiled_again() {
     crate::skip_unless_turn!(3);
     const NAME: &str = "tests::pocl_cache::damaged_files_are_compiled_again";

@@ -41,7 +41,7 @@ fn run(queue: &Queue, body: &str) -> Vec<u64> {
     bytes.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// What each thread, by its index in the block, is expected to give.
+/// The number that each thread, by its index in the block, is expected to give.
 fn each(expected: impl Fn(u64) -> u64) -> Vec<u64> {
     (0..u64::from(BLOCKS)).flat_map(|_| 0..u64::from(THREADS)).map(expected).collect()
 }

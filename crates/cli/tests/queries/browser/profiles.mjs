@@ -46,6 +46,18 @@ for (const name of pages) {
   await page.waitForFunction(() => to - from < profile.total_nanos);
   await canvas.dblclick();
   check(await page.evaluate(() => to - from === profile.total_nanos), "a double click does not show all");
+  // A click on a span chooses its operator: the longest one of another than is chosen.
+  const target = await page.evaluate(() => {
+    const others = shown.filter(one => one.span.node !== chosen);
+    const one = others.reduce((best, one) => one.right - one.left > best.right - best.left ? one : best, others[0]);
+    // A span above may cover its middle.
+    const x = (Math.max(one.left, gutter) + one.right) / 2, y = (one.upper + one.lower) / 2;
+    const top = shown.findLast(other => x >= other.left - 1 && x <= other.right + 1 && y >= other.upper && y < other.lower);
+    return { x, y, name: nodes[top.span.node].name };
+  });
+  await canvas.click({ position: { x: target.x, y: target.y } });
+  await page.waitForTimeout(400);
+  check(await page.locator("#node h2").textContent() === target.name, `a span of ${target.name} does not choose it`);
   check(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "the page is too wide");
 
   if (process.env.SCREENSHOT && name === pages[0]) {

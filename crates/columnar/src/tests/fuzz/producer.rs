@@ -232,13 +232,13 @@ pub(super) fn integer(bytes: &[u8]) -> i64 {
     }
 }
 
-/// What a struct owns: dropping a child's struct calls its release.
+/// The memory and children that a struct owns: dropping a child's struct calls its release.
 struct Held<T> {
     memory: Vec<Box<[u8]>>,
     buffers: Vec<*const c_void>,
     table: Vec<*mut T>,
     children: Vec<*mut T>,
-    /// What released children own.
+    /// The memory and children that released children own.
     of_released: Vec<Held<T>>,
     _alive: Alive,
 }

@@ -44,7 +44,7 @@ pub(super) enum Fault {
     NextFails,
 }
 
-/// What a producer hands over.
+/// The schema and arrays that a producer hands over, with its fault.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub schema: Schema,

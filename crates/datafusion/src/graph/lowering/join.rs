@@ -15,7 +15,7 @@ use super::Lowering;
 use crate::exec::{DeviceDynamicFilterExec, DeviceJoinExec, JoinColumns, JoinSpec, JoinStrings, JoinTypeFacts, drops_rows};
 use crate::expr::ComputedStrings;
 use crate::graph::estimate::input_bytes;
-use crate::graph::joins::{BuildRows, BuildSide, BuildSideJoin, ScalarSide, ScanFilter, Side};
+use crate::graph::joins::{BuildFilters, BuildRows, BuildSide, BuildSideJoin, ScalarSide, ScanFilter, Side};
 use crate::graph::pipeline::{Pipeline, column, kernel_error, lowered, over_columns};
 use crate::graph::stage::{Stage, StageKind};
 
@@ -205,8 +205,7 @@ impl<'a> LoweredJoin<'a, '_> {
             condition,
             rows,
             keeps_order: self.order_counts && self.join.properties().output_ordering().is_some(),
-            number: dynamic_filters.number,
-            scan_filter: scan_filter.transpose()?,
+            filters: BuildFilters { number: dynamic_filters.number, scan: scan_filter.transpose()? },
             probe_bloom_first: self.facts.kind.drops_unmatched_probe_rows() && drops_rows(self.join.left()),
         })
     }

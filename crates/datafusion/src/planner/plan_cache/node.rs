@@ -19,7 +19,7 @@ pub(super) struct PlanCacheNode {
     pub progress: Progress,
 }
 
-/// What is left to do for a query.
+/// The work that is left for a query.
 #[derive(Debug, Clone)]
 pub(super) enum Progress {
     /// All: a plan is kept.

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use datafusion::catalog::Session;
 use datafusion::common::Result;
-use datafusion::common::display::PlanType;
+use datafusion::common::display::{PlanType, StringifiedPlan};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{Explain, LogicalPlan};
+use datafusion::logical_expr::{DdlStatement, Explain, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use futures::future::BoxFuture;
 
 use super::{PlanCache, PlanCacheNode, Progress};
-use crate::session::{DeviceOptions, DeviceRuntime};
-use crate::statement::state_for_explain;
+use crate::session::{DeviceOptions, DeviceRuntime, ExplainedPlan, state_for_explain};
 
 /// Plans queries with another query planner, but for those whose plans are kept.
 #[derive(Debug)]
@@ -68,12 +68,19 @@ impl PlanCacheQueryPlanner {
     async fn keep_or_plan(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         self.cache.note_query_planner();
         if let LogicalPlan::Explain(explain) = plan {
-            let closed = session.as_any().downcast_ref::<SessionState>().map(state_for_explain);
+            if let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = explain.plan.as_ref() {
+                let query = Explain { plan: Arc::clone(&create.input), ..explain.clone() };
+                return Box::pin(self.keep_or_plan(&LogicalPlan::Explain(query), session)).await;
+            }
+            let explained = Arc::new(ExplainedPlan::new(explain.verbose));
+            let state = session.as_any().downcast_ref::<SessionState>();
+            let closed = state.map(|state| state_for_explain(state, Arc::clone(&explained)));
             let session = closed.as_ref().map_or(session, |closed| closed as &dyn Session);
-            return match PlanCacheNode::of(&explain.plan) {
-                Some(node) => self.planned(&explained_anew(explain, node, session)?, session).await,
-                None => self.planned(plan, session).await,
+            let planned = match PlanCacheNode::of(&explain.plan) {
+                Some(node) => self.planned(&explained_anew(explain, node, session)?, session).await?,
+                None => self.planned(plan, session).await?,
             };
+            return Ok(with_kernels(planned, &explained));
         }
         let Some(node) = PlanCacheNode::of(plan) else { return self.planned(plan, session).await };
         let options = DeviceOptions::of(session.config_options());
@@ -94,6 +101,21 @@ impl PlanCacheQueryPlanner {
             Progress::Uncached => self.planned(&node.original, session).await,
         }
     }
+}
+
+/// The kernels' sources behind the last plan that EXPLAIN shows.
+fn with_kernels(planned: Arc<dyn ExecutionPlan>, explained: &ExplainedPlan) -> Arc<dyn ExecutionPlan> {
+    let kernels = explained.kernels();
+    let Some(explain) = planned.downcast_ref::<ExplainExec>().filter(|_| !kernels.is_empty()) else { return planned };
+    let texts = kernels.iter().map(|(name, source)| format!("\n-- kernel {name}\n{source}\n-- end of {name}"));
+    let texts: String = texts.collect();
+    let plans = explain.stringified_plans().iter().map(|plan| match plan.plan_type {
+        PlanType::FinalPhysicalPlan => {
+            StringifiedPlan::new(PlanType::FinalPhysicalPlan, format!("{}{texts}", plan.plan.trim_end()))
+        }
+        _ => plan.clone(),
+    });
+    Arc::new(ExplainExec::new(explain.schema(), plans.collect(), explain.verbose()))
 }
 
 /// EXPLAIN of a query as it was before its analysis, so that it shows the steps of planning.

@@ -25,8 +25,8 @@ use kernels::ops::{ChainState, Input, Join, JoinChain, JoinKind, JoinTable, Opti
 
 use super::tables::Tables;
 use crate::error::{columnar_error, op_error};
+use crate::exec::panics;
 use crate::graph::{BuildSideJoin, ChainPlan, Stage};
-use crate::panics;
 
 /// Candidate pairs that the host evaluates at once.
 const ROWS_AT_ONCE: usize = 1 << 16;

@@ -5,6 +5,7 @@ mod aggregate;
 mod build_side;
 mod collected;
 mod failed;
+mod partitioned;
 mod probing;
 mod scan_filter;
 mod spilled;

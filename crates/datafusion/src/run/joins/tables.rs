@@ -53,7 +53,7 @@ pub(super) enum BuiltSide {
 impl BuiltSides {
     pub async fn build(plan: &ChainPlan, stage: &Stage, run: &Arc<Run>, queue: &Queue) -> Result<BuiltSides> {
         // Sides without a dynamic filter by another side's table may be built at the same time.
-        let of_these = |number| plan.builds().any(|side| side.number == Some(number));
+        let of_these = |number| plan.builds().any(|side| side.filters.number == Some(number));
         let may_spill = run.may_spill() && plan.may_store();
         let first = plan.part.joins.iter().zip(&plan.sides).map(|(join, side)| async move {
             match side {
@@ -180,17 +180,17 @@ pub(super) async fn build(
                 }
             }
         };
-        build_table(side, batches, side.number.is_some(), queue).await.map(BuiltSide::Table)
+        build_table(side, batches, side.filters.number.is_some(), queue).await.map(BuiltSide::Table)
     };
     let built = built.await.map_err(|error| memory.attributed(error))?;
     let table = match &built {
         BuiltSide::Table(table) => Some(table.as_ref()),
         BuiltSide::Spilled(_) => None,
     };
-    if let (Some(number), BuiltSide::Table(table)) = (side.number, &built) {
+    if let (Some(number), BuiltSide::Table(table)) = (side.filters.number, &built) {
         run.tables.lock().insert(number, Arc::downgrade(table));
     }
-    if let Some(filter) = &side.scan_filter {
+    if let Some(filter) = &side.filters.scan {
         push_key_ranges(filter, table)?;
     }
     Ok(built)

@@ -34,7 +34,7 @@ pub(crate) struct Activity {
     pub end: Instant,
 }
 
-/// What an operator did.
+/// The kind of an operator's activity.
 #[derive(Debug, Clone)]
 pub(crate) enum ActivityKind {
     /// A thread of the host asked it for rows.

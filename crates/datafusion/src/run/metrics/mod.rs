@@ -16,7 +16,7 @@ use device::{Meter, Queue};
 
 pub(crate) use self::activity::{Activities, Activity, ActivityKind, Recording};
 pub(crate) use self::kernels::OperatorKernels;
-pub(crate) use self::wall_time::{WallTime, timed};
+pub(crate) use self::wall_time::{WallTime, timed, with_wall_time};
 
 /// Counters of one partition of one operator.
 ///
@@ -65,7 +65,7 @@ impl Drop for StageMeter {
                 MetricBuilder::new(&self.metrics).counter(name, self.partition).add(value as usize);
             }
         };
-        // What `datafusion.explain.analyze_level = 'summary'` shows.
+        // Metrics that `datafusion.explain.analyze_level = 'summary'` shows.
         let summary = || MetricBuilder::new(&self.metrics).with_type(MetricType::Summary);
         if meter.launches() > 0 {
             summary().counter("launches", self.partition).add(meter.launches() as usize);

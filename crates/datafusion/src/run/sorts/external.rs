@@ -109,7 +109,7 @@ impl ExternalSort {
 }
 
 /// Rows of the blocks of a batch, so that a step of the merge takes half of the memory that is free
-/// then. What the batch itself takes is free by then.
+/// then. The memory of the batch itself is free by then.
 fn block_rows(op: &Sort, batch: &DeviceBatch, queue: &Queue) -> usize {
     let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
     let of_block = (free_bytes(queue) + bytes) / (2 * BLOCKS);

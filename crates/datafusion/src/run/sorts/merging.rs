@@ -40,7 +40,7 @@ struct Merging {
     /// The first end that no step has passed.
     at: usize,
     runs: Vec<DeviceBatchStream>,
-    /// What is left of blocks that are read.
+    /// The rows that are left of blocks that are read.
     blocks: BTreeMap<BlockNumber, DeviceBatch>,
 }
 

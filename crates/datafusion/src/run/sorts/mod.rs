@@ -14,7 +14,7 @@ use kernels::ops::{Sort, SortState};
 use self::external::ExternalSort;
 use super::DeviceBatchStream;
 use super::errors::explain;
-use super::memory::{MemoryAttribution, free_bytes, pieces};
+use super::memory::{MemoryAttribution, free_bytes, slices};
 use super::state::Run;
 use crate::error::op_error;
 use crate::graph::{Checks, Stage};
@@ -34,9 +34,9 @@ pub(super) fn sort(
         let (mut state, mut external, mut may_spill) = (op.start(), None, run.may_spill());
         while let Some(batch) = input.next().await {
             let batch = batch?;
-            let pieces = if may_spill { sortable_pieces(&op, &state, batch, &queue) } else { vec![batch] };
-            for piece in pieces {
-                if may_spill && state.num_rows() > 0 && !fits(&op, &state, &piece, &queue) {
+            let slices = if may_spill { sortable_slices(&op, &state, batch, &queue) } else { vec![batch] };
+            for slice in slices {
+                if may_spill && state.num_rows() > 0 && !fits(&op, &state, &slice, &queue) {
                     if external.is_none() {
                         external = ExternalSort::of(&op, &stage, &run, &queue)?;
                     }
@@ -48,8 +48,8 @@ pub(super) fn sort(
                         None => may_spill = false,
                     }
                 }
-                if let Err(error) = op.push(&queue, &mut state, &piece).await {
-                    return Err(explain(error, &stage.operator, &queue, &piece, &checks).await);
+                if let Err(error) = op.push(&queue, &mut state, &slice).await {
+                    return Err(explain(error, &stage.operator, &queue, &slice, &checks).await);
                 }
             }
         }
@@ -70,13 +70,13 @@ pub(super) fn sort(
     .boxed()
 }
 
-/// Whether the kept rows can be sorted together with a piece, beside two more on their way.
-fn fits(op: &Sort, state: &SortState, piece: &DeviceBatch, queue: &Queue) -> bool {
-    let of_piece = kept_bytes(op, piece);
-    let (rows, bytes) = (state.num_rows() + piece.num_rows(), state.row_bytes() + of_piece);
+/// Whether the kept rows can be sorted together with a slice, beside two more on their way.
+fn fits(op: &Sort, state: &SortState, slice: &DeviceBatch, queue: &Queue) -> bool {
+    let of_slice = kept_bytes(op, slice);
+    let (rows, bytes) = (state.num_rows() + slice.num_rows(), state.row_bytes() + of_slice);
     let needed = match state.num_rows() {
         0 => op.finish_bytes(1, rows, bytes),
-        _ => op.finish_bytes(2, rows, bytes) + 2 * of_piece,
+        _ => op.finish_bytes(2, rows, bytes) + 2 * of_slice,
     };
     Sort::accepts_rows(rows) && needed <= free_bytes(queue)
 }
@@ -86,11 +86,11 @@ fn kept_bytes(op: &Sort, batch: &DeviceBatch) -> usize {
     batch.row_bytes().max(op.output_bytes(batch.num_rows()))
 }
 
-/// A batch as it is where it can be sorted at once, else in pieces that several fit memory.
-fn sortable_pieces(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
+/// A batch as it is where it can be sorted at once, else in slices that several fit memory.
+fn sortable_slices(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
     if fits(op, state, &batch, queue) {
         return vec![batch];
     }
     let needed = op.finish_bytes(2, batch.num_rows(), kept_bytes(op, &batch));
-    pieces(batch, needed, free_bytes(queue) / 4)
+    slices(batch, needed, free_bytes(queue) / 4)
 }

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The settings `device.*` (`table.rs`), as a configuration extension of DataFusion.
 
+mod explained;
 mod table;
 #[cfg(test)]
 mod tests;
 mod value;
 
 use std::any::Any;
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{Result, config_err};
 use device::Selector;
 
 use self::table::{SETTINGS, Setting};
+pub(crate) use explained::ExplainedPlan;
 pub use table::DeviceOptions;
 pub use value::parse_bytes;
 
@@ -61,7 +63,7 @@ pub enum ProfileSetting {
     Gpu,
 }
 
-/// What happens to rows that are more than device memory holds.
+/// The treatment of rows that are more than device memory holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpillSetting {
     /// Operators that can, write them to temporary files.
@@ -164,15 +166,15 @@ impl DeviceOptions {
     }
 
     /// Marks the settings of a plan for EXPLAIN.
-    pub(crate) fn set_explains(config: &mut ConfigOptions) {
+    pub(crate) fn set_explained(config: &mut ConfigOptions, plan: Arc<ExplainedPlan>) {
         if let Some(options) = config.extensions.get_mut::<DeviceOptions>() {
-            options.explains = true;
+            options.explained = Some(plan);
         }
     }
 
-    /// Whether a plan is made for EXPLAIN, which does not open the device.
-    pub(crate) fn explains(&self) -> bool {
-        self.explains
+    /// The plan that EXPLAIN shows, which does not open the device. `None` for plans that run.
+    pub(crate) fn explained(&self) -> Option<&ExplainedPlan> {
+        self.explained.as_deref()
     }
 
     /// Ends the settings that only the program makes: from now on SQL may change the others.
@@ -225,7 +227,7 @@ impl DeviceOptions {
             );
         }
         if setting.frozen && self.opened.load(Ordering::Relaxed) && current != value {
-            // What is wrong with a value on any device is said first.
+            // The error of a value that is wrong on any device comes first.
             (setting.set)(&mut self.clone(), setting.key, value)?;
             return config_err!(
                 "{} cannot change from '{current}' to '{value}': the session's device is open; set it before the first query",
@@ -273,7 +275,7 @@ impl ExtensionOptions for DeviceOptions {
     }
 }
 
-/// What to write instead of a key that is no setting: the most similar one, or any if none is
+/// The settings to write instead of a key that is none: the most similar one, or all if none is
 /// similar.
 fn instead_of(key: &str, name: fn(&Setting) -> String) -> String {
     /// Keys with one wrong letter, a missing end or another last word are above this, others below.

@@ -13,7 +13,7 @@ use device::{DeviceConfig, Selector, UnifiedMemory};
 use kernels::ops::Sizes;
 
 use super::value::{AnyString, Bytes, Choice, CompilerFlags, DeviceSelector, Flag, Number, Size, Value};
-use super::{AUTO, AdaptiveStart, Cost, Fallback, ProfileSetting, SpillSetting};
+use super::{AUTO, AdaptiveStart, Cost, ExplainedPlan, Fallback, ProfileSetting, SpillSetting};
 
 /// One row of the table.
 pub(super) struct Setting {
@@ -43,13 +43,13 @@ macro_rules! settings {
             pub(super) opened: Arc<AtomicBool>,
             /// Whether the session is made, so that the next changes may come from SQL.
             pub(super) is_sealed: bool,
-            /// Whether a plan is made for EXPLAIN, which does not open the device.
-            pub(super) explains: bool,
+            /// The plan that EXPLAIN shows, which does not open the device.
+            pub(super) explained: Option<Arc<ExplainedPlan>>,
         }
 
         impl Default for DeviceOptions {
             fn default() -> Self {
-                DeviceOptions { $($name: $default,)* opened: Arc::default(), is_sealed: false, explains: false }
+                DeviceOptions { $($name: $default,)* opened: Arc::default(), is_sealed: false, explained: None }
             }
         }
 
@@ -125,7 +125,7 @@ settings! {
         value: Choice(&[("auto", Cost::Auto), ("always", Cost::Always)]),
         frozen: false,
         program_only: false,
-        description: "'auto' leaves operators over tiny inputs to the host: fewer rows than device.min_rows, by exact statistics or the bytes of CSV and JSON files. 'always' never does",
+        description: "'auto' leaves operators over tiny inputs to the host: fewer rows than device.min_rows. Statistics, footers of Parquet and the bytes of CSV and JSON files tell them. 'always' never does",
     }
     dump_programs: String {
         default: String::new(),

@@ -174,7 +174,7 @@ impl Value<usize> for Bytes {
 /// fraction.
 ///
 /// # Errors
-/// What is wrong.
+/// The reason, as text.
 ///
 /// # Examples
 /// ```

@@ -98,7 +98,7 @@ mod tests {
         prune(folder, 4);
         assert_eq!(left(), "ABD");
         assert!(!folder.join(NOTES_OF_OPTIMIZED).exists());
-        // What was used today stays.
+        // A program that was used today stays.
         prune(folder, 0);
         assert_eq!(left(), "D");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a reservation claims of a pool.
+//! The claim of a reservation on a pool.
 
 use std::sync::Arc;
 

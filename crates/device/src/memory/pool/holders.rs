@@ -12,8 +12,8 @@ use crate::error::human;
 const SHOWN: usize = 4;
 
 impl Pool {
-    /// What [named](Meter::named) meters of this pool's queues hold now: name and bytes, the
-    /// largest first. Meters of one name are summed up.
+    /// The memory that [named](Meter::named) meters of this pool's queues hold now: name and bytes,
+    /// the largest first. Meters of one name are summed up.
     ///
     /// # Examples
     /// ```

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a pool counts, and its free lists.
+//! The counts of a pool, and its free lists.
 
 use std::collections::{HashMap, VecDeque};
 use std::thread::Thread;

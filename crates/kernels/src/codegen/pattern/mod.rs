@@ -9,7 +9,7 @@ use std::mem;
 use std::ops::Range;
 
 use alphabet::{ANY, Alphabet};
-use probe::Probe;
+use probe::ProbeBytes;
 
 /// A struct of `prelude/pattern.h`: its fields of 32 bits, in its order.
 macro_rules! layout {
@@ -135,9 +135,9 @@ impl Part {
             return Some(LikePart { elements: elements.len(), elements_at: data.put(elements), least, ..LikePart::default() });
         }
         let (slice, rest) = elements.split_at(elements.len().min(SLICE));
-        let probe = Probe::try_new(elements, alphabet);
+        let probe = ProbeBytes::try_new(elements, alphabet);
         let has_probe = usize::from(probe.is_some());
-        let Probe { bytes: [a, b, c], next, distance, back } = probe.unwrap_or_default();
+        let ProbeBytes { bytes: [a, b, c], next, distance, back } = probe.unwrap_or_default();
         let wide = if rest.is_empty() { 0 } else { elements.len().div_ceil(WIDE) };
         if wide > WIDEST {
             return None;
@@ -198,7 +198,7 @@ fn classes_of(element: u8, classes: usize) -> Range<usize> {
     if element == ANY { 0..classes } else { class..class + 1 }
 }
 
-/// What lies behind the head and the parts, from multiples of 8 bytes on.
+/// The data behind the head and the parts, from multiples of 8 bytes on.
 struct Data {
     bytes: Vec<u8>,
 }

@@ -9,7 +9,7 @@ const MOST_BACK: usize = 16;
 /// A byte, the next one, and one further behind. Bits above a byte are to be ignored, and set in
 /// the byte: those of `é` and `É` differ in one bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Probe {
+pub(super) struct ProbeBytes {
     pub(super) bytes: [usize; 3],
     /// Bytes from the first to the second, 0 if there is no next one.
     pub(super) next: usize,
@@ -19,16 +19,16 @@ pub(super) struct Probe {
     pub(super) back: usize,
 }
 
-impl Probe {
+impl ProbeBytes {
     /// A last byte that differs from the first one if there is any; `None` for elements without a
     /// known byte.
-    pub(super) fn try_new(elements: &[u8], alphabet: &Alphabet) -> Option<Probe> {
+    pub(super) fn try_new(elements: &[u8], alphabet: &Alphabet) -> Option<ProbeBytes> {
         let bytes = known_bytes(elements, alphabet);
         let mut same = None;
         for (index, first) in bytes.iter().enumerate().take_while(|(_, byte)| byte.at <= MOST_BACK) {
             let mut run = bytes[index..].iter().filter(|byte| byte.run == first.run);
             let second = run.clone().nth(1).unwrap_or(first);
-            let probe = |third: &Byte| Probe {
+            let probe = |third: &Byte| ProbeBytes {
                 bytes: [first.code, second.code, third.code],
                 next: second.at - first.at,
                 distance: third.at - first.at,
@@ -79,15 +79,15 @@ mod tests {
     use super::super::alphabet::ANY;
     use super::*;
 
-    fn probe(pattern: &str, ignores_case: bool) -> Option<Probe> {
+    fn probe(pattern: &str, ignores_case: bool) -> Option<ProbeBytes> {
         let mut alphabet = Alphabet::new(ignores_case);
         let element = |c| if c == '_' { ANY } else { alphabet.class(c).unwrap() };
         let elements: Vec<u8> = pattern.chars().map(element).collect();
-        Probe::try_new(&elements, &alphabet)
+        ProbeBytes::try_new(&elements, &alphabet)
     }
 
-    fn bytes(bytes: [u8; 3], next: usize, distance: usize) -> Option<Probe> {
-        Some(Probe { bytes: bytes.map(usize::from), next, distance, back: 0 })
+    fn bytes(bytes: [u8; 3], next: usize, distance: usize) -> Option<ProbeBytes> {
+        Some(ProbeBytes { bytes: bytes.map(usize::from), next, distance, back: 0 })
     }
 
     #[test]
@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn bytes_ignore_case() {
         let either = |byte: u8| usize::from(byte) | 0x2000;
-        let special = Probe { bytes: [b'p', b'e', b'l'].map(either), next: 1, distance: 5, back: 2 };
+        let special = ProbeBytes { bytes: [b'p', b'e', b'l'].map(either), next: 1, distance: 5, back: 2 };
         assert_eq!(probe("special", true), Some(special));
-        let accent = Probe { bytes: [0xc3, either(0xa9), either(0xa9)], next: 1, distance: 1, back: 0 };
+        let accent = ProbeBytes { bytes: [0xc3, either(0xa9), either(0xa9)], next: 1, distance: 1, back: 0 };
         assert_eq!(probe("É", true), Some(accent));
         assert_eq!(probe("sks", true), None);
         assert_eq!(probe("1K2", true), bytes(*b"111", 0, 0));

@@ -45,7 +45,7 @@ pub(in crate::ops) enum StateKind {
     VarWidthMax,
 }
 
-/// What the slots of a state hold, for those that compute results of it.
+/// The content of a state's slots, for the code that computes results of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     Sum(Sum),
@@ -73,7 +73,7 @@ pub enum Sum {
 }
 
 impl StateKind {
-    /// What the state holds.
+    /// The content of the state's slots.
     pub fn content(self) -> Content {
         match self {
             StateKind::Sum64 => Content::Sum(Sum::Int64),

@@ -73,7 +73,7 @@ impl ValueSource {
     }
 }
 
-/// What kernels can write of a column.
+/// A column whose values kernels may write, with its target layout.
 struct WritePlan<'a> {
     field: &'a Field,
     from: &'a ColumnType,
@@ -96,7 +96,7 @@ impl WritePlan<'_> {
         ColumnWrite { output: write.output.with_limit(self.field.name(), limit), ..write }
     }
 
-    /// What [`ArrowLayout::main`] writes.
+    /// The output that [`ArrowLayout::main`] writes, if it has to.
     fn main(&self, values: ValueSource, shape: &ArrowShape) -> Result<Option<ColumnWrite>> {
         let target = self.target;
         let write = match (values, shape, target) {

@@ -23,7 +23,7 @@ pub(super) struct ColumnWrites {
     bits: Vec<bool>,
 }
 
-/// What kernels write for a column.
+/// The output that kernels write for a column.
 #[derive(Debug, Clone)]
 pub(super) struct ColumnWrite {
     pub(super) kind: WrittenKind,

@@ -58,7 +58,7 @@ impl GroupBy {
     /// The same of groups in a table.
     fn table_growth_bytes(&self, state: &GroupByState, rows: usize, row_bytes: usize) -> usize {
         // A frozen state takes no groups, but its strings of MIN and MAX change.
-        let (new_groups, new_bytes) = if state.set_aside.is_some() { (0, 0) } else { (rows, row_bytes) };
+        let (new_groups, new_bytes) = if state.further_groups.set_aside().is_some() { (0, 0) } else { (rows, row_bytes) };
         let groups = state.groups + new_groups;
         let capacity = groups.next_power_of_two();
         // Memory is allocated anew where the old does not suffice.

@@ -160,8 +160,27 @@ pub struct GroupByState {
     distincts: Vec<GroupByState>,
     /// Counters of the source's joins.
     tallies: Option<Buffer>,
-    /// Whether the state is frozen.
-    set_aside: Option<SetAside>,
+    further_groups: FurtherGroups,
+}
+
+/// The fate of rows whose groups the state does not have.
+#[derive(Debug, Default)]
+enum FurtherGroups {
+    /// Their groups are added.
+    #[default]
+    Added,
+    /// They are set aside: the state is frozen.
+    SetAside(Box<SetAside>),
+}
+
+impl FurtherGroups {
+    /// The kernels of a frozen state.
+    fn set_aside(&self) -> Option<&SetAside> {
+        match self {
+            FurtherGroups::Added => None,
+            FurtherGroups::SetAside(set_aside) => Some(set_aside),
+        }
+    }
 }
 
 /// The groups of the modes inline and wide.
@@ -301,7 +320,7 @@ impl GroupBy {
             return Ok(None);
         }
         let ids = self.push_feed(queue, state, 0, batch).await?;
-        let (Some(set_aside), Some(ids)) = (&state.set_aside, ids) else {
+        let (Some(set_aside), Some(ids)) = (state.further_groups.set_aside(), ids) else {
             self.push_values(queue, &mut state.distincts, batch).await?;
             return Ok(None);
         };
@@ -326,7 +345,7 @@ impl GroupBy {
     /// Aggregates values of DISTINCT number `number`, each once.
     async fn feed_values(&self, queue: &Queue, state: &mut GroupByState, number: usize, values: &DeviceBatch) -> Result<()> {
         let ids = self.push_feed(queue, state, number + 1, values).await?;
-        if let (Some(set_aside), Some(ids)) = (&state.set_aside, ids)
+        if let (Some(set_aside), Some(ids)) = (state.further_groups.set_aside(), ids)
             && set_aside.has_further_groups(&self.launch(queue).await?, values.num_rows(), &ids).await?
         {
             return Err(Error::Internal("values of a DISTINCT without their groups".into()));
@@ -525,7 +544,7 @@ impl GroupBy {
         queue.write(&control, 0, &control_bytes)?;
         let mut named: NamedArgs<'_> =
             vec![("n", Arg::U64(n as u64)), ("ids", Arg::Buffer(ids)), ("control", Arg::Buffer(&control))];
-        named.extend(hashed.table.args(if state.set_aside.is_some() { 0 } else { hashed.table.capacity() }));
+        named.extend(hashed.table.args(if state.further_groups.set_aside().is_some() { 0 } else { hashed.table.capacity() }));
         named.extend(self.key_args(&hashed.keys));
         launch.run_on(find, launch.grid(n), bound, Some(&control), named)?;
         let answer = queue.read(&control, 0..control_bytes.len()).await?;

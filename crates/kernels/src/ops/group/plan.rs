@@ -213,14 +213,14 @@ fn materialize(
     Ok(GroupBy { materialized: Some(Box::new(select)), ..group })
 }
 
-/// What an aggregation is built of.
+/// The parts that an aggregation is built of.
 struct Planned {
     source: Source,
     input: Input,
     /// The keys as they were given.
     keys: Vec<(Expr, Field)>,
     group_keys: Vec<GroupKey>,
-    /// What kernels evaluate for the keys.
+    /// The expressions that kernels evaluate for the keys.
     expressions: Vec<Expr>,
     mode: GroupMode,
     aggregates: Vec<(Aggregate, Field)>,

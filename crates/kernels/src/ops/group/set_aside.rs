@@ -10,7 +10,7 @@ use device::{Arg, Buffer, Queue};
 
 use super::key::KeyOutput;
 use super::table::SET_ASIDE;
-use super::{GroupBy, GroupByState};
+use super::{FurtherGroups, GroupBy, GroupByState};
 use crate::codegen::Params;
 use crate::expr::Expr;
 use crate::ops::launch::compact::{Survivors, mask_body, row_indices};
@@ -176,7 +176,7 @@ impl GroupBy {
         let (schema, types) = feed.source.input();
         let format = StorageFormat::of(&schema, &types);
         let gather = Gather::try_new(schema, types, self.options.clone())?;
-        state.set_aside = Some(SetAside { program: program(&self.options), gather, format });
+        state.further_groups = FurtherGroups::SetAside(Box::new(SetAside { program: program(&self.options), gather, format }));
         Ok(())
     }
 

@@ -86,6 +86,22 @@ impl JoinKind {
         }
     }
 
+    /// Whether the result has probe rows without a match.
+    pub fn gives_unmatched_probe_rows(self) -> bool {
+        match self {
+            Right | Full | RightAnti | RightMark => true,
+            Inner | Left | LeftSemi | LeftAnti | LeftMark | RightSemi => false,
+        }
+    }
+
+    /// Whether blocks of the build side may be joined one after another, each with all probe rows.
+    pub fn may_join_in_blocks(self) -> bool {
+        match self {
+            Inner => true,
+            Left | Right | Full | LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark => false,
+        }
+    }
+
     /// Whether the result has only probe rows with a match.
     pub fn drops_unmatched_probe_rows(self) -> bool {
         match self {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What operators share: kernel sources on their way to the device, and the columns that kernels
-//! read and write.
+//! The parts that operators share: kernel sources on their way to the device, and the columns that
+//! kernels read and write.
 //!
 //! | module | what it has |
 //! |---|---|

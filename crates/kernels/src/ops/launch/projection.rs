@@ -81,7 +81,7 @@ pub(in crate::ops) fn kernel_source(generated: Result<&(Program, Projection)>) -
     }
 }
 
-/// What stands for the source of a program whose generation fails.
+/// The substitute for the source of a program whose generation fails.
 pub(in crate::ops) fn error_source(error: &crate::Error) -> (String, String) {
     ("error".to_owned(), error.to_string())
 }

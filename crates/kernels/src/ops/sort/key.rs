@@ -177,7 +177,7 @@ pub(super) fn words(keys: &[PackedSortKey]) -> Vec<Vec<SortField>> {
     words
 }
 
-/// What compares two rows by a part of the keys.
+/// A comparison of two rows by a part of the keys.
 pub(super) enum Comparison<'a> {
     /// Words without strings: the lesser word is first.
     Word(Vec<SortField>),

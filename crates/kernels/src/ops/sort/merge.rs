@@ -2,7 +2,8 @@
 //! Merges of sorted runs that do not fit device memory together.
 //!
 //! A run is cut into sorted blocks. Some blocks of all runs are concatenated and sorted again, up
-//! to a row that no other block has rows before. What each block has left is its end, a slice.
+//! to a row that no other block has rows before. The rows that each block has left are its
+//! end, a slice.
 //!
 //! Equal rows keep the order of runs, and within a run their own: all sorts are stable.
 

@@ -250,7 +250,7 @@ enum FunctionPlan {
     Quantile(QuantilePlan),
 }
 
-/// What functions are planned over: columns, order facts, and the kernels so far.
+/// The context that functions are planned in: columns, order facts, and the kernels so far.
 struct PlanContext<'a> {
     types: &'a [ColumnType],
     facts: OrderFacts,

@@ -8,7 +8,7 @@ use crate::ops::group::var_width_min_max::{STORED, VarWidthMinMax};
 use crate::ops::launch::program::{Kernel, row_loop};
 use crate::ops::launch::source::Source;
 
-/// What a kernel copies of winning values.
+/// The part of winning values that a kernel copies.
 #[derive(Clone, Copy)]
 enum Winner {
     Lengths,

@@ -69,7 +69,7 @@ fn parameter(token: &TokenWithSpan) -> Option<(&str, &TokenWithSpan)> {
     }
 }
 
-/// What is left of a text, and the place where it begins, counted from 1.
+/// The rest of a text, and the place where it begins, counted from 1.
 struct Rest<'a> {
     sql: &'a str,
     line: u64,

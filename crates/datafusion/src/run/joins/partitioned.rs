@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Joins of partitions.
+//!
+//! Each pair of partitions is joined in memory, by as many at once as fit. A partition that is too
+//! large is partitioned again, by another hash. Rows of one key stay together; blocks of them are
+//! joined one after another, if the join is an inner one.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use columnar::DeviceBatch;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::physical_plan::metrics::Count;
+use futures::{StreamExt, TryStreamExt, stream};
+use kernels::ops::{Concat, JoinKind, JoinTable};
+
+use super::build_side::visited;
+use super::probed;
+use super::spilled::{SpilledJoins, first_side};
+use super::tables::build_table;
+use crate::graph::{BuildSide, BuildSideJoin, ChainPlan};
+use crate::run::DeviceBatchStream;
+use crate::run::coalesce::coalesce_small;
+use crate::run::memory::{MemoryAttribution, free_bytes};
+use crate::run::partitions::{Partition, Partitioning};
+
+/// Most times that rows are partitioned again.
+const MOST_LEVELS: u32 = 4;
+/// Rows of a partition that is never partitioned again.
+const FEWEST_ROWS: usize = 1 << 10;
+
+pub(super) enum Pairs {
+    /// Rows of the probe side go through these joins. The tables are those behind the first one.
+    Chain { plan: Arc<ChainPlan>, tables: Vec<Arc<JoinTable>>, removed: Vec<Count> },
+    /// Rows of the build side are given.
+    BuildSide(Arc<BuildSideJoin>),
+}
+
+/// How a pair of partitions is joined.
+pub(super) struct PairJoin {
+    pub joins: SpilledJoins,
+    pub pairs: Pairs,
+    pub build: Partitioning,
+    pub probe: Partitioning,
+    /// Coalesces rows of the probe side.
+    pub concat: Option<Concat>,
+}
+
+/// A join of partitions.
+pub(super) struct PartitionedJoin {
+    pub join: Arc<PairJoin>,
+    pub pending: VecDeque<PartitionPair>,
+}
+
+/// Partitions of the same keys.
+pub(super) struct PartitionPair {
+    pub build: Partition,
+    pub probe: Partition,
+    /// How often its rows were partitioned again.
+    pub level: u32,
+}
+
+impl PartitionedJoin {
+    /// The joined rows of all pairs.
+    pub fn rows(self) -> DeviceBatchStream {
+        let pairs = stream::try_unfold(self, |mut joins| async move {
+            let Some(pair) = joins.next_pair().await? else { return Ok::<_, DataFusionError>(None) };
+            Ok(Some((Arc::clone(&joins.join).joined(pair).await?, joins)))
+        });
+        pairs.try_flatten().boxed()
+    }
+
+    /// As many pairs as fit memory, as one.
+    async fn next_pair(&mut self) -> Result<Option<PartitionPair>> {
+        let kind = self.join.kind();
+        let gives_probe_rows = kind.gives_unmatched_probe_rows();
+        let may_give =
+            |pair: &PartitionPair| (pair.build.rows > 0 || gives_probe_rows) && (pair.probe.rows > 0 || kind.visits_build_rows());
+        self.pending.retain(may_give);
+        while let Some(mut pair) = self.pending.pop_front() {
+            let free = self.join.free_bytes();
+            let may_split = pair.level < MOST_LEVELS && pair.build.rows > FEWEST_ROWS;
+            if may_split && !self.join.fits(pair.build.rows, pair.build.bytes, free / 4 * 3)? {
+                self.split(pair).await?;
+                self.pending.retain(may_give);
+                continue;
+            }
+            while let Some(next) = self.pending.front() {
+                let (rows, bytes) = (pair.build.rows + next.build.rows, pair.build.bytes + next.build.bytes);
+                if !self.join.fits(rows, bytes, free / 2)? {
+                    break;
+                }
+                let Some(next) = self.pending.pop_front() else { break };
+                let (build, probe) = (pair.build.with(next.build), pair.probe.with(next.probe));
+                pair = PartitionPair { build, probe, level: pair.level };
+            }
+            return Ok(Some(pair));
+        }
+        Ok(None)
+    }
+
+    /// Partitions a pair again.
+    async fn split(&mut self, pair: PartitionPair) -> Result<()> {
+        let level = pair.level + 1;
+        let build_rows = pair.build.rows;
+        let build = self.join.build.partitioned(self.join.build.read(pair.build)?, level).await?;
+        let probe = self.join.probe.partitioned(self.join.probe.read(pair.probe)?, level).await?;
+        for (build, probe) in build.into_iter().zip(probe).rev() {
+            // Another hash does not part the rows of one key either.
+            let level = if build.rows == build_rows { MOST_LEVELS } else { level };
+            self.pending.push_front(PartitionPair { build, probe, level });
+        }
+        Ok(())
+    }
+}
+
+impl PairJoin {
+    fn side(&self) -> Result<&BuildSide> {
+        let side = match &self.pairs {
+            Pairs::Chain { plan, .. } => first_side(plan),
+            Pairs::BuildSide(join) => Some(&join.build),
+        };
+        side.ok_or_else(|| self.joins.without_join())
+    }
+
+    fn kind(&self) -> JoinKind {
+        let join = match &self.pairs {
+            Pairs::Chain { plan, .. } => plan.part.joins.first(),
+            Pairs::BuildSide(join) => Some(&join.join),
+        };
+        join.map_or(JoinKind::Full, |join| join.kind)
+    }
+
+    fn free_bytes(&self) -> usize {
+        free_bytes(&self.joins.queue)
+    }
+
+    /// Whether a table of so many build rows fits `budget` bytes.
+    fn fits(&self, rows: usize, bytes: usize, budget: usize) -> Result<bool> {
+        Ok(2 * bytes + self.side()?.build.table_bytes(rows) <= budget)
+    }
+
+    /// Rows of a batch of the probe side.
+    fn rows_of_batch(&self) -> usize {
+        match &self.pairs {
+            Pairs::Chain { plan, .. } => self.joins.run.rows_of_batch(&plan.part.input.types),
+            Pairs::BuildSide(join) => self.joins.run.rows_of_batch(&join.input.types),
+        }
+    }
+
+    /// The joined rows of a pair.
+    async fn joined(self: Arc<PairJoin>, pair: PartitionPair) -> Result<DeviceBatchStream> {
+        let PartitionPair { build, probe, level: _ } = pair;
+        let fits = self.fits(build.rows, build.bytes, self.free_bytes())?;
+        let build = self.build.read(build)?;
+        if !fits && self.kind().may_join_in_blocks() {
+            return Ok(self.joined_in_blocks(build, probe));
+        }
+        let memory = MemoryAttribution::new(&self.side()?.operator, "a partition of its build side");
+        let build = memory.counted(build).try_collect().await;
+        let joined = async { self.joined_rows(build?, probe).await };
+        joined.await.map_err(|error| memory.attributed(error))
+    }
+
+    /// The rows of an inner join, by blocks of the build side. Each reads the probe side.
+    fn joined_in_blocks(self: Arc<PairJoin>, build: DeviceBatchStream, probe: Partition) -> DeviceBatchStream {
+        let blocks = stream::try_unfold((self, build.peekable(), probe), |(join, mut build, probe)| async move {
+            let most = join.free_bytes() / 2;
+            let (mut block, mut rows, mut bytes) = (vec![], 0, 0);
+            while let Some(next) = Pin::new(&mut build).peek().await {
+                if let Ok(next) = next {
+                    (rows, bytes) = (rows + next.num_rows(), bytes + next.row_bytes());
+                }
+                if !block.is_empty() && !join.fits(rows, bytes, most)? {
+                    break;
+                }
+                block.extend(build.try_next().await?);
+            }
+            if block.is_empty() {
+                return Ok::<_, DataFusionError>(None);
+            }
+            let rows = join.joined_rows(block, probe.clone()).await?;
+            Ok(Some((rows, (join, build, probe))))
+        });
+        blocks.try_flatten().boxed()
+    }
+
+    /// Joins rows of the build side with those of a partition.
+    async fn joined_rows(&self, build: Vec<DeviceBatch>, probe: Partition) -> Result<DeviceBatchStream> {
+        let SpilledJoins { stage, run, queue } = &self.joins;
+        let table = build_table(self.side()?, build, false, queue).await?;
+        let rows = || {
+            let rows = self.probe.read(probe)?;
+            Ok(match self.concat.clone() {
+                Some(concat) => coalesce_small(rows, concat, self.rows_of_batch(), queue.clone(), stage.operator.clone()),
+                None => rows,
+            })
+        };
+        match &self.pairs {
+            Pairs::Chain { plan, tables, removed } => {
+                let tables = [table].into_iter().chain(tables.iter().cloned()).collect();
+                let tables = self.joins.tables(plan, tables, removed.clone());
+                probed(plan, stage, run, queue, &tables, rows)
+            }
+            Pairs::BuildSide(join) => {
+                let batches = visited(join, table, rows, &stage.operator, queue).await?;
+                Ok(stream::iter(batches.into_iter().map(Ok)).boxed())
+            }
+        }
+    }
+}
