@@ -298,6 +298,21 @@ fn few_strings_sort_without_a_wait() {
     }
 }
 
+/// A kernel keeps the keys of two rows in registers.
+#[test]
+fn many_keys_are_not_compared_by_one_kernel() {
+    for (keys, is_few) in [(16, true), (17, false)] {
+        let names: Vec<String> = (0..keys).map(|key| format!("k{key}")).collect();
+        let column = || Arc::new(Int64Array::from(vec![Some(2), None, Some(1)])) as _;
+        let whole = batch(names.iter().map(|name| (name.as_str(), column(), true)).collect());
+        let input = Input { schema: whole.schema(), types: natural_types(&whole.schema()).unwrap(), filter: None };
+        let keys = (0..keys).map(|column| key((column, false, false))).collect();
+        let options = profiles().last().unwrap();
+        let sort = Sort::try_new(input, keys, everything(&whole), None, options).unwrap();
+        assert_eq!(sort.kernel_source().iter().any(|(name, _)| name == "sort_few"), is_few);
+    }
+}
+
 /// Rows may share one string, which pairs of rows would read again and again.
 #[test]
 fn a_long_string_of_all_rows_is_not_compared_in_pairs() {

@@ -156,8 +156,8 @@ fn first_runs_are_the_hosts_until_kernels_are_compiled() {
 }
 
 /// The host has the operators of plain DataFusion: filters of joins and of the first rows reach the
-/// scans, and scans compute columns. Sorts of all rows over scans are left out: DataFusion 55.2 gives
-/// those that are reset a filter that never filters.
+/// scans, and scans compute columns. Sorts of all rows over scans are left out: DataFusion 55.2
+/// gives those that are reset a filter that never filters.
 #[test]
 fn first_runs_have_the_plan_of_plain_datafusion() {
     block_on(async {

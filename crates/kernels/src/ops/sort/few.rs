@@ -12,6 +12,9 @@ use crate::ops::launch::program::{Kernel, Program, grid_for_candidates, row_loop
 use crate::prelude::Section;
 use crate::{Error, Result};
 
+/// Most keys of such a sort. A kernel keeps those of two rows in registers.
+pub(super) const MOST_KEYS: usize = 16;
+
 /// Sorts up to [`max_rows`] rows without a wait. Rows of equal keys keep their order.
 #[derive(Debug, Clone)]
 pub(super) struct FewRows {

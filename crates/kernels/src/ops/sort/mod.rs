@@ -37,7 +37,7 @@ use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
-use few::FewRows;
+use few::{FewRows, MOST_KEYS};
 use key::PackedSortKey;
 pub use merge::{Merged, SortMerge};
 pub(super) use radix::{Radix, WordRowPairs, shared_bytes as radix_shared_bytes};
@@ -89,7 +89,7 @@ pub struct Sort {
     /// Gathers the outputs.
     gather: Gather,
     keys: Vec<PackedSortKey>,
-    /// `None` for the steps of a merge.
+    /// `None` for the steps of a merge, and for many keys.
     few: Option<FewRows>,
     /// For keys that are strings.
     rankers: Vec<Option<Ranker>>,
@@ -203,7 +203,7 @@ impl Sort {
             schema,
             fetch,
             kept_rows: KEPT_ROWS,
-            few: Some(FewRows::try_new(&keys, &types, &options)?),
+            few: (keys.len() <= MOST_KEYS).then(|| FewRows::try_new(&keys, &types, &options)).transpose()?,
             options,
             select,
             topk,
