@@ -175,8 +175,8 @@ fn first_runs_have_the_plan_of_plain_datafusion() {
             format!("SELECT sum(m.y) FROM '{many}' m JOIN '{few}' f ON m.k = f.k WHERE f.x = 2"),
             format!("SELECT k, y FROM '{many}' WHERE y % 7 = 1 ORDER BY y DESC LIMIT 4"),
             format!("SELECT k % 10, sum(y * 2 + 1), avg(y * 2 + 1) FROM '{many}' WHERE k > 9 GROUP BY 1 ORDER BY 1"),
-            format!("SELECT m.k, m.y + f.x FROM '{many}' m LEFT JOIN '{few}' f ON m.k = f.k WHERE m.y < 900"),
-            format!("SELECT y FROM '{many}' WHERE k IN (SELECT k + 1 FROM '{few}' WHERE x > 3)"),
+            format!("SELECT count(m.k), sum(m.y + f.x) FROM '{many}' m LEFT JOIN '{few}' f ON m.k = f.k WHERE m.y < 900"),
+            format!("SELECT max(y) FROM '{many}' WHERE k IN (SELECT k + 1 FROM '{few}' WHERE x > 3)"),
         ] {
             let plain = run(&host, &sql).await;
             let first = run(&ctx, &sql).await;
