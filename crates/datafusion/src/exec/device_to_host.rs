@@ -181,7 +181,7 @@ impl DeviceToHostExec {
         &self.stage.types
     }
 
-    /// The programs that a run most likely needs. None where they depend on its data.
+    /// The programs that a run most likely needs. Empty where they depend on its data.
     pub fn likely_programs(&self) -> Vec<ProgramSource> {
         self.stage.likely_programs().unwrap_or_default()
     }

@@ -35,28 +35,36 @@ impl Stage {
     }
 }
 
-/// Whether a stage reads an unbounded input, or arrays that another library produces meanwhile.
-fn is_live(stage: &Stage) -> bool {
+/// The origin of a stage's partitions.
+enum Partitions<'a> {
+    /// Arrays that another library produces meanwhile.
+    OfProducer,
+    /// A plan of the host.
+    OfHost(&'a Arc<dyn ExecutionPlan>),
+    /// Those of its inputs, one input after another.
+    OfEachInput,
+    /// Its own.
+    Own,
+}
+
+fn partitions_of(stage: &Stage) -> Partitions<'_> {
     use StageKind::*;
     match &stage.kind {
-        Stream { .. } => true,
-        Upload { input } => is_live_plan(input),
-        Scan { .. }
-        | Columns { .. }
-        | Select { .. }
-        | Aggregate { .. }
-        | LibraryCalls { .. }
-        | LibraryAggregates { .. }
-        | Unnest { .. }
-        | Coalesce { .. }
-        | Sort { .. }
-        | Expand { .. }
-        | Union { .. }
-        | Window { .. }
-        | Join(_)
-        | BuildSideJoin(_)
-        | Shared { .. }
-        | Limit { .. } => stage.inputs().into_iter().any(|input| is_live(input)),
+        Stream { .. } => Partitions::OfProducer,
+        Upload { input } => Partitions::OfHost(input),
+        Union { .. } => Partitions::OfEachInput,
+        Scan { .. } | Columns { .. } | Select { .. } | Aggregate { .. } | LibraryCalls { .. } => Partitions::Own,
+        LibraryAggregates { .. } | Unnest { .. } | Coalesce { .. } | Sort { .. } | Expand { .. } => Partitions::Own,
+        Window { .. } | Join(_) | BuildSideJoin(_) | Shared { .. } | Limit { .. } => Partitions::Own,
+    }
+}
+
+/// Whether a stage reads an unbounded input, or arrays that another library produces meanwhile.
+fn is_live(stage: &Stage) -> bool {
+    match partitions_of(stage) {
+        Partitions::OfProducer => true,
+        Partitions::OfHost(plan) => is_live_plan(plan),
+        Partitions::OfEachInput | Partitions::Own => stage.inputs().into_iter().any(|input| is_live(input)),
     }
 }
 
@@ -65,26 +73,10 @@ fn is_live_plan(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 fn add_groups(stage: &Stage, sizes: &mut Vec<usize>) {
-    use StageKind::*;
-    match &stage.kind {
-        Union { inputs } => inputs.iter().for_each(|(input, _)| add_groups(input, sizes)),
-        Upload { input } => add_groups_of_host(input, sizes),
-        Scan { .. }
-        | Stream { .. }
-        | Columns { .. }
-        | Select { .. }
-        | Aggregate { .. }
-        | LibraryCalls { .. }
-        | LibraryAggregates { .. }
-        | Unnest { .. }
-        | Coalesce { .. }
-        | Sort { .. }
-        | Expand { .. }
-        | Window { .. }
-        | Join(_)
-        | BuildSideJoin(_)
-        | Shared { .. }
-        | Limit { .. } => match stage.inputs().as_slice() {
+    match partitions_of(stage) {
+        Partitions::OfEachInput => stage.inputs().into_iter().for_each(|input| add_groups(input, sizes)),
+        Partitions::OfHost(plan) => add_groups_of_host(plan, sizes),
+        Partitions::OfProducer | Partitions::Own => match stage.inputs().as_slice() {
             [input] if stage.partitions > 1 && stage.partitions == input.partitions => add_groups(input, sizes),
             _ => sizes.push(stage.partitions),
         },
