@@ -56,6 +56,8 @@ pub struct Settings {
     pub partitions: usize,
     /// Unsupported operators fail instead of running on the host.
     pub strict: bool,
+    /// A first run may be the host's, while the kernels are compiled. Another run is the device's.
+    pub starts_on_host: bool,
 }
 
 /// Outcome of a case on both sides.
@@ -101,6 +103,12 @@ impl Case {
         let Some(expected) = expected.ok().filter(|expected| !expected.as_ref().is_err_and(fault)) else {
             return Outcome::NoAnswer;
         };
+        if self.settings.starts_on_host
+            && let Ok(expected) = &expected
+            && let Some(difference) = self.first_run_differs(sides, expected, keys.as_deref()).await
+        {
+            return Outcome::Differs(difference);
+        }
         let device = sides.device.clone();
         let task = tokio::spawn(async move {
             let plan = match plan(&device, &sql).await {
@@ -136,6 +144,31 @@ impl Case {
                 other => other,
             },
         }
+    }
+
+    /// How the answer of a run that may start on the host differs.
+    async fn first_run_differs(&self, sides: &Sides, expected: &Answer, keys: Option<&[String]>) -> Option<String> {
+        const SETTINGS: [(&str, &str, &str); 4] = [
+            ("device.fallback", "host", "error"),
+            ("device.cost", "auto", "always"),
+            ("device.adaptive_start", "always", "auto"),
+            ("device.min_rows", "0", "10000"),
+        ];
+        SETTINGS.iter().for_each(|(key, value, _)| set(&sides.device, key, value));
+        let (device, sql) = (sides.device.clone(), self.sql());
+        let task = tokio::spawn(async move { harness::answer(&device, &sql).await });
+        let answer = tokio::time::timeout(Duration::from_secs(120), task).await;
+        SETTINGS.iter().for_each(|(key, _, value)| set(&sides.device, key, value));
+        let answer = match answer {
+            Err(_) => return Some("the first run gives no answer within 120 seconds".to_string()),
+            Ok(Err(panic)) => return Some(format!("the first run panics: {panic}")),
+            // Over tables of the device another row may fail first, which the other run judges.
+            Ok(Ok(Err(error))) if ROWS_FAIL_BY.iter().any(|words| harness::text(&error).contains(words)) => return None,
+            Ok(Ok(Err(error))) => return Some(format!("the first run fails: {}", harness::text(&error))),
+            Ok(Ok(Ok(answer))) => answer,
+        };
+        let differs = difference(&answer, expected, &self.query.allowance(expected, keys));
+        differs.map(|how| format!("the first run differs: {how}"))
     }
 
     /// Whether DataFusion's own operators fail for the same row over the tables of the device.

@@ -136,7 +136,14 @@ fn shape(seed: u64, shape: usize) -> (Case, Vec<Domain>, StdRng) {
         _ => {}
     }
     let profile = harness::profile(profile);
-    let settings = Settings { profile, host_batch_rows: 8192, device_batch_rows: 0, partitions, strict: true };
+    let settings = Settings {
+        profile,
+        host_batch_rows: 8192,
+        device_batch_rows: 0,
+        partitions,
+        strict: true,
+        starts_on_host: shape % 4 == 1,
+    };
     (Case { tables, query, settings }, domains, rng)
 }
 
