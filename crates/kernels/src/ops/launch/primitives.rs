@@ -304,6 +304,7 @@ const TILE_PREFIX_BODY: &str = "  u64 begin = (u64)GRP() * TILE, end = begin + T
 
 /// Adjacent work-items load adjacent elements. In shared memory each takes a run of EACH, and a gap
 /// of one behind each run spreads the runs over the banks. The last gap has the number of the tile.
+/// Four elements are loaded before one is stored: to the compiler, a store may change the others.
 const PREFIX_SUMS_BODY: &str = "  SHARED(u64, part, TILE + WG);
   SHARED(u64, sums, WG);
   L u32 *shared = (L u32 *)&part[TILE + WG - 1];
@@ -311,7 +312,13 @@ const PREFIX_SUMS_BODY: &str = "  SHARED(u64, part, TILE + WG);
   u64 tile = next_tile(tiles, shared), first = tile * TILE, sum = 0;
   u64 left = first < n ? n - first : 0;
   G ELEMENT *own = values + from + 1 + first;
-  for (u32 i = l; i < TILE; i += WG) part[i + i / EACH] = i < left ? (u64)own[i] : 0;
+  for (u32 i = l; i < TILE; i += 4 * WG) {
+    u64 four[4];
+    UNROLL
+    for (u32 k = 0; k < 4; ++k) four[k] = i + k * WG < left ? (u64)own[i + k * WG] : 0;
+    UNROLL
+    for (u32 k = 0; k < 4; ++k) part[i + k * WG + (i + k * WG) / EACH] = four[k];
+  }
   SYNC();
   for (u32 i = l * (EACH + 1); i < l * (EACH + 1) + EACH; ++i) sum += part[i];
   sums[l] = sum;
