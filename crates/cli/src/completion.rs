@@ -50,6 +50,7 @@ const KEYWORDS: &[&str] = &[
     "LIKE",
     "LIMIT",
     "LOCATION",
+    "MERGE INTO",
     "NOT",
     "NULL",
     "OFFSET",
@@ -67,6 +68,7 @@ const KEYWORDS: &[&str] = &[
     "SET",
     "SHOW",
     "STORED AS",
+    "SUMMARIZE",
     "TABLE",
     "THEN",
     "TO",
@@ -180,6 +182,7 @@ mod tests {
         assert_eq!(words.complete("select 1 fro"), (9, vec!["from".to_owned(), "from_unixtime".to_owned()]));
         assert_eq!(words.complete("SELECT sum(x) FROM lineit").1, ["lineitem"]);
         assert_eq!(words.complete("SET device.memory_b").1, ["device.memory_bytes"]);
+        assert_eq!(words.complete("SUMMA").1, ["SUMMARIZE"]);
         assert_eq!(words.complete("HAV"), (0, vec!["HAVING".to_owned()]));
         assert_eq!(words.complete("SELECT 'ä "), (11, vec![]));
     }

@@ -135,7 +135,11 @@ impl Session {
                 self.check_placement(&explain.plan).await?;
                 self.context.execute_logical_plan(LogicalPlan::Explain(explain)).await?
             }
-            plan => devicefusion::execute_logical_plan(&self.context, plan).await?,
+            plan => {
+                let (mut progress, runtime) = (None, DeviceRuntime::of(self.task_ctx().session_config()));
+                let watch = |query: &_| progress = Some(Progress::of(query, runtime));
+                devicefusion::execute_logical_plan_watched(&self.context, plan, watch).await?
+            }
         };
         self.print_rows(rows, kind).await?;
         let nothing = EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) };

@@ -106,6 +106,18 @@ fn ctrl_c_ends_a_query_and_not_the_shell() {
     terminal.quit();
 }
 
+#[test]
+fn a_table_that_is_made_has_a_progress_line() {
+    let mut terminal = Terminal::open();
+    terminal.wait_for("to quit", 1, "");
+    terminal.press("CREATE TABLE device.t AS SELECT value, md5(value::varchar) AS m FROM generate_series(1, 100000000);\n");
+    terminal.wait_for(" rows · device ", 1, "");
+    terminal.wait_for("^C", 1, "\x03");
+    terminal.press("SELECT count(*) AS tables FROM information_schema.tables WHERE table_name = 't';\n");
+    terminal.wait_for("| 0      |", 1, "");
+    terminal.quit();
+}
+
 /// Lines that are typed while a statement runs are read one after another.
 #[test]
 fn lines_typed_ahead_all_run() {

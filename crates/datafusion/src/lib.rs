@@ -55,7 +55,8 @@ pub use profile::Profile;
 pub use run::DeviceBatchStream;
 pub use session::{
     AdaptiveStart, Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, STACK_BYTES, SessionStateBuilderExt, SettingDoc,
-    SpillSetting, check_nesting, execute_logical_plan, has_device, parse_bytes, parse_statements, plan_for_explain, session,
-    session_with, with_enough_stack, with_file_tables, with_large_stack, with_parameters, with_rows_of_parameters,
+    SpillSetting, check_nesting, execute_logical_plan, execute_logical_plan_watched, has_device, parse_bytes, parse_statements,
+    plan_for_explain, session, session_with, with_enough_stack, with_file_tables, with_large_stack, with_parameters,
+    with_rows_of_parameters,
 };
 pub use table::{DeviceTable, register_schema};

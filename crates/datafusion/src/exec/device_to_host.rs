@@ -2,6 +2,7 @@
 //! The top of an offloaded subplan: lowers it to stages, runs them and downloads the result.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -226,8 +227,8 @@ impl DisplayAs for DeviceToHostExec {
         }
         if format == DisplayFormatType::Verbose {
             write!(f, ", profile={}{}", self.options.profile.name(), sizes(&self.options))?;
-            let mut names: Vec<String> = self.kernel_sources().into_iter().map(|(name, _)| name).collect();
-            names.dedup();
+            let (mut names, mut seen): (Vec<String>, _) = (vec![], HashSet::new());
+            names.extend(self.kernel_sources().into_iter().map(|(name, _)| name).filter(|name| seen.insert(name.clone())));
             write!(f, ", kernels=[{}]", names.join(", "))?;
         }
         Ok(())

@@ -21,4 +21,4 @@ pub use runtime::DeviceRuntime;
 pub(crate) use runtime::{PlannedDevice, Problem, ReleaseLost, kernel_options, kernel_options_for, task_context};
 pub use sql::parse_statements;
 pub(crate) use statement::state_for_explain;
-pub use statement::{execute_logical_plan, plan_for_explain};
+pub use statement::{execute_logical_plan, execute_logical_plan_watched, plan_for_explain};

@@ -42,9 +42,37 @@ use crate::table::{create_resident_table, streams};
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub async fn execute_logical_plan(ctx: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
+    execute_logical_plan_watched(ctx, plan, |_| {}).await
+}
+
+/// As [`execute_logical_plan`], which may run a query itself: for `CREATE TABLE device.t AS
+/// SELECT …`. Then `watch` first gets the query's plan, whose metrics show how far it is.
+///
+/// # Errors
+/// As [`execute_logical_plan`].
+///
+/// # Examples
+/// ```
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let ctx = devicefusion::session()?;
+/// let sql = "CREATE TABLE device.numbers AS SELECT value FROM generate_series(1, 1000)";
+/// let plan = ctx.state().create_logical_plan(sql).await?;
+/// let mut watched = None;
+/// devicefusion::execute_logical_plan_watched(&ctx, plan, |plan| watched = Some(plan.clone())).await?;
+/// let read = watched.and_then(|plan| plan.metrics()?.output_rows());
+/// assert_eq!(read, Some(1000));
+/// # datafusion::common::Result::<()>::Ok(())
+/// # })?;
+/// # datafusion::common::Result::<()>::Ok(())
+/// ```
+pub async fn execute_logical_plan_watched(
+    ctx: &SessionContext,
+    plan: LogicalPlan,
+    watch: impl FnOnce(&Arc<dyn ExecutionPlan>) + Send,
+) -> Result<DataFrame> {
     match plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) if streams(ctx, &create) => {
-            create_resident_table(ctx, create).await?;
+            create_resident_table(ctx, create, watch).await?;
         }
         LogicalPlan::Statement(Statement::ResetVariable(reset)) if reset.variable.starts_with("device.") => {
             DeviceOptions::reset(ctx.state_ref().write().config_mut().options_mut(), &reset.variable)?;

@@ -7,6 +7,7 @@ use datafusion::common::{Result, exec_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::SessionContext;
 use datafusion::logical_expr::CreateMemoryTable;
+use datafusion::physical_plan::ExecutionPlan;
 
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
@@ -29,8 +30,12 @@ pub(crate) fn streams(ctx: &SessionContext, create: &CreateMemoryTable) -> bool 
         && has_device()
 }
 
-/// Runs the statement.
-pub(crate) async fn create_resident_table(ctx: &SessionContext, create: CreateMemoryTable) -> Result<()> {
+/// Runs the statement. `watch` gets the plan of its query before that runs.
+pub(crate) async fn create_resident_table(
+    ctx: &SessionContext,
+    create: CreateMemoryTable,
+    watch: impl FnOnce(&Arc<dyn ExecutionPlan>) + Send,
+) -> Result<()> {
     let CreateMemoryTable { name, input, if_not_exists, or_replace, .. } = create;
     match (ctx.table_exist(name.clone())?, if_not_exists, or_replace) {
         (_, true, true) => return exec_err!("'IF NOT EXISTS' cannot coexist with 'REPLACE'"),
@@ -39,7 +44,7 @@ pub(crate) async fn create_resident_table(ctx: &SessionContext, create: CreateMe
         (true, false, true) | (false, _, _) => {}
     }
     let rows = DataFrame::new(ctx.state(), Arc::unwrap_or_clone(input));
-    let mut table = DeviceTable::load(ctx, rows).await?;
+    let mut table = DeviceTable::load_watched(ctx, rows, watch).await?;
     if or_replace {
         table = Arc::new(table.replacing(true));
     }

@@ -172,8 +172,18 @@ impl DeviceTable {
     /// # Errors
     /// As [`try_from_stream`](Self::try_from_stream).
     pub async fn load(ctx: &SessionContext, rows: DataFrame) -> Result<Arc<Self>> {
+        Self::load_watched(ctx, rows, |_| {}).await
+    }
+
+    /// As [`load`](Self::load). `watch` gets the query's plan before that runs.
+    pub(super) async fn load_watched(
+        ctx: &SessionContext,
+        rows: DataFrame,
+        watch: impl FnOnce(&Arc<dyn ExecutionPlan>) + Send,
+    ) -> Result<Arc<Self>> {
         let task = Arc::new(rows.task_ctx());
         let plan = rows.create_physical_plan().await?;
+        watch(&plan);
         let rows = panics::caught(&plan, || execute_stream(Arc::clone(&plan), task))?;
         Self::try_from_stream(ctx, rows).await
     }

@@ -2,6 +2,7 @@
 //! Metrics of the device in EXPLAIN VERBOSE and EXPLAIN ANALYZE. Plain EXPLAIN is in
 //! `sql-tests/plans`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::util::pretty::pretty_format_batches;
@@ -68,6 +69,11 @@ fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
             for (operator, rows) in [("DeviceAggregateExec", "7"), ("HostToDeviceExec", "20.00 K"), ("DeviceToHostExec", "7")] {
                 assert!(line(&plan, operator).contains(&format!("output_rows={rows},")), "{operator} of {rows} rows: {plan}");
             }
+            // The first is the total, the others are those of the operators.
+            let launches = plan.split("launches=").skip(1);
+            let launches: Vec<u64> = launches.map(|rest| rest.split([',', ']']).next().unwrap().parse().unwrap()).collect();
+            assert!(line(&plan, "DeviceToHostExec").contains("total=[launches="), "{plan}");
+            assert_eq!(launches[0], launches[1..].iter().sum::<u64>(), "{plan}");
             let plan = explained(&ctx, "EXPLAIN ANALYZE SELECT i + 1 FROM t WHERE k = 3").await;
             check(&plan, "DeviceProjectionExec", &work);
 
@@ -190,6 +196,10 @@ fn verbose_prints_the_kernels_and_their_profile() {
             kernels.sort_unstable();
             kernels.dedup();
             assert_eq!(kernels.len(), count, "{plan}");
+            let (_, names) = plan.rsplit_once("kernels=[").unwrap();
+            let names: Vec<&str> = names.split(']').next().unwrap().split(", ").collect();
+            let unique: HashSet<&str> = names.iter().copied().collect();
+            assert_eq!((names.len(), unique.is_empty()), (unique.len(), false), "{names:?}");
             for statement in ["EXPLAIN", "EXPLAIN ANALYZE VERBOSE"] {
                 assert!(!explained(&ctx, &format!("{statement} {GROUPED}")).await.contains("-- kernel"));
             }
