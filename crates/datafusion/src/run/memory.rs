@@ -18,6 +18,11 @@ pub(super) fn free_bytes(queue: &Queue) -> usize {
     pool.limit().saturating_sub(pool.in_use())
 }
 
+/// Device memory that is free below the limit, and that no other operator of the run counts on.
+pub(super) fn unreserved_bytes(run: &Run, queue: &Queue) -> usize {
+    free_bytes(queue).saturating_sub(run.reserved.load(Relaxed))
+}
+
 /// Device memory that an operator counts on, until it is dropped. Other operators of the run that
 /// ask for memory at the same time leave it free.
 pub(super) struct Reservation {
@@ -40,6 +45,13 @@ impl Reservation {
             self.bytes = bytes;
         }
         fits
+    }
+
+    /// Reserves at least `bytes` in all, whether or not they are free.
+    pub fn grow(&mut self, bytes: usize) {
+        let more = bytes.saturating_sub(self.bytes);
+        self.run.reserved.fetch_add(more, Relaxed);
+        self.bytes += more;
     }
 }
 

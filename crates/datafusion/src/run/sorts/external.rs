@@ -13,7 +13,7 @@ use super::merging::{BLOCKS, merged};
 use crate::error::op_error;
 use crate::graph::Stage;
 use crate::run::DeviceBatchStream;
-use crate::run::memory::free_bytes;
+use crate::run::memory::{Reservation, free_bytes};
 use crate::run::spill::{Spill, SpilledBatches, StoredRows};
 use crate::run::state::Run;
 
@@ -32,6 +32,7 @@ pub(super) struct ExternalSort {
     queue: Queue,
     operator: String,
     runs: Vec<SortedRun>,
+    run: Arc<Run>,
 }
 
 /// Sorted rows in a file, as blocks.
@@ -43,13 +44,13 @@ pub(super) struct SortedRun {
 
 impl ExternalSort {
     /// `None` if the rows cannot be stored.
-    pub fn of(op: &Arc<Sort>, stage: &Stage, run: &Run, queue: &Queue) -> Result<Option<ExternalSort>> {
+    pub fn of(op: &Arc<Sort>, stage: &Stage, run: &Arc<Run>, queue: &Queue) -> Result<Option<ExternalSort>> {
         let merge = op.merge().map_err(|error| op_error(&stage.operator, error))?;
         let Some(merge) = merge.map(Arc::new) else { return Ok(None) };
         let Some(format) = StorageFormat::of(merge.schema(), merge.types()) else { return Ok(None) };
         let spill = Spill::new(format, stage, &run.task);
         let (op, queue, operator) = (Arc::clone(op), queue.clone(), stage.operator.clone());
-        Ok(Some(ExternalSort { op, merge, spill, queue, operator, runs: vec![] }))
+        Ok(Some(ExternalSort { op, merge, spill, queue, operator, runs: vec![], run: Arc::clone(run) }))
     }
 
     /// Sorts rows, and writes them as a run.
@@ -86,7 +87,8 @@ impl ExternalSort {
     /// All runs, merged.
     fn merged(&mut self) -> DeviceBatchStream {
         let runs = std::mem::take(&mut self.runs);
-        merged(Arc::clone(&self.merge), self.spill.clone(), self.queue.clone(), self.operator.clone(), runs)
+        let reservation = Reservation::new(&self.run);
+        merged(Arc::clone(&self.merge), self.spill.clone(), self.queue.clone(), self.operator.clone(), runs, reservation)
     }
 
     /// Writes sorted batches as one run.

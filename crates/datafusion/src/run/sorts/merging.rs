@@ -16,6 +16,7 @@ use kernels::ops::SortMerge;
 use super::external::SortedRun;
 use crate::error::op_error;
 use crate::run::DeviceBatchStream;
+use crate::run::memory::Reservation;
 use crate::run::spill::Spill;
 
 /// Blocks that a step has in memory: twice the runs, so that most rows of a step are complete.
@@ -42,6 +43,9 @@ struct Merging {
     runs: Vec<DeviceBatchStream>,
     /// The rows that are left of blocks that are read.
     blocks: BTreeMap<BlockNumber, DeviceBatch>,
+    /// The bytes of a step beside the blocks that are left. An operator above would take them
+    /// between two steps.
+    reservation: Reservation,
 }
 
 /// The rows of sorted runs in order. Equal rows keep the order of runs.
@@ -51,11 +55,13 @@ pub(super) fn merged(
     queue: Queue,
     operator: String,
     runs: Vec<SortedRun>,
+    reservation: Reservation,
 ) -> DeviceBatchStream {
     stream::once(async move {
         let ends = sorted_ends(&merge, &spill, &queue, &operator, &runs).await?;
         let runs = runs.into_iter().map(|run| spill.read(&queue, run.blocks)).collect::<Result<_>>()?;
-        let merging = Merging { merge, queue, operator, ends, at: 0, runs, blocks: BTreeMap::new() };
+        let (blocks, at) = Default::default();
+        let merging = Merging { merge, queue, operator, ends, at, runs, blocks, reservation };
         Ok::<_, DataFusionError>(stream::try_unfold(merging, |mut merging| async move {
             let step = merging.step().await?;
             Ok(step.map(|rows| (rows, merging)))
@@ -94,16 +100,21 @@ impl Merging {
     async fn step(&mut self) -> Result<Option<DeviceBatch>> {
         let Some(last) = self.last_of_step() else { return Ok(None) };
         let missing = || internal_datafusion_err!("{}: a run without its block", self.operator);
+        let mut new_bytes = 0;
         for end in &self.ends[self.at..=last] {
             if !end.is_last_row {
                 let run = self.runs.get_mut(end.block.0).ok_or_else(missing)?;
                 let block = run.try_next().await?.ok_or_else(missing)?;
+                new_bytes += block.row_bytes();
                 self.blocks.insert(end.block, block);
             }
         }
         let until = self.blocks.keys().position(|block| *block == self.ends[last].block).ok_or_else(missing)?;
         let is_end = last + 1 == self.ends.len();
         let blocks: Vec<DeviceBatch> = self.blocks.values().cloned().collect();
+        let (rows, bytes) =
+            blocks.iter().fold((0, 0), |(rows, bytes), block| (rows + block.num_rows(), bytes + block.row_bytes()));
+        self.reservation.grow(new_bytes + self.merge.step_bytes(blocks.len(), rows, bytes));
         let merged = self.merge.merge(&self.queue, &blocks, (!is_end).then_some(until)).await;
         let merged = merged.map_err(|error| op_error(&self.operator, error))?;
         for (block, taken) in self.blocks.values_mut().zip(merged.taken) {

@@ -128,6 +128,11 @@ impl SortMerge {
         self.sort.programs()
     }
 
+    /// About the device bytes that a merge of so many blocks takes beside them.
+    pub fn step_bytes(&self, blocks: usize, rows: usize, row_bytes: usize) -> usize {
+        self.sort.finish_bytes(blocks, rows, row_bytes)
+    }
+
     /// The first and the last row of each block of `block_rows` rows of a sorted batch.
     ///
     /// # Errors
