@@ -18,9 +18,14 @@ pub(super) fn free_bytes(queue: &Queue) -> usize {
     pool.limit().saturating_sub(pool.in_use())
 }
 
-/// Device memory that is free below the limit, and that no other operator of the run counts on.
+/// Share of the free memory that reservations leave to others. With none, a sort would write each
+/// few rows as a run.
+const UNRESERVED: usize = 4;
+
+/// Device memory that is free below the limit, and that no operator of the run has reserved.
 pub(super) fn unreserved_bytes(run: &Run, queue: &Queue) -> usize {
-    free_bytes(queue).saturating_sub(run.reserved.load(Relaxed))
+    let free = free_bytes(queue);
+    free.saturating_sub(run.reserved.load(Relaxed)).max(free / UNRESERVED)
 }
 
 /// Device memory that an operator counts on, until it is dropped. Other operators of the run that

@@ -196,6 +196,9 @@ fn verbose_prints_the_kernels_and_their_profile() {
             kernels.sort_unstable();
             kernels.dedup();
             assert_eq!(kernels.len(), count, "{plan}");
+            // Both aggregations have kernels of these names, others between them.
+            let twice = "SELECT s % 3, count(*) FROM (SELECT k, sum(i * 3 + 1) AS s FROM t WHERE i > 10 GROUP BY k) GROUP BY 1";
+            let plan = explained(&ctx, &format!("EXPLAIN VERBOSE {twice}")).await;
             let (_, names) = plan.rsplit_once("kernels=[").unwrap();
             let names: Vec<&str> = names.split(']').next().unwrap().split(", ").collect();
             let unique: HashSet<&str> = names.iter().copied().collect();
