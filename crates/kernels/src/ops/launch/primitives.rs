@@ -310,12 +310,11 @@ const PREFIX_SUMS_BODY: &str = "  SHARED(u64, part, TILE + WG);
   L u32 *shared = (L u32 *)&part[TILE + WG - 1];
   u32 l = LID();
   u64 tile = next_tile(tiles, shared), first = tile * TILE, sum = 0;
-  u64 left = first < n ? n - first : 0;
   G ELEMENT *own = values + from + 1 + first;
   for (u32 i = l; i < TILE; i += 4 * WG) {
     u64 four[4];
     UNROLL
-    for (u32 k = 0; k < 4; ++k) four[k] = i + k * WG < left ? (u64)own[i + k * WG] : 0;
+    for (u32 k = 0; k < 4; ++k) four[k] = first + i + k * WG < n ? (u64)own[i + k * WG] : 0;
     UNROLL
     for (u32 k = 0; k < 4; ++k) part[i + k * WG + (i + k * WG) / EACH] = four[k];
   }
@@ -334,7 +333,7 @@ const PREFIX_SUMS_BODY: &str = "  SHARED(u64, part, TILE + WG);
   u64 before = look_back(tiles, tile, total, sums, shared), end = base + before + run;
   for (u32 i = l * (EACH + 1); i < l * (EACH + 1) + EACH; ++i) part[i] = end += part[i];
   SYNC();
-  for (u32 i = l; i < TILE; i += WG) if (i < left) own[i] = (ELEMENT)part[i + i / EACH];
+  for (u32 i = l; i < TILE; i += WG) if (first + i < n) own[i] = (ELEMENT)part[i + i / EACH];
   if (l == 0 && tile == NGRP() - 1) control[at] = before + total;
 ";
 
