@@ -6,8 +6,8 @@
 - `kernels/src/codegen` never imports `kernels/src/ops`.
 - No two files of a crate declare a type of one name.
 
-An import through a re-export counts as one of the file that declares the item. Unit tests do not
-count.
+An import through a re-export counts as one of the file that declares the item. A re-export counts
+as an import where its file uses the name. Unit tests do not count.
 
 `check-imports.py --circles` prints the largest circle of each crate.
 """
@@ -116,6 +116,8 @@ class Crate:
             for tree in re.findall(r"(?<!pub )(?<!\) )\buse ([^;]+);", text):
                 paths.extend(path for path, _ in use_paths(tree))
             body = re.sub(r"\buse [^;]+;", "", text)
+            used = (path for path, name in self.reexports[module] if re.search(rf"\b{re.escape(name)}\b", body))
+            paths.extend(used)
             paths.extend(tuple(found.split("::")) for found in re.findall(r"\b(?:crate|super|self)(?:::\w+)+", body))
             for path in paths:
                 absolute = self.absolute(module, path[:-1] + (path[-1],) if path else path)
@@ -128,7 +130,7 @@ class Crate:
 
 def doubled_types(files):
     """(name, files) of each type that several files declare."""
-    declares = r"(?m)^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union|trait)\s+(\w+)"
+    declares = r"(?m)^(?:pub(?:\([^)]*\))? )?(?:struct|enum|union|trait|type)\s+(\w+)"
     declared = {}
     for path, text in files.items():
         for name in set(re.findall(declares, text)):

@@ -199,7 +199,8 @@ int devicefusion_context_config_set_debugging(struct devicefusion_context_config
 int devicefusion_context_config_set_strict(struct devicefusion_context_config *config, int flag);
 
 // Limits the device memory of the context, in bytes: from 1 MiB to all of the device's memory.
-// 0, the default, takes 90 % of a GPU's memory or half of the host's.
+// 0, the default, takes 90 % of a GPU's memory or half of the host's, at most three quarters of
+// what other processes leave.
 int devicefusion_context_config_set_memory_limit(struct devicefusion_context_config *config, size_t bytes);
 
 // Limits the memory of host operators, in bytes, as SQL's SET datafusion.runtime.memory_limit.

@@ -238,7 +238,8 @@ pub extern "C" fn devicefusion_context_config_set_strict(config: *mut devicefusi
 }
 
 /// Limits the device memory of the context, in bytes: from 1 MiB to all of the device's memory.
-/// 0, the default, takes 90 % of a GPU's memory or half of the host's.
+/// 0, the default, takes 90 % of a GPU's memory or half of the host's, at most three quarters of
+/// what other processes leave.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_config_set_memory_limit(config: *mut devicefusion_context_config, bytes: usize) -> c_int {
     set(config, "device.memory_bytes", bytes)

@@ -171,7 +171,7 @@ impl Query {
             let Planned { plan, task, .. } = self.planned().await?;
             Ok((execute_stream(Arc::clone(&plan), task)?, plan))
         })?;
-        Ok(FFI_ArrowArrayStream::new(Box::new(HostRows::new(Arc::clone(&self.context), plan, rows, cancelled))))
+        Ok(HostRows::new(Arc::clone(&self.context), plan, rows, cancelled).into_stream())
     }
 
     /// Starts a run whose rows stay on the device.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
+use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use device::{Context, ProgramSource};
@@ -29,8 +30,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Watches a plan that runs.
-    pub fn of(plan: &Arc<dyn ExecutionPlan>, runtime: Option<Arc<DeviceRuntime>>) -> Progress {
+    /// Watches a plan that runs in a session.
+    pub fn of(plan: &Arc<dyn ExecutionPlan>, task: &TaskContext) -> Progress {
+        let (runtime, host) = (DeviceRuntime::of(task.session_config()), Arc::clone(task.memory_pool()));
         let bar = ProgressBar::new_spinner()
             .with_style(ProgressStyle::with_template("{msg}").unwrap_or(ProgressStyle::default_spinner()));
         let (plan, shown, begun) = (Arc::clone(plan), bar.clone(), Instant::now());
@@ -45,6 +47,7 @@ impl Progress {
                     read: read_rows(&plan),
                     total,
                     device_bytes: context.as_ref().map_or(0, |context| context.pool().in_use()),
+                    host_bytes: host.reserved(),
                     compiling: context.as_ref().and_then(|context| Compiling::of(context, &programs)),
                 };
                 shown.set_message(state.to_string());
@@ -63,7 +66,7 @@ impl Drop for Progress {
 }
 
 /// The state of a statement, such as `12.3 s · DeviceJoinExec · 34 % · 20,480 of 60,000 rows ·
-/// device 1.20 GiB · compiling program 3 of 9`.
+/// device 1.20 GiB · host 3.00 MiB · compiling program 3 of 9`.
 #[derive(Debug, Default)]
 struct State {
     time: Duration,
@@ -71,6 +74,8 @@ struct State {
     read: usize,
     total: Option<usize>,
     device_bytes: usize,
+    /// Memory that operators of the host have reserved, those of other statements included.
+    host_bytes: usize,
     compiling: Option<Compiling>,
 }
 
@@ -110,8 +115,10 @@ impl fmt::Display for State {
             _ if read > 0 => parts.push(format!("{} rows", HumanCount(read as u64))),
             _ => {}
         }
-        if self.device_bytes > 0 {
-            parts.push(format!("device {}", HumanBytes(self.device_bytes as u64)));
+        for (place, bytes) in [("device", self.device_bytes), ("host", self.host_bytes)] {
+            if bytes > 0 {
+                parts.push(format!("{place} {}", HumanBytes(bytes as u64)));
+            }
         }
         parts.extend(self.compiling.as_ref().map(|compiling| match compiling {
             Compiling::Known { ready, all } => format!("compiling program {} of {all}", ready + 1),
@@ -192,6 +199,10 @@ mod tests {
         assert_eq!(state(70_000, Some(60_000)).to_string(), "12.3 s · 100 % · 70,000 of 70,000 rows");
         assert_eq!(state(7, None).to_string(), "12.3 s · 7 rows");
         assert_eq!(state(0, None).to_string(), "12.3 s");
+        let host = State { host_bytes: 5 << 20, ..state(7, None) };
+        assert_eq!(host.to_string(), "12.3 s · 7 rows · host 5.00 MiB");
+        let both = State { device_bytes: 3 << 20, ..host };
+        assert_eq!(both.to_string(), "12.3 s · 7 rows · device 3.00 MiB · host 5.00 MiB");
         let compiling =
             |compiling| State { operator: Some("SortExec".into()), device_bytes: 3 << 20, compiling, ..state(0, None) };
         let known = compiling(Some(Compiling::Known { ready: 2, all: 9 }));

@@ -28,7 +28,7 @@ use datafusion_cli::object_storage::StdinCarriesCommands;
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::pool_type::PoolType;
 use device::{DeviceConfig, Selector};
-use devicefusion::{DeviceOptions, DevicePlanner, DeviceRuntime, Fallback};
+use devicefusion::{DeviceOptions, DevicePlanner, Fallback};
 use futures::future::BoxFuture;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
@@ -136,8 +136,8 @@ impl Session {
                 self.context.execute_logical_plan(LogicalPlan::Explain(explain)).await?
             }
             plan => {
-                let (mut progress, runtime) = (None, DeviceRuntime::of(self.task_ctx().session_config()));
-                let watch = |query: &_| progress = Some(Progress::of(query, runtime));
+                let (mut progress, task) = (None, self.task_ctx());
+                let watch = |query: &_| progress = Some(Progress::of(query, &task));
                 devicefusion::execute_logical_plan_watched(&self.context, plan, watch).await?
             }
         };
@@ -158,7 +158,7 @@ impl Session {
             return plan_err!("the result comes once its source ends, and the source is endless");
         }
         let rows = execute_stream(Arc::clone(&plan), Arc::clone(&task))?;
-        let progress = Progress::of(&plan, DeviceRuntime::of(task.session_config()));
+        let progress = Progress::of(&plan, &task);
         let (printer, begun) = (self.printer.lock().clone(), *self.begun.lock());
         printer.print(RunningStatement { rows, kind, is_endless, progress, begun }, &task).await?;
         self.start_timer();

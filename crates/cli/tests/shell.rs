@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The output and status of a run.
 #[derive(Debug)]
@@ -653,8 +654,9 @@ fn a_panic_fails_its_statement_alone() {
     assert!(run.stderr.contains(message), "{}", run.stderr);
 }
 
-/// Starts an HTTP server for one file, with range requests. Returns its address.
-fn serve(content: &'static str) -> String {
+/// Starts an HTTP server for one file, with range requests. It waits before it sends content.
+/// Returns its address.
+fn serve(content: &'static str, wait: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let answer = move |stream: std::net::TcpStream| -> std::io::Result<()> {
@@ -681,8 +683,12 @@ fn serve(content: &'static str) -> String {
              Accept-Ranges: bytes\r\nConnection: close\r\n\r\n",
             body.len()
         );
+        if request.starts_with("HEAD") {
+            return (&stream).write_all(head.as_bytes());
+        }
+        std::thread::sleep(wait);
         (&stream).write_all(head.as_bytes())?;
-        if request.starts_with("HEAD") { Ok(()) } else { (&stream).write_all(body.as_bytes()) }
+        (&stream).write_all(body.as_bytes())
     };
     std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| _ = answer(stream)));
     address
@@ -691,7 +697,7 @@ fn serve(content: &'static str) -> String {
 #[test]
 fn object_stores_are_read_by_url() {
     let content = "a,b\n1,2\n3,4\n";
-    let address = serve(content);
+    let address = serve(content, Duration::ZERO);
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.csv"), content).unwrap();
     for url in [format!("http://{address}/t.csv"), format!("file://{}/t.csv", folder.path().display())] {
@@ -712,6 +718,21 @@ fn object_stores_are_read_by_url() {
     assert!(!run.success && run.stderr.contains("aws.allow_http"), "{}", run.stderr);
     let run = s3(&format!("{keys}, 'aws.no_such_option' '1'"));
     assert!(!run.success && run.stderr.contains("not found on AwsOptions"), "{}", run.stderr);
+}
+
+#[test]
+fn a_long_statement_has_no_progress_line_without_a_terminal() {
+    // A line would come after a second.
+    let wait = Duration::from_millis(1500);
+    let address = serve("a,b\n1,2\n3,4\n", wait);
+    let begun = Instant::now();
+    let sum = format!("SELECT sum(b) AS s FROM 'http://{address}/t.csv'");
+    let run = shell(&["--device", "none", "--format", "csv", "-c", &sum]);
+    // The plan reads the file for its columns, and the run for its rows.
+    assert!(begun.elapsed() > 2 * wait, "{:?}", begun.elapsed());
+    assert!(run.success && run.stdout == "s\n6\n", "{} {}", run.stdout, run.stderr);
+    assert!(run.stderr.contains("1 row(s) fetched."), "{}", run.stderr);
+    assert!(!run.stderr.contains(" · ") && !run.stderr.contains('\r'), "{:?}", run.stderr);
 }
 
 /// One half of the query fails during the other half's compilation. The compiler's threads must end
@@ -838,10 +859,16 @@ fn files_have_more_extensions_and_missing_ones_are_named() {
 #[test]
 fn a_wrong_column_among_many_has_the_closest_names() {
     let columns: Vec<String> = (0..105).map(|number| format!("{number} AS column_{number}")).collect();
-    let run = shell(&["-c", &format!("SELECT colum_77 FROM (SELECT {})", columns.join(", "))]);
-    let error = "No field named colum_77. Of 105 columns the closest are column_77, ";
-    assert!(!run.success && run.stderr.contains(error), "{}", run.stderr);
+    let table = format!("(SELECT {})", columns.join(", "));
+    let run = shell(&["-c", &format!("SELECT colum_77 FROM {table}")]);
+    let error = |number| format!("Schema error: No field named colum_{number}. Of 105 columns the closest are column_{number}, ");
+    assert!(!run.success && run.stderr.contains(&error(77)), "{}", run.stderr);
     assert!(run.stderr.len() < 400, "{}", run.stderr);
+    // Each wrong name has a line.
+    let run = shell(&["-q", "-c", &format!("SELECT colum_77, colum_78, colum_77 + 1 FROM {table}")]);
+    let lines: Vec<&str> = run.stderr.lines().collect();
+    assert!(!run.success && lines.len() == 2, "{}", run.stderr);
+    assert!(lines[0].starts_with(&format!("Error: {}", error(77))) && lines[1].starts_with(&error(78)), "{}", run.stderr);
 }
 
 #[test]

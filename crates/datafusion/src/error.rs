@@ -2,6 +2,7 @@
 //! Conversion of errors of lower crates to DataFusion's, with the name of the failing operator, and
 //! the text of an error.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use datafusion::arrow::error::ArrowError;
@@ -16,7 +17,7 @@ pub(crate) const ANALYZER_RULE: &str = "TableChanges";
 /// The text of an error for users.
 ///
 /// It is DataFusion's, without backtraces, names of optimizer rules, and the words for errors that
-/// are not DataFusion's.
+/// are not DataFusion's. Of several errors, such as those of a SELECT's expressions, it has all.
 ///
 /// # Examples
 /// ```
@@ -32,6 +33,13 @@ pub fn error_text(error: &DataFusionError) -> String {
         DataFusionError::Context(what, cause) => format!("{what}\ncaused by\n{}", error_text(cause)),
         DataFusionError::Diagnostic(_, cause) => error_text(cause),
         DataFusionError::Shared(cause) => error_text(cause),
+        DataFusionError::Collection(errors) => {
+            let mut texts: Vec<String> = errors.iter().map(error_text).collect();
+            // A wrong name may stand in several expressions.
+            let mut seen = HashSet::new();
+            texts.retain(|text| seen.insert(text.clone()));
+            texts.join("\n")
+        }
         DataFusionError::External(cause) => text_of_external(cause.as_ref()),
         DataFusionError::SchemaError(cause, _) => match cause.as_ref() {
             SchemaError::FieldNotFound { field, valid_fields } if valid_fields.len() > MOST_COLUMNS => {

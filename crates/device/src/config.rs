@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::driver::{Driver, DriverOptions, LogSink};
 use crate::drivers::devices_for;
 use crate::error::MEMORY_SETTING;
-use crate::host::host_memory_bytes;
+use crate::host::HostMemory;
 use crate::info::{DeviceEntry, DeviceInfo, DeviceKind};
 use crate::interop::ApplicationQueue;
 use crate::selector::Selector;
@@ -299,10 +299,16 @@ impl DeviceConfig {
     /// The limit of a device's memory pool in bytes.
     pub fn memory_limit(&self, info: &DeviceInfo) -> usize {
         let limit = match (self.memory_bytes, info.kind) {
-            (0, DeviceKind::Cpu) => host_memory_bytes().unwrap_or(info.memory_bytes) / 2,
+            (0, DeviceKind::Cpu) => HostMemory::now().map_or(info.memory_bytes / 2, default_limit),
             (0, _) => info.memory_bytes / 10 * 9,
             (bytes, _) => bytes as u64,
         };
         usize::try_from(limit).unwrap_or(usize::MAX)
     }
+}
+
+/// The limit on a CPU where none is set: half of the memory, at most three quarters of what other
+/// processes leave. The rest is for the host's own work.
+fn default_limit(host: HostMemory) -> u64 {
+    (host.total / 2).min(host.available / 4 * 3).max(DeviceConfig::LEAST_MEMORY_BYTES as u64)
 }

@@ -152,7 +152,14 @@ def main(library, device):
         cursor.execute("SELECT 1 / (x - x) FROM t")
         fails(dbapi.DataError, "Divide by zero", cursor.fetch_arrow_table, "22012")
         cursor.execute("CREATE TABLE device.changed AS SELECT value AS x FROM generate_series(1, 10)")
-        for change, rows in [("UPDATE device.changed SET x = x + 1 WHERE x > 7", 3), ("DELETE FROM device.changed WHERE x < 3", 2)]:
+        merged = "MERGE INTO device.changed c USING (SELECT value AS x FROM generate_series(10, 12)) n ON c.x = n.x "
+        merged += "WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (x) VALUES (n.x)"
+        for change, rows in [
+            ("UPDATE device.changed SET x = x + 1 WHERE x > 7", 3),
+            ("DELETE FROM device.changed WHERE x < 3", 2),
+            (merged, 3),
+            ("TRUNCATE TABLE device.changed", 7),
+        ]:
             cursor.execute(change)
             assert cursor.rowcount == rows, (change, cursor.rowcount)
         cursor.execute("DROP TABLE device.changed")

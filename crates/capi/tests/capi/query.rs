@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Queries: parameters, repeated runs, EXPLAIN, cancellation, progress and row counts.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Date32Array, RecordBatch, StringArray};
 use arrow::datatypes::DataType;
-use arrow::ffi::FFI_ArrowSchema;
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
 use arrow_device::async_stream::{AsyncDeviceStream, AsyncStreamOptions};
 use arrow_device::ffi::FFI_ArrowDeviceArrayStream;
@@ -400,6 +400,45 @@ fn a_stream_fails_with_what_the_query_fails_with() {
     let error = reader.next().unwrap().unwrap_err().to_string();
     assert!(error.contains("Divide by zero"), "{error}");
     assert!(context.error().unwrap().contains("Divide by zero"));
+}
+
+/// The errno and the message of a stream that has no next batch but a failure.
+#[track_caller]
+fn next_fails(stream: &mut FFI_ArrowArrayStream) -> (c_int, String) {
+    let mut array = FFI_ArrowArray::empty();
+    // SAFETY: a live stream, and a pointer for the array.
+    let errno = unsafe { stream.get_next.unwrap()(stream, &raw mut array) };
+    assert_ne!(errno, 0);
+    // SAFETY: the last call of the stream has failed.
+    let message = unsafe { stream.get_last_error.unwrap()(stream) };
+    assert!(!message.is_null());
+    // SAFETY: a C string until the next call.
+    (errno, unsafe { CStr::from_ptr(message) }.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn the_message_of_a_stream_is_that_of_the_failure_itself() {
+    const MEMORY: &str = "SELECT count(DISTINCT value) FROM generate_series(1, 1000000)";
+    const ZERO: &str = "SELECT items / (items - 1) FROM t";
+    let (context, host) = (with_prices(), Context::on_host());
+    host.execute("SET datafusion.runtime.memory_limit = '1M'");
+    for (context, sql, errno, words) in
+        [(&context, ZERO, libc::EINVAL, "Divide by zero"), (&host, MEMORY, libc::ENOMEM, "Resources exhausted")]
+    {
+        let mut stream = context.query(sql).stream();
+        let failure = next_fails(&mut stream);
+        assert_eq!(failure, (errno, context.error().unwrap()));
+        // Later calls repeat it.
+        assert_eq!(next_fails(&mut stream), failure);
+        let (_, message) = failure;
+        let has_prefix = ["External error", "Memory error"].iter().any(|prefix| message.contains(prefix));
+        assert!(message.contains(words) && !has_prefix, "{message}");
+    }
+    let query = context.query(ENDLESS);
+    let mut stream = query.stream();
+    cancelled_while(&query, || {
+        assert_eq!(next_fails(&mut stream), (libc::EINVAL, "the query was cancelled".to_owned()));
+    });
 }
 
 #[test]

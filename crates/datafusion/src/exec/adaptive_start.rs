@@ -56,3 +56,58 @@ pub(crate) fn starts_on_host(stage: &Stage, task: &TaskContext) -> Result<bool> 
     context.prepare(missing);
     Ok(starts)
 }
+
+#[cfg(test)]
+mod tests {
+    use device::DriverKind;
+
+    use super::*;
+
+    fn device(kind: DeviceKind) -> DeviceInfo {
+        DeviceInfo {
+            driver: DriverKind::OpenCl,
+            index: 0,
+            ordinal: 0,
+            name: "Some device".into(),
+            platform: String::new(),
+            version: String::new(),
+            driver_version: String::new(),
+            kind,
+            compute_units: 1,
+            memory_bytes: 1,
+            memory_bytes_per_second: None,
+            max_alloc_bytes: 1,
+            max_work_group_size: 256,
+            shared_bytes: 16 << 10,
+            max_arg_bytes: 1024,
+            fp64: true,
+            atomics64: true,
+            unified_memory: false,
+            arch: String::new(),
+        }
+    }
+
+    #[test]
+    fn settings_and_the_kind_of_device_decide_where_first_runs_are() {
+        let kinds = [DeviceKind::Cpu, DeviceKind::Gpu, DeviceKind::Accelerator];
+        let starts = |options: &DeviceOptions| kinds.map(|kind| may_start_on_host(&device(kind), options));
+        let (all, none, cpus) = ([true; 3], [false; 3], [true, false, false]);
+        let defaults = DeviceOptions::default();
+        assert_eq!(starts(&defaults), cpus);
+        let settings = [(AdaptiveStart::Auto, cpus), (AdaptiveStart::Always, all), (AdaptiveStart::Never, none)];
+        for (adaptive_start, on_kinds) in settings {
+            for (cost, fallback, expected) in [
+                (Cost::Auto, Fallback::Host, on_kinds),
+                (Cost::Auto, Fallback::Error, none),
+                (Cost::Always, Fallback::Host, none),
+                (Cost::Always, Fallback::Error, none),
+            ] {
+                let mut options = defaults.clone();
+                options.adaptive_start = adaptive_start;
+                options.cost = cost;
+                options.fallback = fallback;
+                assert_eq!(starts(&options), expected, "{adaptive_start:?}, {cost:?}, {fallback:?}");
+            }
+        }
+    }
+}

@@ -63,10 +63,7 @@ pub(super) fn casts(name: &str, types: &[DataType], to: &DataType) -> Option<Vec
         _ if !formats.is_empty() && (of_string || !formats.iter().all(is_string)) => return None,
         ("to_date", _) if of_string => vec![],
         // Strings are parsed to nanoseconds, whatever the unit.
-        (
-            "to_timestamp" | "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos",
-            DataType::Timestamp(_, zone),
-        ) if of_string => {
+        (_, DataType::Timestamp(_, zone)) if of_string && is_to_timestamp(name) => {
             vec![DataType::Timestamp(TimeUnit::Nanosecond, zone.clone())]
         }
         _ => casts_of_numbers(name, from)?,
@@ -80,11 +77,14 @@ pub(super) fn by_format(name: &str, types: &[DataType]) -> Option<(Function, Dat
     match name {
         _ if types.len() < 2 || !types.iter().all(is_string) => None,
         "to_date" => Some((Function::ToDate, DataType::Date32)),
-        "to_timestamp" | "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos" => {
-            Some((Function::ToTimestamp, DataType::Timestamp(TimeUnit::Nanosecond, None)))
-        }
+        name if is_to_timestamp(name) => Some((Function::ToTimestamp, DataType::Timestamp(TimeUnit::Nanosecond, None))),
         _ => None,
     }
+}
+
+/// Whether a function is `to_timestamp`, or one of those with a unit in their names.
+fn is_to_timestamp(name: &str) -> bool {
+    ["to_timestamp", "to_timestamp_seconds", "to_timestamp_millis", "to_timestamp_micros", "to_timestamp_nanos"].contains(&name)
 }
 
 fn is_string(data_type: &DataType) -> bool {
@@ -108,7 +108,8 @@ fn casts_of_numbers(name: &str, from: &DataType) -> Option<Vec<DataType>> {
         "to_local_time" if matches!(from, DataType::Timestamp(_, None)) => vec![],
         "to_timestamp" if integer => vec![DataType::Timestamp(TimeUnit::Second, None)],
         "to_timestamp" if matches!(from, DataType::Timestamp(_, _)) => vec![],
-        "to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos" => match from {
+        "to_timestamp" => return None,
+        name if is_to_timestamp(name) => match from {
             _ if from.is_floating() => vec![DataType::Int64],
             DataType::Timestamp(_, _) => vec![],
             _ if integer || from.is_decimal() => vec![],

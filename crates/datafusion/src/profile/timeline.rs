@@ -35,7 +35,9 @@ pub(super) enum LaneKind {
     Kernels,
     /// Copies of the host into memory of the device.
     Uploads,
-    /// Waits for bytes, or for the end of all work.
+    /// Waits for bytes of the device.
+    Downloads,
+    /// Waits for the end of all work.
     Waits,
     /// Compilations.
     Compile,
@@ -81,7 +83,7 @@ impl Timeline {
                 }
                 ActivityKind::Work(WorkKind::Kernel { name, queue }) => ((LaneKind::Kernels, *queue as usize), name.to_string()),
                 ActivityKind::Work(WorkKind::Upload { bytes }) => ((LaneKind::Uploads, 0), format!("{bytes} bytes up")),
-                ActivityKind::Work(WorkKind::Read { bytes }) => ((LaneKind::Waits, 0), format!("waits for {bytes} bytes")),
+                ActivityKind::Work(WorkKind::Read { bytes }) => ((LaneKind::Downloads, 0), format!("{bytes} bytes down")),
                 ActivityKind::Work(WorkKind::Wait) => ((LaneKind::Waits, 0), "waits for all work".to_owned()),
                 ActivityKind::Work(WorkKind::Compile) => ((LaneKind::Compile, 0), "compiles".to_owned()),
             };
@@ -103,6 +105,7 @@ impl Timeline {
             let name = match kind {
                 LaneKind::Kernels => format!("kernels of queue {number}"),
                 LaneKind::Uploads => "uploads".to_owned(),
+                LaneKind::Downloads => "downloads".to_owned(),
                 LaneKind::Waits => "waits for the device".to_owned(),
                 LaneKind::Compile => "compilations".to_owned(),
                 LaneKind::Host => format!("host thread {}", number + 1),
@@ -113,7 +116,7 @@ impl Timeline {
     }
 
     /// Each moment of the run counts once. It is the device's if a kernel ran, else a
-    /// compilation's, else a wait's, else the host's.
+    /// compilation's, else a download's or another wait's, else the host's.
     pub fn times(&self, planning: u64) -> Times {
         let mut seen: Vec<(u64, u64)> = vec![];
         let mut covered_before = 0;
@@ -125,7 +128,8 @@ impl Timeline {
             covered_before = covered;
             added
         };
-        let (device, compiling, waiting) = (added(LaneKind::Kernels), added(LaneKind::Compile), added(LaneKind::Waits));
+        let (device, compiling) = (added(LaneKind::Kernels), added(LaneKind::Compile));
+        let waiting = added(LaneKind::Downloads) + added(LaneKind::Waits);
         Times { planning, total: self.total, device, compiling, waiting, host: self.total - device - compiling - waiting }
     }
 }
@@ -179,10 +183,11 @@ mod tests {
             ((LaneKind::Kernels, 1), vec![span(10, 20), span(15, 30)]),
             ((LaneKind::Kernels, 2), vec![span(25, 40)]),
             ((LaneKind::Compile, 0), vec![span(0, 12)]),
+            ((LaneKind::Downloads, 0), vec![span(50, 70)]),
             ((LaneKind::Waits, 0), vec![span(5, 60)]),
             ((LaneKind::Host, 0), vec![span(0, 100)]),
         ];
         let times = Timeline { total: 100, lanes: BTreeMap::from(lanes) }.times(7);
-        assert_eq!(times, Times { planning: 7, total: 100, device: 30, compiling: 10, waiting: 20, host: 40 });
+        assert_eq!(times, Times { planning: 7, total: 100, device: 30, compiling: 10, waiting: 30, host: 30 });
     }
 }

@@ -10,60 +10,22 @@ use device::Queue;
 use futures::{StreamExt, TryStreamExt};
 
 use super::DeviceBatchStream;
-use super::state::Run;
 
-/// Device memory that is free below the limit.
-pub(super) fn free_bytes(queue: &Queue) -> usize {
-    let pool = queue.context().pool();
-    pool.limit().saturating_sub(pool.in_use())
-}
-
-/// Share of the free memory that reservations leave to others. With none, a sort would write each
-/// few rows as a run.
+/// Share of the free memory that soft reservations leave to others. With none, a sort would write
+/// each few rows as a run.
 const UNRESERVED: usize = 4;
 
-/// Device memory that is free below the limit, and that no operator of the run has reserved.
-pub(super) fn unreserved_bytes(run: &Run, queue: &Queue) -> usize {
-    let free = free_bytes(queue);
-    free.saturating_sub(run.reserved.load(Relaxed)).max(free / UNRESERVED)
+/// Device memory that is free below the limit, and that no operator counts on: of this query, or of
+/// others at the same time.
+pub(super) fn free_bytes(queue: &Queue) -> usize {
+    let unused = unused_bytes(queue);
+    unused.saturating_sub(queue.context().pool().soft_reserved()).max(unused / UNRESERVED)
 }
 
-/// Device memory that an operator counts on, until it is dropped. Other operators of the run that
-/// ask for memory at the same time leave it free.
-pub(super) struct Reservation {
-    run: Arc<Run>,
-    bytes: usize,
-}
-
-impl Reservation {
-    /// Without bytes yet.
-    pub fn new(run: &Arc<Run>) -> Reservation {
-        Reservation { run: Arc::clone(run), bytes: 0 }
-    }
-
-    /// Reserves `bytes` in all, if the others and `left_free` bytes have room beside them.
-    pub fn try_grow(&mut self, bytes: usize, left_free: usize) -> bool {
-        let of_others = self.run.reserved.load(Relaxed).saturating_sub(self.bytes);
-        let fits = bytes + left_free + of_others <= free_bytes(&self.run.queue);
-        if fits && bytes > self.bytes {
-            self.run.reserved.fetch_add(bytes - self.bytes, Relaxed);
-            self.bytes = bytes;
-        }
-        fits
-    }
-
-    /// Reserves at least `bytes` in all, whether or not they are free.
-    pub fn grow(&mut self, bytes: usize) {
-        let more = bytes.saturating_sub(self.bytes);
-        self.run.reserved.fetch_add(more, Relaxed);
-        self.bytes += more;
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.run.reserved.fetch_sub(self.bytes, Relaxed);
-    }
+/// Device memory that is free below the limit, whether or not an operator counts on it.
+pub(super) fn unused_bytes(queue: &Queue) -> usize {
+    let pool = queue.context().pool();
+    pool.limit().saturating_sub(pool.in_use())
 }
 
 /// Rows of a slice of input under any limit.
@@ -124,5 +86,28 @@ impl MemoryAttribution {
             }
             error => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device::Context;
+    use device::testing::config;
+
+    use super::*;
+
+    #[test]
+    fn soft_reservations_leave_others_a_quarter_of_what_is_free() {
+        let context = Context::new(config().unwrap().with_memory_bytes(1 << 20)).unwrap();
+        let queue = context.queue().unwrap();
+        let reservation = context.pool().reserve_softly();
+        reservation.grow(256 << 10);
+        assert_eq!(free_bytes(&queue), 768 << 10);
+        reservation.grow(2 << 20);
+        assert_eq!(free_bytes(&queue), 256 << 10);
+        let _rows = queue.alloc(512 << 10).unwrap();
+        assert_eq!(free_bytes(&queue), 128 << 10);
+        drop(reservation);
+        assert_eq!(free_bytes(&queue), 512 << 10);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::array::{AsArray, RecordBatch};
 use columnar::{DeviceBatch, StorageFormat, StoredColumns};
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err, internal_err};
+use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::spill_file::SpillFile;
 use datafusion::physical_plan::metrics::SpillMetrics;
@@ -65,10 +65,13 @@ impl Spill {
 
     /// The batches of a file, one after another.
     pub fn read(&self, queue: &Queue, spilled: SpilledBatches) -> Result<DeviceBatchStream> {
-        let stored = self.manager.read_spill_as_stream_unbuffered(spilled.file, None)?;
-        let (spill, queue) = (self.clone(), queue.clone());
-        let batches = stored.zip(stream::iter(spilled.columns)).map(move |(rows, columns)| {
-            let rows = rows.map_err(|error| error.context(format!("{} reads spilled rows", spill.operator)))?;
+        let stored = self.manager.read_spill_as_stream_unbuffered(spilled.file, None).map_err(|error| self.not_read(error))?;
+        let (spill, queue, written) = (self.clone(), queue.clone(), spilled.columns.len());
+        // A stream of IPC that is cut between two messages ends without an error.
+        let stored = stored.map(Some).chain(stream::repeat_with(|| None));
+        let batches = stored.zip(stream::iter(spilled.columns).enumerate()).map(move |(rows, (number, columns))| {
+            let rows = rows.unwrap_or_else(|| exec_err!("a file of {written} batches ends after {number}"));
+            let rows = rows.map_err(|error| spill.not_read(error))?;
             spill.format.restore(&queue, &rows, &columns).map_err(|error| spill.failed(error))
         });
         Ok(batches.boxed())
@@ -103,6 +106,10 @@ impl Spill {
 
     fn failed(&self, error: columnar::Error) -> DataFusionError {
         columnar_error(&self.operator, error)
+    }
+
+    fn not_read(&self, error: DataFusionError) -> DataFusionError {
+        error.context(format!("{} reads spilled rows", self.operator))
     }
 
     fn not_written(&self, error: DataFusionError) -> DataFusionError {

@@ -2,7 +2,6 @@
 //! State that the stages of one execution share.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use columnar::ColumnType;
@@ -59,8 +58,6 @@ pub(super) struct Run {
     pub shared: parking_lot::Mutex<Option<HashMap<usize, (RowsOfRun, usize)>>>,
     /// Rows of scalar subqueries.
     pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
-    /// Device bytes that operators are about to allocate, and count on.
-    pub reserved: AtomicUsize,
     /// Device bytes of the rows of `shared` that are in memory.
     pub kept: KeptBytes,
     /// Has compilations in the background wait.
@@ -81,7 +78,7 @@ impl Run {
         let separate = stage.uploads() && !context.info().unified_memory;
         let uploads = if separate { new_queue()? } else { queue.clone() };
         let task = Arc::clone(task);
-        let (meters, tables, scalars, reserved, kept, at_end) = Default::default();
+        let (meters, tables, scalars, kept, at_end) = Default::default();
         let shared = parking_lot::Mutex::new(Some(HashMap::new()));
         let spill = options.spill;
         Ok(Arc::new(Run {
@@ -95,7 +92,6 @@ impl Run {
             tables,
             shared,
             scalars,
-            reserved,
             kept,
             _query: context.begin_query(),
             at_end,

@@ -15,7 +15,7 @@ use kernels::ops::{Window, WindowState};
 
 use super::DeviceBatchStream;
 use super::errors::explain;
-use super::memory::{MemoryAttribution, slices, unreserved_bytes};
+use super::memory::{MemoryAttribution, free_bytes, slices};
 use super::state::Run;
 use crate::error::op_error;
 use crate::graph::{Checks, Stage};
@@ -75,12 +75,12 @@ impl Windowing {
         loop {
             let Some(slice) = self.slices.pop_front() else {
                 let Some(batch) = self.input.next().await else { break };
-                let free = unreserved_bytes(&self.run, queue);
+                let free = free_bytes(queue);
                 self.slices.extend(fitting_slices(op, &state, batch?, free));
                 self.is_cut = self.slices.len() > 1;
                 continue;
             };
-            let is_full = self.is_searched(&state) && !fits(op, &state, &slice, unreserved_bytes(&self.run, queue));
+            let is_full = self.is_searched(&state) && !fits(op, &state, &slice, free_bytes(queue));
             let ended = match is_full {
                 true => op.split_ended(queue, &mut state).await.map_err(failed)?,
                 false => None,

@@ -89,7 +89,7 @@ impl ChangedTable {
                 let (batch, [numbers, deleted]) = self.split(batch)?;
                 (batch, numbers, deleted.as_boolean_opt().cloned())
             }
-            _ => {
+            GivenRows::Kept | GivenRows::Marked | GivenRows::Numbered => {
                 let (batch, [numbers]) = self.split(batch)?;
                 let none = BooleanArray::from(vec![false; batch.num_rows()]);
                 (batch, numbers, Some(none))

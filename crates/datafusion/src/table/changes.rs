@@ -58,11 +58,11 @@ fn as_insert(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         WriteOp::Update => rows_of_update(&dml.input, &dml.target.schema(), &before)?,
         WriteOp::Delete => (rows_of_delete(&dml.input)?, GivenRows::Kept),
         WriteOp::MergeInto(op) => (rows_of_merge(op, &dml.table_name, table, &dml.input, &before)?, GivenRows::Merged),
-        // Of TRUNCATE.
-        _ => {
+        WriteOp::Truncate => {
             let schema = DFSchema::try_from_qualified_schema(dml.table_name.clone(), &dml.target.schema())?;
             (no_rows(schema.into()), GivenRows::Kept)
         }
+        _ => return Ok(Transformed::no(plan)),
     };
     let target = provider_as_source(Arc::new(ChangedTable::new(table, before, given)));
     let insert = DmlStatement::new(dml.table_name.clone(), target, WriteOp::Insert(InsertOp::Overwrite), Arc::new(rows));

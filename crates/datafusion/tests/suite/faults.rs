@@ -138,7 +138,7 @@ impl Faulty {
     }
 }
 
-fn assert_clear(error: &str, fault: Fault, sql: &str) {
+pub fn assert_clear(error: &str, fault: Fault, sql: &str) {
     let wanted = match fault {
         Fault::Alloc => "device.memory_bytes",
         _ => "a fault that a test injected",

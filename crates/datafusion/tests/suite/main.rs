@@ -27,6 +27,7 @@ mod reductions;
 mod reuse;
 mod small_memory;
 mod spill;
+mod spill_faults;
 mod spilled_joins;
 mod spilled_shares;
 mod spilled_windows;

@@ -4,16 +4,21 @@
 use std::sync::Arc;
 
 use datafusion::prelude::SessionContext;
+use device::UnifiedMemory;
 use devicefusion::{DeviceRuntime, Profile};
 use serde_json::Value;
 
-use crate::harness::{block_on, set, strict_on};
+use crate::harness::{block_on, context, device_config, set, strict_on};
 
 const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 7 AS k FROM generate_series(1, 200000)";
 const JOINED: &str = "SELECT a.k, count(*), sum(b.i) FROM t a JOIN (SELECT i FROM t WHERE i % 3 = 0) b ON a.i = b.i GROUP BY 1";
 
 async fn session() -> SessionContext {
-    let ctx = strict_on(2, DeviceRuntime::new());
+    session_on(DeviceRuntime::new()).await
+}
+
+async fn session_on(runtime: Arc<DeviceRuntime>) -> SessionContext {
+    let ctx = strict_on(2, runtime);
     ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
     ctx
 }
@@ -26,6 +31,11 @@ async fn profile(ctx: &SessionContext, sql: &str) -> (Profile, Value) {
 
 fn list<'a>(json: &'a Value, name: &str) -> &'a [Value] {
     json[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The spans of the lanes of a kind.
+fn spans<'a>(json: &'a Value, kind: &str) -> Vec<&'a Value> {
+    list(json, "lanes").iter().filter(|lane| lane["kind"] == kind).flat_map(|lane| list(lane, "spans")).collect()
 }
 
 #[track_caller]
@@ -57,12 +67,8 @@ fn operators_have_rows_times_and_kernels_and_the_timeline_has_them_too() {
         assert_eq!(node(&json, "DataSourceExec")["place"], "host");
 
         // Each kernel of an operator is in a lane, as often as it was launched, and has a source.
-        let lanes = list(&json, "lanes");
-        let kind = |kind: &str| {
-            lanes.iter().filter(|lane| lane["kind"] == kind).flat_map(|lane| list(lane, "spans")).collect::<Vec<_>>()
-        };
-        let (kernels, number) =
-            (kind("kernels"), list(&json, "nodes").iter().position(|node| node["name"] == "DeviceAggregateExec"));
+        let kernels = spans(&json, "kernels");
+        let number = list(&json, "nodes").iter().position(|node| node["name"] == "DeviceAggregateExec");
         let of_group = list(node(&json, "DeviceAggregateExec"), "kernels");
         assert!(!of_group.is_empty());
         for kernel in of_group {
@@ -76,13 +82,30 @@ fn operators_have_rows_times_and_kernels_and_the_timeline_has_them_too() {
             list(&json, "sources").iter().any(|source| source["text"].as_str().unwrap().contains(&declaration)),
             "{declaration}"
         );
-        for lane in ["host", "compile", "waits", "uploads"] {
-            assert!(lane == "uploads" || !kind(lane).is_empty(), "nothing in {lane}");
-            assert!(
-                kind(lane)
-                    .iter()
-                    .all(|span| span["start"].as_u64() <= span["end"].as_u64() && span["end"].as_u64() <= Some(total))
-            );
+        for lane in ["host", "compile", "downloads", "waits", "uploads"] {
+            let spans = spans(&json, lane);
+            // Memory that is used in place is not copied. All work may have ended before a wait.
+            assert!(["uploads", "waits"].contains(&lane) || !spans.is_empty(), "nothing in {lane}");
+            for span in spans {
+                let (start, end) = (span["start"].as_u64(), span["end"].as_u64());
+                assert!(start <= end && end <= Some(total), "{span}");
+            }
+        }
+    });
+}
+
+#[test]
+fn copies_of_a_device_with_memory_of_its_own_have_lanes() {
+    block_on(async {
+        let context = context(device_config().with_unified_memory(UnifiedMemory::Never));
+        let ctx = session_on(DeviceRuntime::with_context(context)).await;
+        let (_, json) = profile(&ctx, JOINED).await;
+        for (lane, label) in [("uploads", " bytes up"), ("downloads", " bytes down")] {
+            let spans = spans(&json, lane);
+            assert!(!spans.is_empty(), "nothing in {lane}");
+            let labels: Vec<_> = spans.iter().filter_map(|span| span["label"].as_str()).collect();
+            assert!(labels.iter().all(|text| text.ends_with(label)), "{labels:?}");
+            assert!(list(&json, "lanes").iter().any(|shown| shown["name"] == lane), "{lane} has another name");
         }
     });
 }

@@ -64,9 +64,17 @@ pub fn table() -> RecordBatch {
 
 /// A session with so much device memory, and temporary files in a folder.
 pub fn session(bytes: usize, unified: UnifiedMemory, folder: &Path, quota: Option<u64>) -> (SessionContext, Context) {
-    let context = context(device_config().with_memory_bytes(bytes).with_unified_memory(unified));
     let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![folder.to_owned()]));
-    let disk = disk.with_max_temp_directory_size(quota.unwrap_or(1 << 40));
+    session_with_disk(bytes, unified, disk.with_max_temp_directory_size(quota.unwrap_or(1 << 40)))
+}
+
+/// A session with so much device memory, and temporary files as `disk` says.
+pub fn session_with_disk(bytes: usize, unified: UnifiedMemory, disk: DiskManagerBuilder) -> (SessionContext, Context) {
+    session_on(context(device_config().with_memory_bytes(bytes).with_unified_memory(unified)), disk)
+}
+
+/// A session on a device, and temporary files as `disk` says.
+pub fn session_on(context: Context, disk: DiskManagerBuilder) -> (SessionContext, Context) {
     let state = SessionStateBuilder::new()
         .with_config(SessionConfig::new().with_target_partitions(1).with_option_extension(DeviceOptions::default()))
         .with_runtime_env(Arc::new(RuntimeEnvBuilder::new().with_disk_manager_builder(disk).build().unwrap()))

@@ -21,13 +21,14 @@ mod host;
 mod reservation;
 mod state;
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 pub(crate) use self::claim::SharedClaim;
 pub(crate) use self::host::CountedHost;
-pub use self::reservation::Reservation;
+pub use self::reservation::{Reservation, SoftReservation};
 
 use self::block::{Block, Freed};
 use self::state::PoolState;
@@ -60,6 +61,8 @@ struct PoolInner {
     name: String,
     limit: usize,
     state: Mutex<PoolState>,
+    /// Bytes of soft reservations.
+    soft_reserved: AtomicUsize,
     /// Meters with names, for errors.
     holders: Mutex<Vec<Weak<Meter>>>,
 }
@@ -79,7 +82,8 @@ impl Drop for PoolInner {
 impl Pool {
     pub(crate) fn new(driver: Arc<dyn Driver>, counters: Arc<LiveCounters>, limit: usize) -> Self {
         let name = driver.info().label();
-        Self(Arc::new(PoolInner { driver, counters, name, limit, state: Mutex::default(), holders: Mutex::default() }))
+        let (state, soft_reserved, holders) = Default::default();
+        Self(Arc::new(PoolInner { driver, counters, name, limit, state, soft_reserved, holders }))
     }
 
     /// The most bytes of buffers, reservations and free lists together.
@@ -112,6 +116,11 @@ impl Pool {
     /// Bytes of reservations that are not allocated yet.
     pub fn reserved(&self) -> usize {
         self.0.state.lock().reserved
+    }
+
+    /// Bytes of [soft reservations](Self::reserve_softly).
+    pub fn soft_reserved(&self) -> usize {
+        self.0.soft_reserved.load(Relaxed)
     }
 
     /// Returns the free lists to the driver. Blocks that launches still use return after them.

@@ -17,8 +17,9 @@
 //! Joins that are about to run also have their tables. State objects ([`ReduceState`],
 //! [`GroupByState`], [`SortState`], [`WindowState`]) own the buffers between batches.
 //!
-//! The parts that operators share are in `launch`: compiled kernels, their inputs and outputs. The
-//! C of one row is in [`codegen`](crate::codegen).
+//! The parts that operators share are in `launch`: compiled kernels, their inputs and outputs.
+//! `accumulate` has the states of aggregates, for reductions, groups and windows. The C of one row
+//! is in [`codegen`](crate::codegen).
 //!
 //! **Architecture invariant:** nothing here depends on DataFusion, and `codegen` does not depend on
 //! `ops`.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use columnar::DeviceBatch;
 use datafusion::common::Result;
-use device::Queue;
+use device::{Queue, SoftReservation};
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::HashPartition;
 
 use crate::error::op_error;
 use crate::graph::{BuildSide, Stage};
 use crate::run::DeviceBatchStream;
-use crate::run::memory::{Reservation, free_bytes};
+use crate::run::memory::unused_bytes;
 use crate::run::partitions::{Partition, Partitioning};
 use crate::run::state::Run;
 
@@ -22,7 +22,7 @@ const LEFT_FREE: usize = 4;
 /// The rows of a build side.
 pub(super) enum CollectedSide {
     /// With the memory that the table will take.
-    Rows(Vec<DeviceBatch>, Reservation),
+    Rows(Vec<DeviceBatch>, SoftReservation),
     Spilled(Box<PartitionedSide>),
 }
 
@@ -39,17 +39,17 @@ pub(super) async fn collect_build_side(
     side: &BuildSide,
     mut can_spill: bool,
     stage: &Stage,
-    run: &Arc<Run>,
+    run: &Run,
     queue: &Queue,
 ) -> Result<CollectedSide> {
     let (mut batches, mut total, mut bytes) = (Vec::<DeviceBatch>::new(), 0, 0);
-    let mut reservation = Reservation::new(run);
+    let reservation = queue.context().pool().reserve_softly();
     while let Some(batch) = rows.try_next().await? {
         (total, bytes) = (total + batch.num_rows(), bytes + batch.row_bytes());
         batches.push(batch);
         // Several batches are concatenated.
         let copied = if batches.len() > 1 { bytes } else { 0 };
-        let left_free = (queue.context().pool().limit() / LEFT_FREE).min(free_bytes(queue) / 2);
+        let left_free = (queue.context().pool().limit() / LEFT_FREE).min(unused_bytes(queue) / 2);
         if !can_spill || reservation.try_grow(copied + side.build.table_bytes(total), left_free) {
             continue;
         }

@@ -3,7 +3,7 @@
 //!
 //! Each pair of partitions is joined in memory, by as many at once as fit. A partition that is too
 //! large is partitioned again, by another hash. Rows of one key stay together; blocks of them are
-//! joined one after another, if the join is an inner one.
+//! joined one after another, unless the join gives probe rows without a match, or each once.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -163,7 +163,7 @@ impl PairJoin {
         joined.await.map_err(|error| memory.attributed(error))
     }
 
-    /// The rows of an inner join, by blocks of the build side. Each reads the probe side.
+    /// The joined rows, by blocks of the build side. Each reads the probe side.
     fn joined_in_blocks(self: Arc<PairJoin>, build: DeviceBatchStream, probe: Partition) -> DeviceBatchStream {
         let blocks = stream::try_unfold((self, build.peekable(), probe), |(join, mut build, probe)| async move {
             let most = join.free_bytes() / 2;

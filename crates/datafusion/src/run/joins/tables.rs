@@ -85,7 +85,7 @@ impl BuiltSides {
                 }),
                 Side::Filter { number, metrics, .. } => {
                     let table = run.tables.lock().get(number).and_then(Weak::upgrade);
-                    let Some(table) = table.filter(|table| join.can_filter_by(table)) else { continue };
+                    let Some(table) = table.filter(|table| table.filters(join.keys.len())) else { continue };
                     if table.filter_bytes() > 0 {
                         MetricBuilder::new(&metrics.set()).gauge("filter_bytes", 0).set(table.filter_bytes());
                     }

@@ -13,7 +13,7 @@ use super::merging::{BLOCKS, merged};
 use crate::error::op_error;
 use crate::graph::Stage;
 use crate::run::DeviceBatchStream;
-use crate::run::memory::{Reservation, free_bytes};
+use crate::run::memory::unused_bytes;
 use crate::run::spill::{Spill, SpilledBatches, StoredRows};
 use crate::run::state::Run;
 
@@ -32,7 +32,6 @@ pub(super) struct ExternalSort {
     queue: Queue,
     operator: String,
     runs: Vec<SortedRun>,
-    run: Arc<Run>,
 }
 
 /// Sorted rows in a file, as blocks.
@@ -44,13 +43,13 @@ pub(super) struct SortedRun {
 
 impl ExternalSort {
     /// `None` if the rows cannot be stored.
-    pub fn of(op: &Arc<Sort>, stage: &Stage, run: &Arc<Run>, queue: &Queue) -> Result<Option<ExternalSort>> {
+    pub fn of(op: &Arc<Sort>, stage: &Stage, run: &Run, queue: &Queue) -> Result<Option<ExternalSort>> {
         let merge = op.merge().map_err(|error| op_error(&stage.operator, error))?;
         let Some(merge) = merge.map(Arc::new) else { return Ok(None) };
         let Some(format) = StorageFormat::of(merge.schema(), merge.types()) else { return Ok(None) };
         let spill = Spill::new(format, stage, &run.task);
         let (op, queue, operator) = (Arc::clone(op), queue.clone(), stage.operator.clone());
-        Ok(Some(ExternalSort { op, merge, spill, queue, operator, runs: vec![], run: Arc::clone(run) }))
+        Ok(Some(ExternalSort { op, merge, spill, queue, operator, runs: vec![] }))
     }
 
     /// Sorts rows, and writes them as a run.
@@ -87,8 +86,7 @@ impl ExternalSort {
     /// All runs, merged.
     fn merged(&mut self) -> DeviceBatchStream {
         let runs = std::mem::take(&mut self.runs);
-        let reservation = Reservation::new(&self.run);
-        merged(Arc::clone(&self.merge), self.spill.clone(), self.queue.clone(), self.operator.clone(), runs, reservation)
+        merged(Arc::clone(&self.merge), self.spill.clone(), self.queue.clone(), self.operator.clone(), runs)
     }
 
     /// Writes sorted batches as one run.
@@ -111,10 +109,11 @@ impl ExternalSort {
 }
 
 /// Rows of the blocks of a batch, so that a step of the merge takes half of the memory that is free
-/// then. The memory of the batch itself is free by then.
+/// then. The memory of the batch itself is free by then, and so is what a merge that gave it counts
+/// on.
 fn block_rows(op: &Sort, batch: &DeviceBatch, queue: &Queue) -> usize {
     let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
-    let of_block = (free_bytes(queue) + bytes) / (2 * BLOCKS);
+    let of_block = (unused_bytes(queue) + bytes) / (2 * BLOCKS);
     // A step has its blocks, and sorts them.
     let needed = bytes + op.finish_bytes(BLOCKS, rows, bytes);
     let block = rows as u128 * of_block as u128 / needed.max(1) as u128;

@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use columnar::DeviceBatch;
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
-use device::Queue;
+use device::{Queue, SoftReservation};
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::SortMerge;
 
 use super::external::SortedRun;
 use crate::error::op_error;
 use crate::run::DeviceBatchStream;
-use crate::run::memory::Reservation;
 use crate::run::spill::Spill;
 
 /// Blocks that a step has in memory: twice the runs, so that most rows of a step are complete.
@@ -45,7 +44,7 @@ struct Merging {
     blocks: BTreeMap<BlockNumber, DeviceBatch>,
     /// The bytes of a step beside the blocks that are left. An operator above would take them
     /// between two steps.
-    reservation: Reservation,
+    reservation: SoftReservation,
 }
 
 /// The rows of sorted runs in order. Equal rows keep the order of runs.
@@ -55,11 +54,11 @@ pub(super) fn merged(
     queue: Queue,
     operator: String,
     runs: Vec<SortedRun>,
-    reservation: Reservation,
 ) -> DeviceBatchStream {
     stream::once(async move {
         let ends = sorted_ends(&merge, &spill, &queue, &operator, &runs).await?;
         let runs = runs.into_iter().map(|run| spill.read(&queue, run.blocks)).collect::<Result<_>>()?;
+        let reservation = queue.context().pool().reserve_softly();
         let (blocks, at) = Default::default();
         let merging = Merging { merge, queue, operator, ends, at, runs, blocks, reservation };
         Ok::<_, DataFusionError>(stream::try_unfold(merging, |mut merging| async move {

@@ -14,7 +14,7 @@ use kernels::ops::{Sort, SortState};
 use self::external::ExternalSort;
 use super::DeviceBatchStream;
 use super::errors::explain;
-use super::memory::{MemoryAttribution, slices, unreserved_bytes};
+use super::memory::{MemoryAttribution, free_bytes, slices};
 use super::state::Run;
 use crate::error::op_error;
 use crate::graph::{Checks, Stage};
@@ -34,10 +34,9 @@ pub(super) fn sort(
         let (mut state, mut external, mut may_spill) = (op.start(), None, run.may_spill());
         while let Some(batch) = input.next().await {
             let batch = batch?;
-            let slices =
-                if may_spill { sortable_slices(&op, &state, batch, unreserved_bytes(&run, &queue)) } else { vec![batch] };
+            let slices = if may_spill { sortable_slices(&op, &state, batch, free_bytes(&queue)) } else { vec![batch] };
             for slice in slices {
-                if may_spill && state.num_rows() > 0 && !fits(&op, &state, &slice, unreserved_bytes(&run, &queue)) {
+                if may_spill && state.num_rows() > 0 && !fits(&op, &state, &slice, free_bytes(&queue)) {
                     if external.is_none() {
                         external = ExternalSort::of(&op, &stage, &run, &queue)?;
                     }

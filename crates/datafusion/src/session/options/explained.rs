@@ -3,14 +3,11 @@
 
 use parking_lot::Mutex;
 
-/// Name and source of a kernel.
-type KernelSource = (String, String);
-
-/// A plan that EXPLAIN shows. `EXPLAIN VERBOSE` also shows its kernels.
+/// A plan that EXPLAIN shows. `EXPLAIN VERBOSE` also shows its kernels, by name and source.
 #[derive(Debug, Default)]
 pub(crate) struct ExplainedPlan {
     is_verbose: bool,
-    kernels: Mutex<Vec<KernelSource>>,
+    kernels: Mutex<Vec<(String, String)>>,
 }
 
 impl ExplainedPlan {
@@ -19,7 +16,7 @@ impl ExplainedPlan {
     }
 
     /// Notes kernels of the plan, each once.
-    pub fn note_kernels(&self, kernels: impl FnOnce() -> Vec<KernelSource>) {
+    pub fn note_kernels(&self, kernels: impl FnOnce() -> Vec<(String, String)>) {
         if !self.is_verbose {
             return;
         }
@@ -31,7 +28,7 @@ impl ExplainedPlan {
         }
     }
 
-    pub fn kernels(&self) -> Vec<KernelSource> {
+    pub fn kernels(&self) -> Vec<(String, String)> {
         self.kernels.lock().clone()
     }
 }

@@ -191,7 +191,7 @@ settings! {
         value: Bytes { least: DeviceConfig::LEAST_MEMORY_BYTES },
         frozen: true,
         program_only: false,
-        description: "Limit of the device memory pool in bytes or as in '8G', from 1048576 to all of the device's memory. 0 takes 90 % of a GPU's memory or half of the host's",
+        description: "Limit of the device memory pool in bytes or as in '8G', from 1048576 to all of the device's memory. 0 takes 90 % of a GPU's memory or half of the host's, at most three quarters of what other processes leave",
     }
     min_rows: usize {
         default: 10_000,

@@ -3,14 +3,17 @@
 //! one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{LogicalPlan, SortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
+use devicefusion::exec::DeviceToHostExec;
 use devicefusion::{DeviceTable, PlacementKind};
 
 use super::compare::difference;
@@ -37,6 +40,8 @@ const ROWS_FAIL_BY: [&str; 4] = ["verflow", "Divide by zero", "Cast error", "out
 pub struct Sides {
     pub plain: SessionContext,
     pub device: SessionContext,
+    /// First runs that were the host's, without a launch.
+    pub host_runs: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Clone)]
@@ -156,10 +161,15 @@ impl Case {
         ];
         SETTINGS.iter().for_each(|(key, value, _)| set(&sides.device, key, value));
         let (device, sql) = (sides.device.clone(), self.sql());
-        let task = tokio::spawn(async move { harness::answer(&device, &sql).await });
+        let task = tokio::spawn(async move {
+            let (_, plan) = plan(&device, &sql).await?;
+            let answer = harness::answer_of(Arc::clone(&plan), device.task_ctx()).await?;
+            let is_of_host = answer.launches == 0 && ran_on_host(&plan)?;
+            Ok::<_, DataFusionError>((answer, is_of_host))
+        });
         let answer = tokio::time::timeout(Duration::from_secs(120), task).await;
         SETTINGS.iter().for_each(|(key, _, value)| set(&sides.device, key, value));
-        let answer = match answer {
+        let (answer, is_of_host) = match answer {
             Err(_) => return Some("the first run gives no answer within 120 seconds".to_string()),
             Ok(Err(panic)) => return Some(format!("the first run panics: {panic}")),
             // Over tables of the device another row may fail first, which the other run judges.
@@ -167,6 +177,7 @@ impl Case {
             Ok(Ok(Err(error))) => return Some(format!("the first run fails: {}", harness::text(&error))),
             Ok(Ok(Ok(answer))) => answer,
         };
+        sides.host_runs.fetch_add(usize::from(is_of_host), Ordering::Relaxed);
         let differs = difference(&answer, expected, &self.query.allowance(expected, keys));
         differs.map(|how| format!("the first run differs: {how}"))
     }
@@ -362,6 +373,11 @@ async fn plan(ctx: &SessionContext, sql: &str) -> Result<(Option<Vec<String>>, A
     let query = ctx.sql(sql).await?;
     let keys = sort_keys(&query.clone().into_optimized_plan()?);
     Ok((keys, query.create_physical_plan().await?))
+}
+
+/// Whether the host ran a subplan of the device. Kernels may have nothing to do elsewhere, too.
+fn ran_on_host(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    plan.exists(|node| Ok(node.downcast_ref::<DeviceToHostExec>().is_some_and(|subplan| subplan.host_run().is_some())))
 }
 
 /// Sort keys of the sort at the top of an optimized plan, if all of them are columns.

@@ -76,12 +76,13 @@ fn the_device_answers_as_datafusion_does() {
     println!("seed {seed}, shapes {first} to {}", last - 1);
     let start = Instant::now();
     let (next, differing) = (Arc::new(AtomicUsize::new(first)), Arc::new(AtomicUsize::new(0)));
+    let host_runs = Arc::new(AtomicUsize::new(0));
     let tally = block_on(async {
         let workers: Vec<_> = (0..harness::threads())
             .map(|_| {
-                let (next, differing) = (Arc::clone(&next), Arc::clone(&differing));
+                let (next, differing, host_runs) = (Arc::clone(&next), Arc::clone(&differing), Arc::clone(&host_runs));
                 tokio::spawn(async move {
-                    let sides = Sides { plain: harness::plain(1), device: harness::strict(1) };
+                    let sides = Sides { plain: harness::plain(1), device: harness::strict(1), host_runs };
                     let mut tally = Tally::default();
                     loop {
                         let shape = next.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +102,9 @@ fn the_device_answers_as_datafusion_does() {
         }
         tally
     });
+    let host_runs = host_runs.load(Ordering::Relaxed);
     println!("{tally}");
+    println!("first runs of the host: {host_runs}");
     if let Some(counters) = harness::shared_runtime().counters() {
         println!("{counters:?}, {:.0} s", start.elapsed().as_secs_f64());
     }
@@ -111,6 +114,7 @@ fn the_device_answers_as_datafusion_does() {
         for ((what, share), least) in tally.all.shares().into_iter().zip([55.0, 15.0, 95.0, 75.0]) {
             assert!(share >= least, "{what}: {share:.1} %, less than {least} %");
         }
+        assert!(host_runs > 0, "no first run was the host's");
     }
 }
 

@@ -11,7 +11,7 @@ use super::api::{device as cl, error_text, platform};
 use super::pocl_cache;
 use crate::drivers::DriverKind;
 use crate::drivers::loader::loader_message;
-use crate::host::host_memory_bytes;
+use crate::host::HostMemory;
 use crate::info::{DeviceEntry, DeviceInfo, DeviceKind};
 use crate::{Error, Result};
 
@@ -148,7 +148,7 @@ fn describe(platform: cl_platform_id, device: cl_device_id, ordinal: usize) -> D
         kind,
         compute_units: narrow(number(device, cl::CL_DEVICE_MAX_COMPUTE_UNITS)),
         // A CPU driver reports a current preference; its memory is the host's.
-        memory_bytes: if kind == DeviceKind::Cpu { host_memory_bytes().unwrap_or(global) } else { global },
+        memory_bytes: if kind == DeviceKind::Cpu { HostMemory::now().map_or(global, |host| host.total) } else { global },
         memory_bytes_per_second: None,
         max_alloc_bytes: number(device, cl::CL_DEVICE_MAX_MEM_ALLOC_SIZE),
         max_work_group_size: narrow(number(device, cl::CL_DEVICE_MAX_WORK_GROUP_SIZE)),

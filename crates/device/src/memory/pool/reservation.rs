@@ -2,6 +2,7 @@
 //! Reservations of a pool's memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -19,6 +20,57 @@ impl Pool {
         let reservation = Reservation { pool: self.clone(), claim: Arc::new(Mutex::new(Claim::default())) };
         reservation.resize(bytes)?;
         Ok(reservation)
+    }
+
+    /// A soft reservation, without bytes yet.
+    ///
+    /// # Examples
+    /// ```
+    /// # use device::{Context, DeviceConfig};
+    /// # let Ok(context) = Context::new(DeviceConfig::default().with_memory_bytes(1 << 20)) else { return Ok(()) };
+    /// let (table, other) = (context.pool().reserve_softly(), context.pool().reserve_softly());
+    /// assert!(table.try_grow(600 << 10, 256 << 10));
+    /// assert!(!other.try_grow(600 << 10, 0), "the first one counts on them");
+    /// assert_eq!(context.pool().soft_reserved(), 600 << 10);
+    /// drop(table);
+    /// assert!(other.try_grow(600 << 10, 0));
+    /// # Ok::<(), device::Error>(())
+    /// ```
+    pub fn reserve_softly(&self) -> SoftReservation {
+        SoftReservation { pool: self.clone(), bytes: AtomicUsize::new(0) }
+    }
+}
+
+/// Bytes that an operator is about to allocate, until it is dropped. Allocations do not heed them.
+/// Operators that can do with less memory ask [`Pool::soft_reserved`], and leave so much free.
+#[derive(Debug)]
+pub struct SoftReservation {
+    pool: Pool,
+    bytes: AtomicUsize,
+}
+
+impl SoftReservation {
+    /// Reserves `bytes` in all, if the other soft reservations and `left_free` bytes have room
+    /// beside them.
+    pub fn try_grow(&self, bytes: usize, left_free: usize) -> bool {
+        let of_others = self.pool.soft_reserved().saturating_sub(self.bytes.load(Relaxed));
+        let fits = self.pool.in_use() + bytes + left_free + of_others <= self.pool.limit();
+        if fits {
+            self.grow(bytes);
+        }
+        fits
+    }
+
+    /// Reserves at least `bytes` in all, whether or not they are free.
+    pub fn grow(&self, bytes: usize) {
+        let before = self.bytes.fetch_max(bytes, Relaxed);
+        self.pool.0.soft_reserved.fetch_add(bytes.saturating_sub(before), Relaxed);
+    }
+}
+
+impl Drop for SoftReservation {
+    fn drop(&mut self) {
+        self.pool.0.soft_reserved.fetch_sub(*self.bytes.get_mut(), Relaxed);
     }
 }
 

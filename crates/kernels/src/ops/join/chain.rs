@@ -134,8 +134,10 @@ impl JoinChain {
             self.last = Some(select);
             return Ok(None);
         }
-        let multiplies =
-            |index: usize, join: &Join| join.kind.gives_pairs() && !join.is_unique(tables.and_then(|tables| tables.get(index)));
+        let multiplies = |index: usize, join: &Join| {
+            let table = tables.and_then(|tables| tables.get(index));
+            join.kind.gives_pairs() && !table.map_or_else(|| join.is_likely_unique(), |table| table.is_unique())
+        };
         let first = joins.iter().enumerate().position(|(index, join)| multiplies(index, join));
         let count = first.map_or(joins.len(), |index| index + 1);
         let rest = joins.split_off(count);

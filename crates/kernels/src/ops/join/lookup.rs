@@ -225,7 +225,7 @@ pub(super) fn assumed_layout(join: &Join, types: &[ColumnType]) -> TableLayout {
         keys if keys.iter().any(|(probe, _)| is_string(probe)) => TableKind::Hashed,
         _ => TableKind::Packed { perfect_hash: true },
     };
-    TableLayout { kind, unique: join.is_unique(None), bloom_only: false }
+    TableLayout { kind, unique: join.is_likely_unique(), bloom_only: false }
 }
 
 /// The operands of a conjunction.

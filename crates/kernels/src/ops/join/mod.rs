@@ -33,8 +33,6 @@ mod table;
 mod throttle;
 mod visited;
 
-use std::sync::Arc;
-
 use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
 use columnar::ColumnType;
 
@@ -94,11 +92,12 @@ impl JoinKind {
         }
     }
 
-    /// Whether blocks of the build side may be joined one after another, each with all probe rows.
+    /// Whether blocks of the build side may be joined one after another, each with all probe rows:
+    /// whether what a probe row gives for one block does not depend on the others.
     pub fn may_join_in_blocks(self) -> bool {
         match self {
-            Inner => true,
-            Left | Right | Full | LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark => false,
+            Inner | Left | LeftSemi | LeftAnti | LeftMark => true,
+            Right | Full | RightSemi | RightAnti | RightMark => false,
         }
     }
 
@@ -231,18 +230,12 @@ impl Join {
         }
     }
 
-    /// Whether a table can serve this dynamic filter, and is likely to remove rows.
-    pub fn can_filter_by(&self, table: &JoinTable) -> bool {
-        table.filters(self.keys.len())
-    }
-
-    /// Whether a row has at most one match. Without a table, whether that is likely.
-    fn is_unique(&self, table: Option<&Arc<JoinTable>>) -> bool {
-        let guess = match self.role {
+    /// Whether a row is likely to have at most one match. The table knows, once there is one.
+    fn is_likely_unique(&self) -> bool {
+        match self.role {
             JoinRole::ScalarSubquery => true,
             JoinRole::Query | JoinRole::DynamicFilter => !self.keys.is_empty(),
-        };
-        table.map_or(guess, |table| table.is_unique())
+        }
     }
 
     /// Whether the join counts the rows that it removes.

@@ -611,7 +611,8 @@ fn zeroed_once<'a>(queue: &Queue, buffer: &'a OnceLock<Buffer>, bytes: usize) ->
 pub(super) fn lists_pairs(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
     let Some(last) = joins.last() else { return false };
     let table = tables.and_then(|tables| tables.get(joins.len() - 1));
-    last.kind.keeps_unmatched_build_rows() || last.kind.gives_pairs() && !last.is_unique(table)
+    let is_unique = table.map_or_else(|| last.is_likely_unique(), |table| table.is_unique());
+    last.kind.keeps_unmatched_build_rows() || last.kind.gives_pairs() && !is_unique
 }
 
 #[cfg(test)]
