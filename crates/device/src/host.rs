@@ -8,9 +8,9 @@ use std::path::Path;
 /// Bytes of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HostMemory {
-    /// What this process may use, with all others of its group.
+    /// The most that this process may use, with all others of its group.
     pub total: u64,
-    /// What this process could still take, without swapping.
+    /// The rest that this process could take, without swapping.
     pub available: u64,
 }
 

@@ -22,7 +22,7 @@ use crate::faults::assert_clear;
 use crate::harness::{assert_returned, block_on, context, device_config, ordered_lines, text};
 use crate::spill::{planned, register, session_on, session_with_disk, table};
 
-/// What is wrong with all files.
+/// The fault of all files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum FileFault {
     /// Nothing.
@@ -243,7 +243,7 @@ fn faults_of_the_device_while_rows_spill_are_an_error_and_leave_nothing() {
             run().await.unwrap();
             let mut failed = 0;
             for fault in [Fault::Alloc, Fault::Launch, Fault::Copy] {
-                // What the driver keeps for the next query is gone, so that queries allocate anew.
+                // The pool keeps nothing for the next query, so that it allocates anew.
                 context.trim();
                 let before = plan.calls(fault);
                 let expected = sorted(&run().await.unwrap());

@@ -2,8 +2,8 @@
 //! Joins of partitions.
 //!
 //! Each pair of partitions is joined in memory, by as many at once as fit. A partition that is too
-//! large is partitioned again, by another hash. Rows of one key stay together; blocks of them are
-//! joined one after another, unless the join gives probe rows without a match, or each once.
+//! large is partitioned again, by another hash. Rows of one key stay together. Blocks of them are
+//! joined one after another, unless the join gives unmatched probe rows, or each probe row once.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -92,8 +92,8 @@ impl JoinKind {
         }
     }
 
-    /// Whether blocks of the build side may be joined one after another, each with all probe rows:
-    /// whether what a probe row gives for one block does not depend on the others.
+    /// Whether blocks of the build side may be joined one after another, each with all probe rows.
+    /// The rows that a probe row gives for one block must not depend on the others.
     pub fn may_join_in_blocks(self) -> bool {
         match self {
             Inner | Left | LeftSemi | LeftAnti | LeftMark => true,
