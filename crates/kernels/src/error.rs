@@ -35,3 +35,13 @@ pub enum Error {
     #[error(transparent)]
     Columnar(#[from] columnar::Error),
 }
+
+impl Error {
+    /// Whether device memory did not suffice, so that less work at once may succeed.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Error::Device(error) | Error::Columnar(columnar::Error::Device(error)) => error.is_out_of_memory(),
+            _ => false,
+        }
+    }
+}

@@ -9,14 +9,18 @@ use futures::{StreamExt, stream};
 use kernels::ops::Concat;
 
 use super::DeviceBatchStream;
+use super::memory::free_bytes;
 use crate::error::op_error;
 
 /// Limit of pending batches. More would keep more of the memory that their rows refer to, such as
 /// heaps of strings.
 const MOST_PENDING: usize = 16;
 
-/// Concatenates batches, in their order, until they have half of `rows` rows. A large first batch
-/// passes as it is.
+/// Share of the free memory that the copy of several batches takes at most.
+const COPY: usize = 4;
+
+/// Concatenates batches, in their order, until they have half of `rows` rows, or as many as memory
+/// has room for a copy of. A large first batch passes as it is.
 pub(super) fn coalesce_small(
     input: DeviceBatchStream,
     concat: Concat,
@@ -25,18 +29,26 @@ pub(super) fn coalesce_small(
     operator: String,
 ) -> DeviceBatchStream {
     let enough = rows.div_ceil(2);
-    stream::try_unfold((input, concat, queue, operator), move |(mut input, concat, queue, operator)| async move {
-        let (mut pending, mut total) = (Vec::<DeviceBatch>::new(), 0);
-        while total < enough && pending.len() < MOST_PENDING {
-            let Some(batch) = input.next().await else { break };
-            let batch = batch?;
+    stream::try_unfold((input, None, concat, queue, operator), move |(mut input, first, concat, queue, operator)| async move {
+        let mut pending = Vec::from_iter(first);
+        let mut rest = None;
+        while sum(&pending, DeviceBatch::num_rows) < enough && pending.len() < MOST_PENDING {
+            let Some(batch) = input.next().await.transpose()? else { break };
+            let bytes = sum(&pending, DeviceBatch::row_bytes) + batch.row_bytes();
+            if !pending.is_empty() && bytes > free_bytes(&queue) / COPY {
+                rest = Some(batch);
+                break;
+            }
             if batch.num_rows() > 0 {
-                total += batch.num_rows();
                 pending.push(batch);
             }
         }
         let coalesced = concat.run(&queue, pending).await.map_err(|error| op_error(&operator, error))?;
-        Result::Ok(coalesced.map(|batch| (batch, (input, concat, queue, operator))))
+        Result::Ok(coalesced.map(|batch| (batch, (input, rest, concat, queue, operator))))
     })
     .boxed()
+}
+
+fn sum(batches: &[DeviceBatch], of_batch: impl Fn(&DeviceBatch) -> usize) -> usize {
+    batches.iter().map(of_batch).sum()
 }

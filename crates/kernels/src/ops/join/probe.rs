@@ -45,6 +45,8 @@ const fn max_pairs(profile: Profile) -> usize {
 
 /// The same for a small memory limit.
 const MIN_PAIRS: usize = 1 << 10;
+/// Pairs that are written at once where memory did not suffice for more.
+const FEWEST_PAIRS: usize = 1 << 8;
 /// Bytes of the memory limit for each row that is written at once: for its columns, and for
 /// results of the operators above. At least so many, and at least a multiple of a row's.
 const LIMIT_PER_ROW: usize = 1 << 10;
@@ -213,9 +215,12 @@ impl Probe {
         Slices::new(queue, batch, self.lookup.max_candidates(), self.affordable_rows(queue), &self.lookup.budget)
     }
 
-    /// Most rows of the result that are written at once.
+    /// Most rows of the result that are written at once: in a share of the limit, or of the free
+    /// memory.
     fn affordable_rows(&self, queue: &Queue) -> usize {
-        affordable_rows(queue.context().pool().limit(), self.row_bytes()).min(max_pairs(self.options.profile))
+        let pool = queue.context().pool();
+        let free = pool.limit().saturating_sub(pool.in_use());
+        affordable_rows(pool.limit().min(4 * free), self.row_bytes()).min(max_pairs(self.options.profile))
     }
 
     async fn launch<'a>(&'a self, queue: &'a Queue) -> Result<Launch<'a>> {
@@ -244,17 +249,28 @@ impl Probe {
         self.types.iter().map(ColumnType::value_bytes).sum()
     }
 
-    /// Writes the next pairs of a batch; `None` if no pairs are left.
+    /// Writes the next pairs of a batch; `None` if no pairs are left. Where memory is short, fewer:
+    /// strings may take more than their columns promise.
     pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs) -> Result<Option<DeviceBatch>> {
         let queue = &self.writes.metered(queue);
         let affordable = self.options.threshold(self.affordable_rows(queue));
-        let most = affordable.min(self.writes.rows(queue, 1));
-        let (from, to) = (pairs.next, pairs.total.min(pairs.next + most as u64));
-        if from == to {
+        let left = (pairs.total - pairs.next) as usize;
+        let mut count = affordable.min(self.writes.rows(queue, 1)).min(left);
+        if count == 0 {
             return Ok(None);
         }
+        loop {
+            match self.write_next(queue, state, pairs, count).await {
+                Err(error) if error.is_out_of_memory() && count > FEWEST_PAIRS => count = FEWEST_PAIRS.max(count / 4),
+                written => return written.map(Some),
+            }
+        }
+    }
+
+    /// Writes so many pairs of a batch.
+    async fn write_next(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs, count: usize) -> Result<DeviceBatch> {
+        let (from, to) = (pairs.next, pairs.next + count as u64);
         let launch = self.launch(queue).await?;
-        let count = (to - from) as usize;
         pairs.throttle.wait(&self.writes, queue, count, 1).await?;
         let (probe, build) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
         let mut named = self.lookup.args();
@@ -274,7 +290,7 @@ impl Probe {
         let rows = PairRows { probe: &probe, build: &build, count };
         let batch = self.write_pairs(&launch, &pairs.bound, rows, args).await?;
         pairs.next = to;
-        Ok(Some(batch))
+        Ok(batch)
     }
 
     /// The number of rows that each dynamic filter removed so far, in the order of the filters.
