@@ -14,18 +14,22 @@ pub(crate) struct HostMemory {
     pub available: u64,
 }
 
-/// The names of a group's files, and of the inactive pages of files in its `memory.stat`. The
-/// kernel takes these back before a group exceeds its limit.
+/// The names of a group's files, and of the cached pages of files in its `memory.stat`. The kernel
+/// takes these back before a group exceeds its limit.
 struct GroupFiles {
     limit: &'static str,
     used: &'static str,
-    inactive: &'static str,
+    cached: [&'static str; 2],
 }
 
 /// Version 1 of control groups, whose controllers have a hierarchy each.
-const VERSION_1: GroupFiles =
-    GroupFiles { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", inactive: "total_inactive_file " };
-const VERSION_2: GroupFiles = GroupFiles { limit: "memory.max", used: "memory.current", inactive: "inactive_file " };
+const VERSION_1: GroupFiles = GroupFiles {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    cached: ["total_inactive_file ", "total_active_file "],
+};
+const VERSION_2: GroupFiles =
+    GroupFiles { limit: "memory.max", used: "memory.current", cached: ["inactive_file ", "active_file "] };
 
 impl HostMemory {
     /// `None` where the system does not tell.
@@ -70,9 +74,9 @@ impl GroupFiles {
     fn read(&self, group: &Path) -> Option<HostMemory> {
         let total: u64 = read_to_string(group.join(self.limit)).ok()?.trim().parse().ok()?;
         let used = read_to_string(group.join(self.used)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0_u64);
-        let inactive = read_to_string(group.join("memory.stat")).ok();
-        let inactive = inactive.and_then(|text| number_after(&text, self.inactive)).unwrap_or(0);
-        Some(HostMemory { total, available: total.saturating_sub(used.saturating_sub(inactive)) })
+        let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let cached: u64 = self.cached.iter().filter_map(|name| number_after(&stat, name)).sum();
+        Some(HostMemory { total, available: total.saturating_sub(used.saturating_sub(cached)) })
     }
 }
 
@@ -119,7 +123,7 @@ mod tests {
             group,
             ("sys/fs/cgroup/pod/memory.max", "2147483648\n"),
             ("sys/fs/cgroup/pod/memory.current", "1610612736\n"),
-            ("sys/fs/cgroup/pod/memory.stat", "anon 1073741824\nactive_file 1\ninactive_file 536870912\n"),
+            ("sys/fs/cgroup/pod/memory.stat", "anon 1073741824\nactive_file 268435456\ninactive_file 268435456\n"),
             ("sys/fs/cgroup/pod/container/memory.max", "max\n"),
         ];
         assert_eq!(memory(&limits), Some(HostMemory { total: 2048 * MIB, available: 1024 * MIB }));
@@ -136,7 +140,10 @@ mod tests {
             group,
             ("sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes", "1073741824\n"),
             ("sys/fs/cgroup/memory/jobs/one/memory.usage_in_bytes", "805306368\n"),
-            ("sys/fs/cgroup/memory/jobs/one/memory.stat", "inactive_file 7\ntotal_inactive_file 268435456\n"),
+            (
+                "sys/fs/cgroup/memory/jobs/one/memory.stat",
+                "inactive_file 7\ntotal_inactive_file 268435455\ntotal_active_file 1\n",
+            ),
             // No limit, as version 1 writes it.
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];

@@ -34,14 +34,15 @@ pub(super) fn coalesce_small(
         let mut rest = None;
         while sum(&pending, DeviceBatch::num_rows) < enough && pending.len() < MOST_PENDING {
             let Some(batch) = input.next().await.transpose()? else { break };
+            if batch.num_rows() == 0 {
+                continue;
+            }
             let bytes = sum(&pending, DeviceBatch::row_bytes) + batch.row_bytes();
             if !pending.is_empty() && bytes > free_bytes(&queue) / COPY {
                 rest = Some(batch);
                 break;
             }
-            if batch.num_rows() > 0 {
-                pending.push(batch);
-            }
+            pending.push(batch);
         }
         let coalesced = concat.run(&queue, pending).await.map_err(|error| op_error(&operator, error))?;
         Result::Ok(coalesced.map(|batch| (batch, (input, rest, concat, queue, operator))))
