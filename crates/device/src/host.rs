@@ -14,22 +14,22 @@ pub(crate) struct HostMemory {
     pub available: u64,
 }
 
-/// The names of a group's files, and of the cached pages of files in its `memory.stat`. The kernel
-/// takes these back before a group exceeds its limit.
+/// The names of a group's files, and of cached pages in its `memory.stat`. The kernel takes these
+/// back before a group exceeds its limit.
 struct GroupFiles {
     limit: &'static str,
     used: &'static str,
-    cached: [&'static str; 2],
+    cached: &'static [&'static str],
 }
 
 /// Version 1 of control groups, whose controllers have a hierarchy each.
 const VERSION_1: GroupFiles = GroupFiles {
     limit: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
-    cached: ["total_inactive_file ", "total_active_file "],
+    cached: &["total_inactive_file ", "total_active_file "],
 };
 const VERSION_2: GroupFiles =
-    GroupFiles { limit: "memory.max", used: "memory.current", cached: ["inactive_file ", "active_file "] };
+    GroupFiles { limit: "memory.max", used: "memory.current", cached: &["inactive_file ", "active_file ", "slab_reclaimable "] };
 
 impl HostMemory {
     /// `None` where the system does not tell.
@@ -123,7 +123,10 @@ mod tests {
             group,
             ("sys/fs/cgroup/pod/memory.max", "2147483648\n"),
             ("sys/fs/cgroup/pod/memory.current", "1610612736\n"),
-            ("sys/fs/cgroup/pod/memory.stat", "anon 1073741824\nactive_file 268435456\ninactive_file 268435456\n"),
+            (
+                "sys/fs/cgroup/pod/memory.stat",
+                "anon 1073741824\nactive_file 268435456\ninactive_file 134217728\nslab_reclaimable 134217728\n",
+            ),
             ("sys/fs/cgroup/pod/container/memory.max", "max\n"),
         ];
         assert_eq!(memory(&limits), Some(HostMemory { total: 2048 * MIB, available: 1024 * MIB }));

@@ -131,23 +131,11 @@ mod tests {
         DeviceEntry::new(DeviceInfo {
             driver,
             index,
-            ordinal: 0,
             name: name.to_owned(),
-            platform: "Some platform".to_owned(),
-            version: String::new(),
-            driver_version: String::new(),
             kind,
-            compute_units: 1,
-            memory_bytes: 1,
-            max_alloc_bytes: 1,
-            max_work_group_size: 1,
-            shared_bytes: 1,
-            memory_bytes_per_second: None,
-            max_arg_bytes: 1,
             fp64: name != "old",
-            atomics64: true,
             unified_memory: true,
-            arch: String::new(),
+            ..crate::testing::some_info()
         })
     }
 

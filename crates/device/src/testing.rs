@@ -32,7 +32,7 @@ mod faults;
 pub use emulator::{emulated, has_nvrtc};
 pub use faults::{Fault, FaultPlan, Live};
 
-use crate::{DeviceConfig, DriverKind, Error, Result, Selector};
+use crate::{DeviceConfig, DeviceInfo, DeviceKind, DriverKind, Error, Result, Selector};
 
 /// The variable that selects the device of tests.
 const DEVICE_VARIABLE: &str = "DEVICEFUSION_TEST_DEVICE";
@@ -57,6 +57,39 @@ pub fn selector() -> Result<Selector> {
             other => other,
         }),
         _ => Ok(Selector::Driver(DriverKind::OpenCl)),
+    }
+}
+
+/// Properties of no real device, of one compute unit. Tests change the fields that they are about.
+///
+/// # Examples
+/// ```
+/// use device::{DeviceInfo, DeviceKind};
+///
+/// let gpu = DeviceInfo { kind: DeviceKind::Gpu, ..device::testing::some_info() };
+/// assert_eq!(gpu.compute_units, 1);
+/// ```
+pub fn some_info() -> DeviceInfo {
+    DeviceInfo {
+        driver: DriverKind::OpenCl,
+        index: 0,
+        ordinal: 0,
+        name: "Some device".to_string(),
+        platform: "Some platform".to_string(),
+        version: String::new(),
+        driver_version: String::new(),
+        kind: DeviceKind::Cpu,
+        compute_units: 1,
+        memory_bytes: 1,
+        memory_bytes_per_second: None,
+        max_alloc_bytes: 1,
+        max_work_group_size: 256,
+        shared_bytes: 16 << 10,
+        max_arg_bytes: 1024,
+        fp64: true,
+        atomics64: true,
+        unified_memory: false,
+        arch: String::new(),
     }
 }
 

@@ -880,3 +880,36 @@ fn tables_and_wide_results_fit_little_memory() {
         });
     }
 }
+
+/// Each of 2000 rows finds two strings of ten kilobytes, which the type of a column does not tell.
+#[test]
+fn pairs_of_long_strings_fit_little_memory() {
+    const LIMIT: usize = 8 << 20;
+    let texts: Vec<String> = (0..200).map(|row| format!("{row:04} {}", "x".repeat(10_000))).collect();
+    let keys = Int64Array::from_iter_values((0..200).map(|row| row / 2));
+    let build = batch(vec![("k", Arc::new(keys) as ArrayRef, false), ("text", Arc::new(StringArray::from(texts)), false)]);
+    let probe = batch(vec![("k", Arc::new(Int64Array::from_iter_values((0..2000).map(|row| row % 100))) as ArrayRef, false)]);
+    for kind in [JoinKind::Inner, JoinKind::Left] {
+        let join = join_of(&Case { kind, keys: vec![0], null_equals_null: false, residual: false }, &build, &probe);
+        for options in profiles() {
+            let queue = queue_of_bytes(LIMIT);
+            futures::executor::block_on(async {
+                let table = table(&queue, &join, &probe, &build, &options).await;
+                let mut join = join.clone();
+                join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+                let types = natural_types(&probe.schema()).unwrap();
+                let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
+                let outputs = vec![(col(2), Field::new("text", DataType::Utf8, true))];
+                let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap();
+                let (mut state, mut found) = (chain.start(), 0);
+                chain.push(&mut state, &up(&queue, &probe, &types));
+                while let Some(batch) = chain.next(&queue, &mut state).await.unwrap() {
+                    assert!(batch.num_rows() < 1024, "{} rows at once", batch.num_rows());
+                    found += batch.num_rows();
+                }
+                assert!(chain.finish(&queue, &state).await.unwrap().is_none_or(|rest| rest.num_rows() == 0));
+                assert_eq!(found, 4000);
+            });
+        }
+    }
+}

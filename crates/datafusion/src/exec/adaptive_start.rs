@@ -59,38 +59,14 @@ pub(crate) fn starts_on_host(stage: &Stage, task: &TaskContext) -> Result<bool> 
 
 #[cfg(test)]
 mod tests {
-    use device::DriverKind;
+    use device::testing::some_info;
 
     use super::*;
-
-    fn device(kind: DeviceKind) -> DeviceInfo {
-        DeviceInfo {
-            driver: DriverKind::OpenCl,
-            index: 0,
-            ordinal: 0,
-            name: "Some device".into(),
-            platform: String::new(),
-            version: String::new(),
-            driver_version: String::new(),
-            kind,
-            compute_units: 1,
-            memory_bytes: 1,
-            memory_bytes_per_second: None,
-            max_alloc_bytes: 1,
-            max_work_group_size: 256,
-            shared_bytes: 16 << 10,
-            max_arg_bytes: 1024,
-            fp64: true,
-            atomics64: true,
-            unified_memory: false,
-            arch: String::new(),
-        }
-    }
 
     #[test]
     fn settings_and_the_kind_of_device_decide_where_first_runs_are() {
         let kinds = [DeviceKind::Cpu, DeviceKind::Gpu, DeviceKind::Accelerator];
-        let starts = |options: &DeviceOptions| kinds.map(|kind| may_start_on_host(&device(kind), options));
+        let starts = |options: &DeviceOptions| kinds.map(|kind| may_start_on_host(&DeviceInfo { kind, ..some_info() }, options));
         let (all, none, cpus) = ([true; 3], [false; 3], [true, false, false]);
         let defaults = DeviceOptions::default();
         assert_eq!(starts(&defaults), cpus);

@@ -107,7 +107,7 @@ impl Run {
             }
             StageKind::Window { input, op, checks } => {
                 let (op, checks, stage) = (Arc::clone(op), Arc::clone(checks), Arc::clone(stage));
-                windows::window(self.merge_in_order(input)?, op, checks, stage, Arc::clone(self), queue)
+                windows::window(self.merge_in_order(input)?, op, checks, stage, self.batch_rows, queue)
             }
             StageKind::Join(joins) => joins::join(Arc::clone(joins), Arc::clone(stage), Arc::clone(self), queue),
             StageKind::BuildSideJoin(join) => joins::build_side(Arc::clone(join), Arc::clone(stage), Arc::clone(self), queue),

@@ -16,7 +16,6 @@ use kernels::ops::{Window, WindowState};
 use super::DeviceBatchStream;
 use super::errors::explain;
 use super::memory::{MemoryAttribution, free_bytes, slices};
-use super::state::Run;
 use crate::error::op_error;
 use crate::graph::{Checks, Stage};
 
@@ -29,14 +28,14 @@ pub(super) fn window(
     op: Arc<Window>,
     checks: Checks,
     stage: Arc<Stage>,
-    run: Arc<Run>,
+    batch_rows: usize,
     queue: Queue,
 ) -> DeviceBatchStream {
     let memory = MemoryAttribution::new(&stage.operator, if op.may_split() { HELD } else { "its input" });
     let held = memory.clone();
     let state = Some(op.start());
     let (slices, is_cut, tried_rows, has_split) = (VecDeque::new(), false, 0, false);
-    let windowing = Windowing { input, slices, is_cut, state, tried_rows, has_split, op, checks, stage, run, queue, held };
+    let windowing = Windowing { input, slices, is_cut, state, tried_rows, has_split, batch_rows, op, checks, stage, queue, held };
     let results = stream::try_unfold(windowing, |mut windowing| async move {
         let batches = windowing.next().await?;
         Ok::<_, DataFusionError>(batches.map(|batches| (stream::iter(batches.into_iter().map(Ok)), windowing)))
@@ -55,13 +54,13 @@ struct Windowing {
     state: Option<WindowState>,
     /// Number of the kept rows at the last search, if none of their partitions had ended; else 0.
     tried_rows: usize,
-    /// Whether memory was short. From then on results have at most the run's `batch_rows`, since
+    /// Whether memory was short. From then on results have at most `batch_rows` rows, since
     /// operators above have little, too.
     has_split: bool,
+    batch_rows: usize,
     op: Arc<Window>,
     checks: Checks,
     stage: Arc<Stage>,
-    run: Arc<Run>,
     queue: Queue,
     held: MemoryAttribution,
 }
@@ -75,12 +74,11 @@ impl Windowing {
         loop {
             let Some(slice) = self.slices.pop_front() else {
                 let Some(batch) = self.input.next().await else { break };
-                let free = free_bytes(queue);
-                self.slices.extend(fitting_slices(op, &state, batch?, free));
+                self.slices.extend(fitting_slices(op, &state, batch?, queue));
                 self.is_cut = self.slices.len() > 1;
                 continue;
             };
-            let is_full = self.is_searched(&state) && !fits(op, &state, &slice, free_bytes(queue));
+            let is_full = self.is_searched(&state) && !fits(op, &state, &slice, queue);
             let ended = match is_full {
                 true => op.split_ended(queue, &mut state).await.map_err(failed)?,
                 false => None,
@@ -111,7 +109,7 @@ impl Windowing {
         let finished = self.op.finish(&self.queue, state).await;
         let batches = finished.map_err(|error| op_error(&self.stage.operator, error))?;
         Ok(match self.has_split {
-            true => batches.iter().flat_map(|batch| batch.chunks(self.run.batch_rows)).collect(),
+            true => batches.iter().flat_map(|batch| batch.chunks(self.batch_rows)).collect(),
             false => batches,
         })
     }
@@ -125,7 +123,7 @@ impl Windowing {
 
 /// Whether the kept rows and a slice can be computed together, in half of the free memory. The
 /// other half is for the operators above, which get the results.
-fn fits(op: &Window, state: &WindowState, slice: &DeviceBatch, free: usize) -> bool {
+fn fits(op: &Window, state: &WindowState, slice: &DeviceBatch, queue: &Queue) -> bool {
     let of_slice = slice.row_bytes();
     let (rows, bytes) = (state.num_rows() + slice.num_rows(), state.row_bytes() + of_slice);
     // Two more slices are on their way.
@@ -133,14 +131,14 @@ fn fits(op: &Window, state: &WindowState, slice: &DeviceBatch, free: usize) -> b
         0 => op.finish_bytes(1, rows, bytes),
         _ => op.finish_bytes(2, rows, bytes) + 2 * of_slice,
     };
-    Window::accepts_rows(rows) && needed <= free / 2
+    Window::accepts_rows(rows) && needed <= free_bytes(queue) / 2
 }
 
 /// A batch as it is where it fits beside the kept rows, else in slices of which several fit memory.
-fn fitting_slices(op: &Window, state: &WindowState, batch: DeviceBatch, free: usize) -> Vec<DeviceBatch> {
-    if !op.may_split() || fits(op, state, &batch, free) {
+fn fitting_slices(op: &Window, state: &WindowState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
+    if !op.may_split() || fits(op, state, &batch, queue) {
         return vec![batch];
     }
     let needed = op.finish_bytes(2, batch.num_rows(), batch.row_bytes());
-    slices(batch, needed, free / 8)
+    slices(batch, needed, free_bytes(queue) / 8)
 }

@@ -180,7 +180,9 @@ impl PairJoin {
             if block.is_empty() {
                 return Ok::<_, DataFusionError>(None);
             }
-            let rows = join.joined_rows(block, probe.clone()).await?;
+            let memory = MemoryAttribution::new(&join.side()?.operator, "a block of its build side");
+            memory.holds(block.iter().map(DeviceBatch::num_rows).sum());
+            let rows = join.joined_rows(block, probe.clone()).await.map_err(|error| memory.attributed(error))?;
             Ok(Some((rows, (join, build, probe))))
         });
         blocks.try_flatten().boxed()

@@ -34,9 +34,9 @@ pub(super) fn sort(
         let (mut state, mut external, mut may_spill) = (op.start(), None, run.may_spill());
         while let Some(batch) = input.next().await {
             let batch = batch?;
-            let slices = if may_spill { sortable_slices(&op, &state, batch, free_bytes(&queue)) } else { vec![batch] };
+            let slices = if may_spill { sortable_slices(&op, &state, batch, &queue) } else { vec![batch] };
             for slice in slices {
-                if may_spill && state.num_rows() > 0 && !fits(&op, &state, &slice, free_bytes(&queue)) {
+                if may_spill && state.num_rows() > 0 && !fits(&op, &state, &slice, &queue) {
                     if external.is_none() {
                         external = ExternalSort::of(&op, &stage, &run, &queue)?;
                     }
@@ -71,14 +71,14 @@ pub(super) fn sort(
 }
 
 /// Whether the kept rows can be sorted together with a slice, beside two more on their way.
-fn fits(op: &Sort, state: &SortState, slice: &DeviceBatch, free: usize) -> bool {
+fn fits(op: &Sort, state: &SortState, slice: &DeviceBatch, queue: &Queue) -> bool {
     let of_slice = kept_bytes(op, slice);
     let (rows, bytes) = (state.num_rows() + slice.num_rows(), state.row_bytes() + of_slice);
     let needed = match state.num_rows() {
         0 => op.finish_bytes(1, rows, bytes),
         _ => op.finish_bytes(2, rows, bytes) + 2 * of_slice,
     };
-    Sort::accepts_rows(rows) && needed <= free
+    Sort::accepts_rows(rows) && needed <= free_bytes(queue)
 }
 
 /// Device bytes of a batch's outputs and keys: as the rows have, or as their types need.
@@ -87,10 +87,10 @@ fn kept_bytes(op: &Sort, batch: &DeviceBatch) -> usize {
 }
 
 /// A batch as it is where it can be sorted at once, else in slices that several fit memory.
-fn sortable_slices(op: &Sort, state: &SortState, batch: DeviceBatch, free: usize) -> Vec<DeviceBatch> {
-    if fits(op, state, &batch, free) {
+fn sortable_slices(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
+    if fits(op, state, &batch, queue) {
         return vec![batch];
     }
     let needed = op.finish_bytes(2, batch.num_rows(), kept_bytes(op, &batch));
-    slices(batch, needed, free / 4)
+    slices(batch, needed, free_bytes(queue) / 4)
 }

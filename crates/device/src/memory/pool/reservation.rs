@@ -51,7 +51,7 @@ pub struct SoftReservation {
 
 impl SoftReservation {
     /// Reserves `bytes` in all, if the other soft reservations and `left_free` bytes have room
-    /// beside them.
+    /// beside them. Returns whether they have; else the reservation stays as it is.
     pub fn try_grow(&self, bytes: usize, left_free: usize) -> bool {
         let of_others = self.pool.soft_reserved().saturating_sub(self.bytes.load(Relaxed));
         let fits = self.pool.in_use() + bytes + left_free + of_others <= self.pool.limit();

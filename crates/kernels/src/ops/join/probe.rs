@@ -113,6 +113,8 @@ pub(super) struct MatchPairs {
     total: u64,
     /// The first pair that is not written yet.
     next: u64,
+    /// Most pairs at once, since memory did not suffice for more.
+    most: usize,
     throttle: Throttle,
 }
 
@@ -255,13 +257,17 @@ impl Probe {
         let queue = &self.writes.metered(queue);
         let affordable = self.options.threshold(self.affordable_rows(queue));
         let left = (pairs.total - pairs.next) as usize;
-        let mut count = affordable.min(self.writes.rows(queue, 1)).min(left);
+        let mut count = affordable.min(self.writes.rows(queue, 1)).min(pairs.most).min(left);
         if count == 0 {
             return Ok(None);
         }
+        pairs.throttle.wait(&self.writes, queue, count, 1).await?;
         loop {
             match self.write_next(queue, state, pairs, count).await {
-                Err(error) if error.is_out_of_memory() && count > FEWEST_PAIRS => count = FEWEST_PAIRS.max(count / 4),
+                Err(error) if error.is_out_of_memory() && count > FEWEST_PAIRS => {
+                    count = FEWEST_PAIRS.max(count / 4);
+                    pairs.most = count;
+                }
                 written => return written.map(Some),
             }
         }
@@ -271,7 +277,6 @@ impl Probe {
     async fn write_next(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs, count: usize) -> Result<DeviceBatch> {
         let (from, to) = (pairs.next, pairs.next + count as u64);
         let launch = self.launch(queue).await?;
-        pairs.throttle.wait(&self.writes, queue, count, 1).await?;
         let (probe, build) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
         let mut named = self.lookup.args();
         named.extend(pairs.matches.args());
@@ -381,7 +386,7 @@ impl Probe {
         let answer = queue.read(&control, 0..16).await?;
         check_failed_row(read_u64(&answer, 0)?)?;
         let total = read_u64(&answer, 1)?;
-        Ok(MatchPairs { bound, matches, offsets, rows: n, total, next: 0, throttle: Throttle::default() })
+        Ok(MatchPairs { bound, matches, offsets, rows: n, total, next: 0, most: usize::MAX, throttle: Throttle::default() })
     }
 
     /// The columns of pairs of rows.

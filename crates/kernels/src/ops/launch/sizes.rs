@@ -117,27 +117,7 @@ mod tests {
     use super::*;
 
     fn device() -> DeviceInfo {
-        DeviceInfo {
-            driver: device::DriverKind::OpenCl,
-            index: 0,
-            ordinal: 0,
-            name: "Some device".into(),
-            platform: String::new(),
-            version: String::new(),
-            driver_version: String::new(),
-            kind: device::DeviceKind::Gpu,
-            compute_units: 1,
-            memory_bytes: 1,
-            max_alloc_bytes: 1,
-            memory_bytes_per_second: None,
-            max_work_group_size: 256,
-            shared_bytes: 16 << 10,
-            max_arg_bytes: 1024,
-            fp64: true,
-            atomics64: true,
-            unified_memory: false,
-            arch: String::new(),
-        }
+        DeviceInfo { kind: device::DeviceKind::Gpu, ..device::testing::some_info() }
     }
 
     fn sized(profile: Profile, work_group_size: u32, compaction_tile_rows: u32) -> Result<(u32, u32), String> {
