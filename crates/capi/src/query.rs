@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
@@ -138,7 +139,8 @@ impl Query {
 
     /// Drives the work of one run until it ends or is cancelled.
     fn run<T>(&self, cancelled: impl Future<Output = ()>, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.context.session()?.block_on(unless_cancelled("the query", cancelled, work))
+        // Pinned here: futures of whole plans have many kilobytes, which each call would move.
+        self.context.session()?.block_on(unless_cancelled("the query", pin!(cancelled), pin!(work)))
     }
 
     /// Runs statements with effects (DDL, SET, INSERT, COPY …), and plans queries. The plan of a
@@ -166,8 +168,8 @@ impl Query {
 
     fn stream(&self) -> Result<FFI_ArrowArrayStream> {
         // Subscribes before the run begins, so that a cancellation during planning counts.
-        let cancelled = self.cancelled().boxed();
-        let (rows, plan) = self.run(self.cancelled(), async {
+        let mut cancelled = self.cancelled().boxed();
+        let (rows, plan) = self.run(&mut cancelled, async {
             let Planned { plan, task, .. } = self.planned().await?;
             Ok((execute_stream(Arc::clone(&plan), task)?, plan))
         })?;

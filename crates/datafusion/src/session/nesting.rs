@@ -67,6 +67,9 @@ pub fn with_enough_stack<T>(work: impl FnOnce() -> T) -> T {
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub fn check_nesting(options: &ConfigOptions, sql: &str) -> Result<()> {
+    if is_shallow(sql) && KEPT.load(Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
     let dialect = dialect_from_str(options.sql_parser.dialect).unwrap_or_else(|| Box::new(GenericDialect));
     let Ok(tokens) = Tokenizer::new(dialect.as_ref(), sql).tokenize() else { return Ok(()) };
     let statements = tokens.split(|token| *token == Token::SemiColon);
@@ -87,6 +90,14 @@ pub fn check_nesting(options: &ConfigOptions, sql: &str) -> Result<()> {
 
 /// Keywords of statements that later ones may nest.
 const KEEPING: [Keyword; 2] = [Keyword::VIEW, Keyword::PREPARE];
+
+/// Whether SQL is so short that any stack holds it, and keeps nothing for later statements. Spares
+/// most short queries the tokenizer.
+fn is_shallow(sql: &str) -> bool {
+    let has = |word: &str| sql.as_bytes().windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word.as_bytes()));
+    // An operator has at least one byte.
+    sql.len() <= SHALLOW_OPERATORS && !has("view") && !has("prepare")
+}
 
 /// Operators within one bracket, of which commas separate expressions that do not nest.
 #[derive(Default)]
@@ -251,6 +262,15 @@ mod tests {
     fn unbalanced_brackets_count_what_they_hold() {
         assert_eq!(operators("(a + b, (c + d + e"), 4);
         assert_eq!(operators(")) a + b )"), 1);
+    }
+
+    #[test]
+    fn short_sql_is_shallow_unless_later_statements_may_nest_it() {
+        assert!(is_shallow(&"a".repeat(SHALLOW_OPERATORS)));
+        assert!(!is_shallow(&"a".repeat(SHALLOW_OPERATORS + 1)));
+        assert!(operators(&"(".repeat(SHALLOW_OPERATORS)) <= SHALLOW_OPERATORS);
+        assert!(!is_shallow("CREATE View v AS SELECT 1"));
+        assert!(!is_shallow("PREPARE p AS SELECT $1"));
     }
 
     #[test]
