@@ -23,5 +23,7 @@ pub(crate) use device_function::DeviceFunction;
 pub(crate) use evaluation::Evaluation;
 pub(crate) use library::LibraryFunctions;
 pub(crate) use list_key::{KEY_TYPE, as_key, as_sort_key, is_list};
+#[cfg(test)]
+pub(crate) use translate::asked;
 pub(crate) use translate::{awaits_subquery, lower, may_fail, must_be_column, supported};
 pub(crate) use window::{describe_window, lower_window};

@@ -26,6 +26,8 @@ use crate::session::DeviceOptions;
 
 /// Lowers an expression over a schema, and checks that it is supported on the device.
 pub(crate) fn supported(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    #[cfg(test)]
+    asked::note(expr);
     let lowered = lower(expr, schema)?;
     kernels::support::supports(&lowered, schema)?;
     Ok(lowered)
@@ -33,6 +35,8 @@ pub(crate) fn supported(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result
 
 /// As [`supported`] for an output, which may be a list, and in a projection a new string.
 pub(crate) fn supported_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
+    #[cfg(test)]
+    asked::note(expr);
     let lowered = lower(expr, schema)?;
     kernels::support::supports_output(&lowered, schema)?;
     Ok(lowered)
@@ -439,4 +443,24 @@ pub(super) fn scalar(value: &ScalarValue) -> Result<Literal, Reason> {
         other => return Err(format!("a constant of type {} is not supported on the device", other.data_type())),
     };
     Ok(Literal { data_type: value.data_type(), value: literal })
+}
+
+/// Computed expressions whose support was asked on this thread, for tests.
+#[cfg(test)]
+pub(crate) mod asked {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    thread_local!(static ASKED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) });
+
+    pub fn note(expr: &Arc<dyn PhysicalExpr>) {
+        if !is_plain(expr) {
+            ASKED.with_borrow_mut(|asked| asked.push(expr.to_string()));
+        }
+    }
+
+    pub fn take() -> Vec<String> {
+        ASKED.take()
+    }
 }

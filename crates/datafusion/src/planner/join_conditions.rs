@@ -18,21 +18,14 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
-use crate::planner::joins::{is_join, supported_join};
+use crate::planner::joins::supported_join;
 use crate::planner::support::support_of;
 
-/// Moves such conditions above their joins, if the result is supported on the device.
-pub(super) fn above_joins(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| match lifted(&node)? {
-        Some(lifted) => Ok(Transformed::yes(lifted)),
-        None => Ok(Transformed::no(node)),
-    })
-    .data()
-}
-
-fn lifted(join: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+/// A join that is not supported on the device, with such conditions moved above it. `None` if that
+/// is not supported either.
+pub(super) fn with_conditions_above(join: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     // The limit of a join counts pairs that satisfy its condition.
-    if !is_join(join) || join.fetch().is_some() || supported_join(join).is_ok() {
+    if join.fetch().is_some() {
         return Ok(None);
     }
     let Some((filter, projection)) = condition(join) else { return Ok(None) };

@@ -22,6 +22,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::exec::{DeviceProjectionExec, is_constant, is_trivial, reads_catalog};
 use crate::planner::most_rows::RowBounds;
+use crate::planner::rewrite::Plan;
 use crate::planner::support::{has_tiny_inputs, support_of};
 use crate::session::{DeviceOptions, DeviceRuntime};
 
@@ -108,11 +109,16 @@ fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution
     Ok(Some(lifted).filter(|lifted| support_of(lifted).is_ok()))
 }
 
-/// Turns shielded projections back into host projections.
-pub(crate) fn release(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|node| match node.downcast_ref::<DeviceProjectionExec>() {
-        Some(projection) => Ok(Transformed::yes(Arc::clone(&projection.host))),
+/// Turns shielded projections back into host projections. Returns the plan and these projections,
+/// which are supported on the device.
+pub(crate) fn release(plan: Plan) -> Result<(Plan, Vec<Plan>)> {
+    let mut supported = Vec::new();
+    let released = plan.transform_up(|node| match node.downcast_ref::<DeviceProjectionExec>() {
+        Some(projection) => {
+            supported.push(Arc::clone(&projection.host));
+            Ok(Transformed::yes(Arc::clone(&projection.host)))
+        }
         None => Ok(Transformed::no(node)),
-    })
-    .data()
+    });
+    Ok((released.data()?, supported))
 }

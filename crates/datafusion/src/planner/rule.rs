@@ -11,7 +11,6 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::RULE;
 use crate::exec::{DeviceToHostExec, computes, is_trivial, reads_catalog, reads_device};
-use crate::planner::join_conditions::above_joins;
 use crate::planner::most_rows::RowBounds;
 use crate::planner::offload::Offloader;
 use crate::planner::placement::host_operators;
@@ -43,7 +42,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let options = DeviceOptions::of(config);
         self.runtime.note_settings(&options);
-        let plan = projection_keeper::release(plan)?;
+        let (plan, supported) = projection_keeper::release(plan)?;
         let resident = any(&plan, &reads_device)?;
         if !resident && (!options.enabled || reads_catalog(&plan) || !any(&plan, &computes)?) {
             return Ok(plan);
@@ -56,9 +55,9 @@ impl PhysicalOptimizerRule for DevicePlanner {
         let offloaded = match device.transpose() {
             Ok(None) => plan,
             Ok(Some(device)) => {
-                let plan = above_joins(rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?)?;
+                let plan = rewrite_computed_lists(projection_keeper::out_of_scans(plan)?)?;
                 let kernels = kernel_options_for(&options, &device.info, device.memory_limit)?;
-                let offloaded = Offloader::new(&options, config, kernels).offload(plan)?;
+                let offloaded = Offloader::new(&options, config, kernels).with_supported(supported).offload(plan)?;
                 note_for_explain(&offloaded, &device, &options)?;
                 offloaded
             }

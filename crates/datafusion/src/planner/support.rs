@@ -90,13 +90,7 @@ pub(crate) fn support_of(plan: &Arc<dyn ExecutionPlan>) -> Result<(), Reason> {
 
 /// The partial or single aggregate that reads the raw rows of a supported aggregation.
 pub(crate) fn supported_aggregation(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
-    let raw = match aggregate.mode() {
-        AggregateMode::Single | AggregateMode::SinglePartitioned => aggregate,
-        AggregateMode::Final | AggregateMode::FinalPartitioned => partial_below(aggregate)?,
-        AggregateMode::Partial | AggregateMode::PartialReduce => {
-            return Err("a partial aggregate stays with its final one".to_string());
-        }
-    };
+    let raw = raw_aggregate(aggregate)?;
     support_of_raw_aggregate(raw)?;
     for field in aggregate.schema().fields() {
         if columnar::ColumnType::of(field.data_type(), true).is_none() {
@@ -104,6 +98,15 @@ pub(crate) fn supported_aggregation(aggregate: &AggregateExec) -> Result<&Aggreg
         }
     }
     Ok(raw)
+}
+
+/// The partial or single aggregate that reads the raw rows of an aggregation.
+fn raw_aggregate(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
+    match aggregate.mode() {
+        AggregateMode::Single | AggregateMode::SinglePartitioned => Ok(aggregate),
+        AggregateMode::Final | AggregateMode::FinalPartitioned => partial_below(aggregate),
+        AggregateMode::Partial | AggregateMode::PartialReduce => Err("a partial aggregate stays with its final one".to_string()),
+    }
 }
 
 /// Whether an aggregate over raw rows is supported on the device.
@@ -165,7 +168,7 @@ pub(crate) fn support_for_explain(plan: &Arc<dyn ExecutionPlan>) -> Result<(), R
 
 /// The source of an operator's rows: of a final aggregate, the input of its partial one.
 pub(crate) fn raw_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
-    let aggregate = plan.downcast_ref::<AggregateExec>().and_then(|aggregate| supported_aggregation(aggregate).ok());
+    let aggregate = plan.downcast_ref::<AggregateExec>().and_then(|aggregate| raw_aggregate(aggregate).ok());
     aggregate.map(AggregateExec::input).or_else(|| plan.children().first().copied())
 }
 
@@ -218,4 +221,32 @@ pub(crate) fn has_tiny_inputs(plan: &Arc<dyn ExecutionPlan>, options: &DeviceOpt
 /// The device operators of a `DeviceToHostExec`; `None` for other operators.
 pub(crate) fn subplan_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     plan.downcast_ref::<DeviceToHostExec>().map(|top| top.input())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::expr::asked;
+    use crate::planner::testing::session;
+
+    #[tokio::test]
+    async fn each_operator_is_asked_once() {
+        let rows = "SELECT value AS k, value % 7 AS v, chr(65 + value % 26) AS s FROM generate_series(1, 1000)";
+        let setup = ["t", "u"].map(|name| format!("CREATE TABLE device.{name} AS {rows}"));
+        let ctx = session(2, &[&setup[0], &setup[1]]).await;
+        for sql in [
+            "SELECT k FROM device.t WHERE v + 1 > 3 AND s LIKE 'A%'",
+            "SELECT t.v, count(u.v) FROM device.t JOIN device.u ON t.k = u.k AND t.v * 2 < u.v + 9 WHERE t.v + 1 > 3 \
+             GROUP BY t.v HAVING count(u.v) % 5 < 4",
+            "SELECT t.k FROM device.t LEFT JOIN device.u ON t.v * 3 = u.v * 4 AND t.k < u.k * 2",
+        ] {
+            let query = ctx.sql(sql).await.unwrap();
+            asked::take();
+            query.create_physical_plan().await.unwrap();
+            let asked = asked::take();
+            let distinct: BTreeSet<&String> = asked.iter().collect();
+            assert!(!asked.is_empty() && asked.len() == distinct.len(), "{sql}: {asked:#?}");
+        }
+    }
 }

@@ -58,6 +58,8 @@ pub(crate) struct Offloader<'a> {
     /// Number of `ScalarSubqueryExec`s above the present subtree.
     subqueries_above: Cell<usize>,
     bounds: RowBounds,
+    /// Operators that an earlier rule found to be supported.
+    supported: Vec<Arc<dyn ExecutionPlan>>,
 }
 
 /// A subtree, which must live as long as its address is a key, and its replacement.
@@ -74,7 +76,13 @@ impl<'a> Offloader<'a> {
             cached: Cell::default(),
             subqueries_above: Cell::default(),
             bounds: RowBounds::default(),
+            supported: Vec::new(),
         }
+    }
+
+    /// Does not ask again whether these operators are supported.
+    pub fn with_supported(self, supported: Vec<Arc<dyn ExecutionPlan>>) -> Self {
+        Offloader { supported, ..self }
     }
 
     /// Offloads parts of a whole plan. The result is a host plan with offloaded subplans.
@@ -160,7 +168,7 @@ impl<'a> Offloader<'a> {
         if self.options.enabled
             && let [child] = children.as_slice()
             && !plan.is::<AggregateExec>()
-            && support_of(plan).is_ok()
+            && (self.supported.iter().any(|known| Arc::ptr_eq(known, plan)) || support_of(plan).is_ok())
             && let Some(replacement) = self.row_wise(plan, child)?
         {
             return Ok(replacement);

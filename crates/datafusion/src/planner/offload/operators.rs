@@ -26,6 +26,7 @@ use crate::exec::{
     is_constant, is_device, is_limit, is_trivial, joins_other_lists, window_exprs,
 };
 use crate::planner::columns::support_of_columns;
+use crate::planner::join_conditions::with_conditions_above;
 use crate::planner::joins::{is_join, supported_join};
 use crate::planner::subqueries::with_values;
 use crate::planner::support::{is_tiny, support_of};
@@ -37,8 +38,12 @@ impl Offloader<'_> {
         if !is_join(plan) {
             return Ok(None);
         }
+        let Ok(mut spec) = supported_join(plan) else {
+            let Some(rewritten) = with_conditions_above(plan)? else { return Ok(None) };
+            return Ok(Some(self.subtree(&rewritten)?).filter(is_device));
+        };
         let children = plan.children();
-        let (Ok(mut spec), [left, right]) = (supported_join(plan), children.as_slice()) else { return Ok(None) };
+        let [left, right] = children.as_slice() else { return Ok(None) };
         let sorted = plan.is::<SortMergeJoinExec>() || plan.is::<PiecewiseMergeJoinExec>();
         let replace = |side: &Arc<dyn ExecutionPlan>| {
             let side = without_exchanges(side);
