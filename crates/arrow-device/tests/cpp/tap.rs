@@ -44,6 +44,8 @@ struct TapInner {
     tapped: Producer,
     producer: *mut Producer,
     state: Mutex<TapState>,
+    /// Whether the producer has released the handler, after which it may be gone.
+    released: Mutex<bool>,
 }
 
 #[derive(Default)]
@@ -90,7 +92,8 @@ impl Tap {
             additional_metadata: std::ptr::null(),
             private_data: null_mut(),
         };
-        let inner = Box::into_raw(Box::new(TapInner { outer, target, tapped, producer: null_mut(), state: Mutex::default() }));
+        let (state, released) = Default::default();
+        let inner = Box::into_raw(Box::new(TapInner { outer, target, tapped, producer: null_mut(), state, released }));
         // SAFETY: just boxed.
         unsafe {
             (*inner).outer.private_data = inner.cast();
@@ -105,15 +108,20 @@ impl Tap {
         unsafe { &raw mut (*self.inner).outer }
     }
 
-    /// Cancels at the producer, as the consumer might.
+    /// Cancels at the producer, as the consumer might, unless that has released its handler.
     pub fn cancel(&self) {
-        // SAFETY: the tap is live, and the test guarantees that the producer is.
-        unsafe { cancel(&raw mut (*self.inner).tapped) }
+        // SAFETY: the tap is live. So is the producer, since `release` waits for the lock.
+        unsafe {
+            let released = (*self.inner).released.lock().unwrap();
+            if !*released {
+                cancel(&raw mut (*self.inner).tapped);
+            }
+        }
     }
 
-    /// As [`Self::cancel`].
+    /// Requests at the producer, as the consumer might.
     pub fn request(&self, n: i64) {
-        // SAFETY: as above.
+        // SAFETY: the tap is live, and the test guarantees that the producer is.
         unsafe { request(&raw mut (*self.inner).tapped, n) }
     }
 
@@ -265,6 +273,7 @@ unsafe extern "C" fn release(handler: *mut Handler) {
             (*target).on_next_task.unwrap()(target, null_mut(), std::ptr::null());
         }
         (*tap).record(Call::Release);
+        *(*tap).released.lock().unwrap() = true;
         (*target).release.unwrap()(target);
     }
 }

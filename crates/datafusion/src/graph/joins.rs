@@ -9,7 +9,8 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
-use kernels::ops::{ChainPart, Concat, CutChain, Input, Join, JoinBuild, JoinChain, Options, VisitedBitmap};
+use kernels::expr::Expr;
+use kernels::ops::{ChainPart, Concat, CutChain, Input, Join, JoinBuild, JoinChain, JoinKind, Options, VisitedBitmap};
 
 use super::stage::Stage;
 use crate::exec::{OperatorMetrics, ScalarSubquery};
@@ -109,6 +110,22 @@ impl ChainPlan {
             part: ChainPart { joins: joins.collect(), ..self.part.clone() },
             sides: numbers.iter().filter_map(|number| self.sides.get(*number).cloned()).collect(),
             ..self.clone()
+        }
+    }
+
+    /// The probe rows that the first join would give as `kind`, without filters and other joins.
+    pub fn probe_rows(&self, kind: JoinKind) -> ChainPlan {
+        let input = Input { filter: None, ..self.part.input.clone() };
+        let fields = input.schema.fields().iter().enumerate();
+        let outputs = fields.map(|(index, field)| (Expr::Column(index), field.as_ref().clone())).collect();
+        let joins = self.part.joins.iter().take(1).map(|join| Join { kind, ..join.clone() }).collect();
+        ChainPlan {
+            types: input.types.clone(),
+            part: ChainPart { input, joins, outputs },
+            sides: self.sides.iter().take(1).cloned().collect(),
+            predicates: vec![],
+            computed: vec![],
+            options: self.options.clone(),
         }
     }
 }

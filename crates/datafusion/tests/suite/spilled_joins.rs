@@ -142,6 +142,30 @@ fn rows_of_one_key_are_joined_in_blocks() {
                 "SELECT count(*), sum(value) FROM a \
                  WHERE value % 7 = 1 OR EXISTS (SELECT 1 FROM b WHERE a.value / 200000 = b.value % 5 + 1)",
             ),
+            ("Right", "SELECT count(*), sum(a.value), sum(b.value) FROM a RIGHT JOIN b ON a.value / 200000 = b.value % 5"),
+            ("Full", "SELECT count(*), sum(a.value), sum(b.value) FROM a FULL JOIN b ON a.value / 200000 = b.value % 5 + 1"),
+            (
+                "Full",
+                "SELECT count(*), count(a.value), sum(b.value) FROM a FULL JOIN b \
+                 ON a.value / 200000 = b.value % 5 AND a.value % 100 < b.value",
+            ),
+            ("RightSemi", "SELECT count(*), sum(b.value) FROM a RIGHT SEMI JOIN b ON a.value / 200000 = b.value % 5"),
+            (
+                "RightSemi",
+                "SELECT count(*), sum(b.value) FROM a RIGHT SEMI JOIN b \
+                 ON a.value / 200000 = b.value % 5 AND a.value = b.value * 3000",
+            ),
+            (
+                "RightAnti",
+                "SELECT count(*), sum(b.value) FROM a RIGHT ANTI JOIN b \
+                 ON a.value / 200000 = b.value % 5 AND a.value = b.value * 3000",
+            ),
+            // Rows go on to another join, whose side stays in memory.
+            (
+                "Right",
+                "SELECT count(*), sum(a.value), sum(b.value), sum(c.value) FROM a RIGHT JOIN b ON a.value / 200000 = b.value % 5 \
+                 JOIN (SELECT value FROM b WHERE value < 60) AS c ON b.value = c.value",
+            ),
         ] {
             let tables =
                 "WITH a AS (SELECT value FROM generate_series(1, 300000)), b AS (SELECT value FROM generate_series(1, 90))";
@@ -151,6 +175,29 @@ fn rows_of_one_key_are_joined_in_blocks() {
             let (actual, _) = spilled(&ctx, &context, folder.path(), &sql).await;
             assert_eq!(actual, lines(&plain(1), &sql).await, "{kind}");
         }
+    });
+}
+
+/// DataFusion builds the smaller side, whose rows of one key do not fit. The larger one is marked.
+#[test]
+fn marks_of_probe_rows_are_those_of_all_blocks() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (ctx, context) = session(2 << 20, UnifiedMemory::Auto, folder.path(), None);
+        set(&ctx, "device.batch_rows", "4000");
+        let host = plain(1);
+        for session in [&ctx, &host] {
+            for (name, rows) in [("a", 300_000), ("b", 400_000)] {
+                let sql = format!("CREATE TABLE {name} AS SELECT value FROM generate_series(1, {rows})");
+                session.sql(&sql).await.unwrap().collect().await.unwrap();
+            }
+        }
+        let sql = "SELECT count(*), sum(value) FROM b WHERE value % 7 = 1 OR EXISTS \
+                   (SELECT 1 FROM a WHERE a.value / 200000 = b.value % 5000)";
+        let shown = displayable(planned(&ctx, sql).await.as_ref()).indent(false).to_string();
+        assert!(shown.contains("join_type=RightMark"), "{shown}");
+        let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+        assert_eq!(actual, lines(&host, sql).await);
     });
 }
 

@@ -2,6 +2,7 @@
 //! Joins: the tables of the build sides first, then the rows that probe them.
 
 mod aggregate;
+mod blocks;
 mod build_side;
 mod collected;
 mod failed;

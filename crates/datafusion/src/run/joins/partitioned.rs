@@ -2,11 +2,10 @@
 //! Joins of partitions.
 //!
 //! Each pair of partitions is joined in memory, by as many at once as fit. A partition that is too
-//! large is partitioned again, by another hash. Rows of one key stay together. Blocks of them are
-//! joined one after another, unless the join gives unmatched probe rows, or each probe row once.
+//! large is partitioned again, by another hash. Rows of one key stay together, and are joined in
+//! [blocks](super::blocks).
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use columnar::DeviceBatch;
@@ -15,6 +14,7 @@ use datafusion::physical_plan::metrics::Count;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{Concat, JoinKind, JoinTable};
 
+use super::blocks::joined_in_blocks;
 use super::build_side::visited;
 use super::probed;
 use super::spilled::{SpilledJoins, first_side};
@@ -116,7 +116,7 @@ impl PartitionedJoin {
 }
 
 impl PairJoin {
-    fn side(&self) -> Result<&BuildSide> {
+    pub fn side(&self) -> Result<&BuildSide> {
         let side = match &self.pairs {
             Pairs::Chain { plan, .. } => first_side(plan),
             Pairs::BuildSide(join) => Some(&join.build),
@@ -124,7 +124,7 @@ impl PairJoin {
         side.ok_or_else(|| self.joins.without_join())
     }
 
-    fn kind(&self) -> JoinKind {
+    pub fn kind(&self) -> JoinKind {
         let join = match &self.pairs {
             Pairs::Chain { plan, .. } => plan.part.joins.first(),
             Pairs::BuildSide(join) => Some(&join.join),
@@ -132,12 +132,12 @@ impl PairJoin {
         join.map_or(JoinKind::Full, |join| join.kind)
     }
 
-    fn free_bytes(&self) -> usize {
+    pub fn free_bytes(&self) -> usize {
         free_bytes(&self.joins.queue)
     }
 
     /// Whether a table of so many build rows fits `budget` bytes.
-    fn fits(&self, rows: usize, bytes: usize, budget: usize) -> Result<bool> {
+    pub fn fits(&self, rows: usize, bytes: usize, budget: usize) -> Result<bool> {
         Ok(2 * bytes + self.side()?.build.table_bytes(rows) <= budget)
     }
 
@@ -154,61 +154,64 @@ impl PairJoin {
         let PartitionPair { build, probe, level: _ } = pair;
         let fits = self.fits(build.rows, build.bytes, self.free_bytes())?;
         let build = self.build.read(build)?;
-        if !fits && self.kind().may_join_in_blocks() {
-            return Ok(self.joined_in_blocks(build, probe));
+        if !fits {
+            return Ok(joined_in_blocks(self, build, probe));
         }
         let memory = MemoryAttribution::new(&self.side()?.operator, "a partition of its build side");
         let build = memory.counted(build).try_collect().await;
-        let joined = async { self.joined_rows(build?, probe).await };
+        let joined = async { self.joined_rows(self.table(build?).await?, || self.probe_rows(probe)).await };
         joined.await.map_err(|error| memory.attributed(error))
     }
 
-    /// The joined rows, by blocks of the build side. Each reads the probe side.
-    fn joined_in_blocks(self: Arc<PairJoin>, build: DeviceBatchStream, probe: Partition) -> DeviceBatchStream {
-        let blocks = stream::try_unfold((self, build.peekable(), probe), |(join, mut build, probe)| async move {
-            let most = join.free_bytes() / 2;
-            let (mut block, mut rows, mut bytes) = (vec![], 0, 0);
-            while let Some(next) = Pin::new(&mut build).peek().await {
-                if let Ok(next) = next {
-                    (rows, bytes) = (rows + next.num_rows(), bytes + next.row_bytes());
-                }
-                if !block.is_empty() && !join.fits(rows, bytes, most)? {
-                    break;
-                }
-                block.extend(build.try_next().await?);
-            }
-            if block.is_empty() {
-                return Ok::<_, DataFusionError>(None);
-            }
-            let memory = MemoryAttribution::new(&join.side()?.operator, "a block of its build side");
-            memory.holds(block.iter().map(DeviceBatch::num_rows).sum());
-            let rows = join.joined_rows(block, probe.clone()).await.map_err(|error| memory.attributed(error))?;
-            Ok(Some((rows, (join, build, probe))))
-        });
-        blocks.try_flatten().boxed()
+    /// The table of rows of the build side.
+    pub async fn table(&self, build: Vec<DeviceBatch>) -> Result<Arc<JoinTable>> {
+        build_table(self.side()?, build, false, &self.joins.queue).await
     }
 
-    /// Joins rows of the build side with those of a partition.
-    async fn joined_rows(&self, build: Vec<DeviceBatch>, probe: Partition) -> Result<DeviceBatchStream> {
+    /// The rows of a partition of the probe side.
+    pub fn probe_rows(&self, probe: Partition) -> Result<DeviceBatchStream> {
+        let SpilledJoins { stage, queue, .. } = &self.joins;
+        let rows = self.probe.read(probe)?;
+        Ok(match self.concat.clone() {
+            Some(concat) => coalesce_small(rows, concat, self.rows_of_batch(), queue.clone(), stage.operator.clone()),
+            None => rows,
+        })
+    }
+
+    /// Joins a table of the build side with rows of the probe side, which are opened if they can
+    /// give a result.
+    pub async fn joined_rows(
+        &self,
+        table: Arc<JoinTable>,
+        probe: impl FnOnce() -> Result<DeviceBatchStream>,
+    ) -> Result<DeviceBatchStream> {
         let SpilledJoins { stage, run, queue } = &self.joins;
-        let table = build_table(self.side()?, build, false, queue).await?;
-        let rows = || {
-            let rows = self.probe.read(probe)?;
-            Ok(match self.concat.clone() {
-                Some(concat) => coalesce_small(rows, concat, self.rows_of_batch(), queue.clone(), stage.operator.clone()),
-                None => rows,
-            })
-        };
         match &self.pairs {
             Pairs::Chain { plan, tables, removed } => {
                 let tables = [table].into_iter().chain(tables.iter().cloned()).collect();
                 let tables = self.joins.tables(plan, tables, removed.clone());
-                probed(plan, stage, run, queue, &tables, rows)
+                probed(plan, stage, run, queue, &tables, probe)
             }
             Pairs::BuildSide(join) => {
-                let batches = visited(join, table, rows, &stage.operator, queue).await?;
+                let batches = visited(join, table, probe, &stage.operator, queue).await?;
                 Ok(stream::iter(batches.into_iter().map(Ok)).boxed())
             }
         }
+    }
+
+    /// Rows of the probe side, as a partition.
+    pub async fn stored(&self, rows: DeviceBatchStream) -> Result<Partition> {
+        let partitions = self.probe.partitioned(rows, 0).await?;
+        Ok(partitions.into_iter().fold(Partition::default(), Partition::with))
+    }
+
+    /// Rows of the probe side that have a match in a table, or those that have none: as `kind`
+    /// says.
+    pub fn filtered(&self, kind: JoinKind, table: Arc<JoinTable>, probe: Partition) -> Result<DeviceBatchStream> {
+        let SpilledJoins { stage, run, queue } = &self.joins;
+        let Pairs::Chain { plan, .. } = &self.pairs else { return Err(self.joins.without_join()) };
+        let plan = Arc::new(plan.probe_rows(kind));
+        let tables = self.joins.tables(&plan, vec![table], vec![]);
+        probed(&plan, stage, run, queue, &tables, || self.probe_rows(probe))
     }
 }

@@ -92,9 +92,9 @@ impl JoinKind {
         }
     }
 
-    /// Whether blocks of the build side may be joined one after another, each with all probe rows.
-    /// The rows that a probe row gives for one block must not depend on the others.
-    pub fn may_join_in_blocks(self) -> bool {
+    /// Whether the rows that a probe row gives for one block of the build side do not depend on the
+    /// others. Then blocks may be joined one after another, each with all probe rows.
+    pub fn joins_blocks_apart(self) -> bool {
         match self {
             Inner | Left | LeftSemi | LeftAnti | LeftMark => true,
             Right | Full | RightSemi | RightAnti | RightMark => false,
