@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The session of a context: DataFusion's session, the device and a tokio runtime.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,8 +81,9 @@ impl Session {
             return Err(Failure::program("a blocking call was made on a worker thread of a context"));
         }
         let Some(runtime) = &self.runtime.0 else { return Err(Failure::other("the context's threads have ended")) };
-        let work = pin!(work);
-        Ok(with_enough_stack(|| runtime.block_on(work))?)
+        // Futures of whole plans have many kilobytes, which each call would move.
+        let work = Box::pin(work);
+        Ok(with_enough_stack(move || runtime.block_on(work))?)
     }
 
     /// Starts a detached task on the worker threads.

@@ -113,20 +113,35 @@ impl ChainPlan {
         }
     }
 
-    /// The probe rows that the first join would give as `kind`, without filters and other joins.
-    pub fn probe_rows(&self, kind: JoinKind) -> ChainPlan {
+    /// The probe rows that the first join would give as `kind`, or all of them. Filters and other
+    /// joins are left out. The rows are written, so that their layouts may be others.
+    ///
+    /// # Errors
+    /// As [`JoinChain::try_new`].
+    pub fn probe_rows(&self, kind: Option<JoinKind>) -> kernels::Result<ChainPlan> {
         let input = Input { filter: None, ..self.part.input.clone() };
         let fields = input.schema.fields().iter().enumerate();
         let outputs = fields.map(|(index, field)| (Expr::Column(index), field.as_ref().clone())).collect();
-        let joins = self.part.joins.iter().take(1).map(|join| Join { kind, ..join.clone() }).collect();
-        ChainPlan {
-            types: input.types.clone(),
-            part: ChainPart { input, joins, outputs },
-            sides: self.sides.iter().take(1).cloned().collect(),
+        let first = |kind| self.part.joins.first().map(|join| Join { kind, ..join.clone() });
+        let joins = first(kind.unwrap_or(JoinKind::RightSemi)).into_iter().collect();
+        let written = ChainPart { input, joins, outputs };
+        let types = written.chain(None, &self.options)?.output_types().to_vec();
+        let number = usize::from(kind.is_some());
+        Ok(ChainPlan {
+            types,
+            part: ChainPart { joins: written.joins.iter().take(number).cloned().collect(), ..written },
+            sides: self.sides.iter().take(number).cloned().collect(),
             predicates: vec![],
             computed: vec![],
             options: self.options.clone(),
-        }
+        })
+    }
+
+    /// The plan over probe rows with other layouts.
+    pub fn over(&self, types: Vec<ColumnType>) -> ChainPlan {
+        let mut plan = self.clone();
+        plan.part.input.types = types;
+        plan
     }
 }
 

@@ -4,7 +4,7 @@
 //! [`DevicePlanner`] calls, in this order:
 //! 1. `projection_keeper` and `unnest_arrays` prepare the host plan.
 //! 2. `offload` replaces operators bottom up. It asks `support`, `joins` and `windows` for each
-//!    operator, once. `join_conditions` rewrites joins that are not supported.
+//!    operator. `join_conditions` rewrites joins that are not supported.
 //! 3. For each offloaded subplan: `sharing` (with `merging`), then `dynamic_filters`.
 //! 4. `subqueries` and `sharing` connect the subplans of scalar subqueries with the main query.
 //!

@@ -95,7 +95,7 @@ const KEEPING: [Keyword; 2] = [Keyword::VIEW, Keyword::PREPARE];
 /// most short queries the tokenizer.
 fn is_shallow(sql: &str) -> bool {
     let has = |word: &str| sql.as_bytes().windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word.as_bytes()));
-    // An operator has at least one byte.
+    // An operator has at least one byte, and the end of a bracket, which counts as one, another.
     sql.len() <= SHALLOW_OPERATORS && !has("view") && !has("prepare")
 }
 

@@ -3,8 +3,8 @@
 //! after another.
 //!
 //! Some joins give a probe row by its matches in all blocks. Each of their blocks is joined with
-//! the probe rows that have a match in it. Those without a match in any block come last. Matched
-//! rows of a semi or mark join are given once, and not looked up in later blocks.
+//! the probe rows that have a match in it. Where the join gives rows without a match, they come
+//! last. Matched rows of a semi or mark join are given once, and not looked up in later blocks.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,13 +25,21 @@ struct Blocks {
     join: Arc<PairJoin>,
     build: Peekable<DeviceBatchStream>,
     probe: Partition,
-    /// Probe rows without a match in the blocks so far, until they are given.
-    unmatched: Option<Partition>,
+    unmatched: Unmatched,
+}
+
+/// Probe rows without a match in the blocks so far.
+enum Unmatched {
+    /// The kind of join does not ask for them, or they are given.
+    Unknown,
+    /// All rows: there was no block yet.
+    All,
+    Rows(Partition),
 }
 
 /// The joined rows, by blocks of the build side. Each reads the probe side.
 pub(super) fn joined_in_blocks(join: Arc<PairJoin>, build: DeviceBatchStream, probe: Partition) -> DeviceBatchStream {
-    let unmatched = (!join.kind().joins_blocks_apart()).then(|| probe.clone());
+    let unmatched = if join.kind().joins_blocks_apart() { Unmatched::Unknown } else { Unmatched::All };
     let blocks = Blocks { join, build: build.peekable(), probe, unmatched };
     let rows = stream::try_unfold(blocks, |mut blocks| async move {
         let memory = MemoryAttribution::new(&blocks.join.side()?.operator, "a block of its build side");
@@ -44,20 +52,35 @@ pub(super) fn joined_in_blocks(join: Arc<PairJoin>, build: DeviceBatchStream, pr
 impl Blocks {
     /// The joined rows of the next block, then those without a match.
     async fn next(&mut self, memory: &MemoryAttribution) -> Result<Option<DeviceBatchStream>> {
+        let unmatched = match std::mem::replace(&mut self.unmatched, Unmatched::Unknown) {
+            Unmatched::Unknown => None,
+            Unmatched::All => {
+                (self.join, self.probe) = Arc::clone(&self.join).with_written(self.probe.clone()).await?;
+                Some(self.probe.clone())
+            }
+            Unmatched::Rows(rows) => Some(rows),
+        };
+        let (join, kind) = (Arc::clone(&self.join), self.join.kind());
+        if !kind.gives_pairs() && unmatched.as_ref().is_some_and(|rows| rows.rows == 0) {
+            return Ok(None);
+        }
         let block = self.next_block().await?;
-        let (join, kind) = (&self.join, self.join.kind());
         if block.is_empty() {
-            let Some(unmatched) = self.unmatched.take().filter(|_| kind.gives_unmatched_probe_rows()) else { return Ok(None) };
+            let Some(unmatched) = unmatched.filter(|_| kind.gives_unmatched_probe_rows()) else { return Ok(None) };
             return join.joined_rows(join.table(vec![]).await?, || join.probe_rows(unmatched)).await.map(Some);
         }
         memory.holds(block.iter().map(DeviceBatch::num_rows).sum());
         let table = join.table(block).await?;
-        let Some(unmatched) = self.unmatched.take() else {
+        let Some(unmatched) = unmatched else {
             return join.joined_rows(table, || join.probe_rows(self.probe.clone())).await.map(Some);
         };
         // A probe row has pairs in any number of blocks.
         let candidates = if kind.gives_pairs() { self.probe.clone() } else { unmatched.clone() };
-        self.unmatched = Some(join.stored(join.filtered(JoinKind::RightAnti, Arc::clone(&table), unmatched)?).await?);
+        let left = join.filtered(JoinKind::RightAnti, Arc::clone(&table), unmatched)?;
+        self.unmatched = Unmatched::Rows(join.stored(left).await?);
+        if kind == JoinKind::RightAnti {
+            return Ok(Some(stream::empty().boxed()));
+        }
         let matched = || join.filtered(JoinKind::RightSemi, Arc::clone(&table), candidates);
         join.joined_rows(Arc::clone(&table), matched).await.map(Some)
     }

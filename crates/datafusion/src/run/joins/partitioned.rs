@@ -18,7 +18,7 @@ use super::blocks::joined_in_blocks;
 use super::build_side::visited;
 use super::probed;
 use super::spilled::{SpilledJoins, first_side};
-use super::tables::build_table;
+use super::tables::{build_table, same_types};
 use crate::graph::{BuildSide, BuildSideJoin, ChainPlan};
 use crate::run::DeviceBatchStream;
 use crate::run::coalesce::coalesce_small;
@@ -208,10 +208,40 @@ impl PairJoin {
     /// Rows of the probe side that have a match in a table, or those that have none: as `kind`
     /// says.
     pub fn filtered(&self, kind: JoinKind, table: Arc<JoinTable>, probe: Partition) -> Result<DeviceBatchStream> {
+        let plan = self.chain()?.probe_rows(Some(kind));
+        self.written(plan.map_err(|error| self.joins.failed(error))?, vec![table], probe)
+    }
+
+    /// The same join over probe rows in the layouts that [`filtered`](Self::filtered) gives, with
+    /// the partition in these layouts.
+    pub async fn with_written(self: Arc<PairJoin>, probe: Partition) -> Result<(Arc<PairJoin>, Partition)> {
+        let plan = self.chain()?.probe_rows(None).map_err(|error| self.joins.failed(error))?;
+        let types = plan.types.clone();
+        if same_types(&types, &plan.part.input.types) {
+            return Ok((self, probe));
+        }
+        let rows = self.written(plan, vec![], probe)?;
+        let Pairs::Chain { plan, tables, removed } = &self.pairs else { return Err(self.joins.without_join()) };
+        let plan = Arc::new(plan.over(types));
+        let (joins, build) = (self.joins.clone(), self.build.clone());
+        let (probe, concat) = (joins.probe_partitioning(&plan)?, joins.concat(&plan)?);
+        let pairs = Pairs::Chain { plan, tables: tables.clone(), removed: removed.clone() };
+        let join = Arc::new(PairJoin { joins, pairs, build, probe, concat });
+        let probe = join.stored(rows).await?;
+        Ok((join, probe))
+    }
+
+    /// The rows that a plan writes of those of a partition.
+    fn written(&self, plan: ChainPlan, tables: Vec<Arc<JoinTable>>, probe: Partition) -> Result<DeviceBatchStream> {
         let SpilledJoins { stage, run, queue } = &self.joins;
-        let Pairs::Chain { plan, .. } = &self.pairs else { return Err(self.joins.without_join()) };
-        let plan = Arc::new(plan.probe_rows(kind));
-        let tables = self.joins.tables(&plan, vec![table], vec![]);
-        probed(&plan, stage, run, queue, &tables, || self.probe_rows(probe))
+        let tables = self.joins.tables(&plan, tables, vec![]);
+        probed(&Arc::new(plan), stage, run, queue, &tables, || self.probe_rows(probe))
+    }
+
+    fn chain(&self) -> Result<&ChainPlan> {
+        match &self.pairs {
+            Pairs::Chain { plan, .. } => Ok(plan),
+            Pairs::BuildSide(_) => Err(self.joins.without_join()),
+        }
     }
 }

@@ -117,6 +117,16 @@ impl SpilledJoins {
         Arc::new(Tables { numbers: (0..joins.len()).collect(), joins, tables, removed })
     }
 
+    /// How the probe side of the first join is partitioned.
+    pub fn probe_partitioning(&self, plan: &ChainPlan) -> Result<Partitioning> {
+        let (Some(side), Some(join)) = (first_side(plan), plan.part.joins.first()) else { return Err(self.without_join()) };
+        let input = &plan.part.input;
+        let op = HashPartition::of_probe_side(&side.build, Arc::clone(&input.schema), input.types.clone(), join);
+        let op = op.map_err(|error| self.failed(error))?;
+        let probe = Partitioning::of(op, &side.probe_checks, &self.stage, &self.run, &self.queue);
+        probe.ok_or_else(|| internal_datafusion_err!("{}: a probe side of lists", self.stage.operator))
+    }
+
     /// Partitions the probe side of the first join as its build side. Returns how both sides are
     /// partitioned, the probe side first.
     async fn partitioned(
@@ -125,12 +135,7 @@ impl SpilledJoins {
         build: PartitionedSide,
         rows: DeviceBatchStream,
     ) -> Result<(Partitioning, Partitioning, VecDeque<PartitionPair>)> {
-        let (Some(side), Some(join)) = (first_side(plan), plan.part.joins.first()) else { return Err(self.without_join()) };
-        let input = &plan.part.input;
-        let op = HashPartition::of_probe_side(&side.build, Arc::clone(&input.schema), input.types.clone(), join);
-        let op = op.map_err(|error| self.failed(error))?;
-        let probe = Partitioning::of(op, &side.probe_checks, &self.stage, &self.run, &self.queue);
-        let probe = probe.ok_or_else(|| internal_datafusion_err!("{}: a probe side of lists", self.stage.operator))?;
+        let probe = self.probe_partitioning(plan)?;
         let probe_partitions = probe.partitioned(rows, 0).await?;
         let PartitionedSide { partitioning, partitions } = build;
         let pairs = partitions.into_iter().zip(probe_partitions);
@@ -140,7 +145,7 @@ impl SpilledJoins {
 
     /// Coalesces rows of the probe side, unless codes may not number the values of several
     /// dictionaries.
-    fn concat(&self, plan: &ChainPlan) -> Result<Option<Concat>> {
+    pub fn concat(&self, plan: &ChainPlan) -> Result<Option<Concat>> {
         let (schema, types) = (Arc::clone(&plan.part.input.schema), plan.part.input.types.clone());
         let may_overflow = |ty: &ColumnType| match ty.layout {
             Layout::Dictionary { codes, .. } => codes.width() < size_of::<u32>(),
@@ -153,7 +158,7 @@ impl SpilledJoins {
         concat.map(Some).map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, error: kernels::Error) -> DataFusionError {
+    pub fn failed(&self, error: kernels::Error) -> DataFusionError {
         op_error(&self.stage.operator, error)
     }
 
