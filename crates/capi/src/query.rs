@@ -82,8 +82,9 @@ impl Query {
     }
 
     fn of_plan(context: &Arc<Context>, sql: &str, plan: LogicalPlan) -> Result<Self> {
-        let mut parameters: Vec<String> =
-            plan.get_parameter_names()?.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
+        // Most short queries have none of the marks of a parameter, and are not searched for them.
+        let names = if sql.contains(['$', '?', ':', '@']) { plan.get_parameter_names()? } else { Default::default() };
+        let mut parameters: Vec<String> = names.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
         parameters.sort_by_key(|name| (name.len(), name.clone()));
         let (context, sql, canceller) = (Arc::clone(context), sql.to_owned(), Canceller::new());
         Ok(Self { context, sql, plan, parameters, values: Mutex::default(), canceller, running: Mutex::new(None) })
