@@ -2,9 +2,12 @@
 //! `devicefusion-bench memory-limits`: queries over files, in less and less device memory.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_plan::ExecutionPlan;
 use serde_json::json;
 
 use crate::answers::difference;
@@ -51,7 +54,8 @@ type NamedFile = (String, PathBuf);
 
 /// How a query ended on an engine.
 enum Outcome {
-    Right(f64),
+    /// Seconds, and bytes on disk.
+    Right(f64, usize),
     Wrong(String),
     Failed(String),
 }
@@ -59,14 +63,21 @@ enum Outcome {
 impl Outcome {
     fn seconds(&self) -> Option<f64> {
         match self {
-            Outcome::Right(seconds) => Some(*seconds),
+            Outcome::Right(seconds, _) => Some(*seconds),
             Outcome::Wrong(_) | Outcome::Failed(_) => None,
+        }
+    }
+
+    fn spilled_bytes(&self) -> usize {
+        match self {
+            Outcome::Right(_, bytes) => *bytes,
+            Outcome::Wrong(_) | Outcome::Failed(_) => 0,
         }
     }
 
     fn cell(&self) -> String {
         match self {
-            Outcome::Right(seconds) => format!("{seconds:.2}"),
+            Outcome::Right(seconds, _) => format!("{seconds:.2}"),
             Outcome::Wrong(_) => red("wrong"),
             Outcome::Failed(_) => red("failed"),
         }
@@ -74,7 +85,7 @@ impl Outcome {
 
     fn message(&self) -> Option<&str> {
         match self {
-            Outcome::Right(_) => None,
+            Outcome::Right(..) => None,
             Outcome::Wrong(message) | Outcome::Failed(message) => Some(message),
         }
     }
@@ -118,9 +129,10 @@ pub async fn run(arguments: MemoryLimitsArguments) -> Result<bool> {
             .iter()
             .zip(&rows)
             .map(|(query, outcomes)| {
-                let outcomes = engines.iter().zip(outcomes).map(
-                    |((name, _), outcome)| json!({ "limit": name, "seconds": outcome.seconds(), "error": outcome.message() }),
-                );
+                let outcomes = engines.iter().zip(outcomes).map(|((name, _), outcome)| {
+                    let (seconds, spilled) = (outcome.seconds(), outcome.spilled_bytes());
+                    json!({ "limit": name, "seconds": seconds, "spilled_bytes": spilled, "error": outcome.message() })
+                });
                 json!({ "query": query.name, "limits": outcomes.collect::<Vec<_>>() })
             })
             .collect();
@@ -137,7 +149,7 @@ fn setting(key: &str, value: &str) -> Setting {
 }
 
 async fn outcome(engine: &Engine, sql: &str, expected: &[RecordBatch], runs: usize) -> Result<Outcome> {
-    let mut seconds = Vec::new();
+    let (mut seconds, mut spilled) = (Vec::new(), 0);
     for _ in 0..runs.max(1) {
         match engine.execute(Source::Parquet, sql, true).await {
             Ok(execution) => {
@@ -145,15 +157,26 @@ async fn outcome(engine: &Engine, sql: &str, expected: &[RecordBatch], runs: usi
                     return Ok(Outcome::Wrong(difference));
                 }
                 seconds.push(execution.seconds);
+                spilled = spilled_bytes(&execution.plan)?;
             }
             Err(error) => return Ok(Outcome::Failed(error.strip_backtrace())),
         }
     }
-    Ok(Outcome::Right(median(&seconds)))
+    Ok(Outcome::Right(median(&seconds), spilled))
+}
+
+/// Bytes that the operators of a plan have written to disk.
+fn spilled_bytes(plan: &Arc<dyn ExecutionPlan>) -> Result<usize> {
+    let mut bytes = 0;
+    plan.apply(|node| {
+        bytes += node.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or_default();
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(bytes)
 }
 
 fn print(queries: &[Query], engines: &[(String, Engine)], rows: &[Vec<Outcome>]) {
-    let mut table = Table::new(["limit", "right", "sum s", "of default"]);
+    let mut table = Table::new(["limit", "right", "sum s", "of default", "spilled MiB"]);
     for (index, (name, _)) in engines.iter().enumerate() {
         let right = rows.iter().filter(|outcomes| outcomes[index].seconds().is_some()).count();
         // The ratio is over the queries that ran on both.
@@ -162,7 +185,9 @@ fn print(queries: &[Query], engines: &[(String, Engine)], rows: &[Vec<Outcome>])
         let sum = |of: fn(&(f64, f64)) -> f64| both.iter().map(of).sum::<f64>();
         let (default, limited) = (sum(|pair| pair.0), sum(|pair| pair.1));
         let ratio = format!("{:.2} ×", limited / default);
-        table.push([name.clone(), format!("{right} of {}", queries.len()), format!("{limited:.1}"), ratio]);
+        let spilled = rows.iter().map(|outcomes| outcomes[index].spilled_bytes()).sum::<usize>() as f64 / (1 << 20) as f64;
+        let right = format!("{right} of {}", queries.len());
+        table.push([name.clone(), right, format!("{limited:.1}"), ratio, format!("{spilled:.1}")]);
     }
     println!("  {} queries over files; a first run compiles its kernels\n{}", queries.len(), table.render());
 }

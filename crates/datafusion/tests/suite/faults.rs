@@ -125,7 +125,8 @@ impl Faulty {
             assert_eq!(self.run(sql).await.as_ref(), Ok(&expected), "{sql}: after {fault:?} {n} failed");
             assert_eq!(self.settled().await, in_use, "{sql}: {fault:?} {n} leaves memory behind");
             if calls < n {
-                assert!(errors > 0 || n == 1 || !self.context.info().unified_memory, "{sql}: no {fault:?} fails");
+                let most = errors * 2 >= n - 1 || !self.context.info().unified_memory;
+                assert!(most, "{sql}: {errors} of {} {fault:?} were noticed", n - 1);
                 return;
             }
         }
