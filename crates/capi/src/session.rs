@@ -81,7 +81,7 @@ impl Session {
             return Err(Failure::program("a blocking call was made on a worker thread of a context"));
         }
         let Some(runtime) = &self.runtime.0 else { return Err(Failure::other("the context's threads have ended")) };
-        // Futures of whole plans have many kilobytes, which each call would move.
+        // Boxed, so that the next calls move a pointer, and drop the work on this stack.
         let work = Box::pin(work);
         Ok(with_enough_stack(move || runtime.block_on(work))?)
     }

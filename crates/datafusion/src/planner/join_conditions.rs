@@ -21,9 +21,16 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use crate::planner::joins::supported_join;
 use crate::planner::support::support_of;
 
+/// A join that is supported on the device, and what stands above it.
+pub(super) struct ConditionsAbove {
+    pub join: Arc<dyn ExecutionPlan>,
+    /// The other conditions and the projection, over `join`.
+    pub whole: Arc<dyn ExecutionPlan>,
+}
+
 /// A join that is not supported on the device, with such conditions moved above it. `None` if that
 /// is not supported either.
-pub(super) fn with_conditions_above(join: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+pub(super) fn with_conditions_above(join: &Arc<dyn ExecutionPlan>) -> Result<Option<ConditionsAbove>> {
     // The limit of a join counts pairs that satisfy its condition.
     if join.fetch().is_some() {
         return Ok(None);
@@ -43,13 +50,14 @@ pub(super) fn with_conditions_above(join: &Arc<dyn ExecutionPlan>) -> Result<Opt
     if supported_join(&pairs).is_err() || support_of(&filtered).is_err() {
         return Ok(None);
     }
-    let Some(projection) = projection else { return Ok(Some(filtered)) };
+    let Some(projection) = projection else { return Ok(Some(ConditionsAbove { join: pairs, whole: filtered })) };
     let schema = filtered.schema();
     let columns = projection.into_iter().map(|index| {
         let name = schema.field(index).name();
         ProjectionExpr { expr: Arc::new(Column::new(name, index)), alias: name.clone() }
     });
-    Ok(Some(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), filtered)?)))
+    let whole = Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), filtered)?);
+    Ok(Some(ConditionsAbove { join: pairs, whole }))
 }
 
 /// The condition of an inner join, and its projection.

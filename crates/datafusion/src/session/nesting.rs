@@ -75,7 +75,8 @@ pub fn check_nesting(options: &ConfigOptions, sql: &str) -> Result<()> {
     let statements = tokens.split(|token| *token == Token::SemiColon);
     let operators = statements.map(most_operators).max().unwrap_or(0);
     DEEPEST.fetch_max(operators, Ordering::Relaxed);
-    let is_kept = |token: &Token| matches!(token, Token::Word(word) if KEEPING.contains(&word.keyword));
+    let is_kept =
+        |token: &Token| matches!(token, Token::Word(word) if KEEPING.iter().any(|(keyword, _)| *keyword == word.keyword));
     if tokens.iter().any(is_kept) {
         KEPT.fetch_add(operators, Ordering::Relaxed);
     }
@@ -88,15 +89,15 @@ pub fn check_nesting(options: &ConfigOptions, sql: &str) -> Result<()> {
     }
 }
 
-/// Keywords of statements that later ones may nest.
-const KEEPING: [Keyword; 2] = [Keyword::VIEW, Keyword::PREPARE];
+/// Keywords of statements that later ones may nest, with their text.
+const KEEPING: [(Keyword, &str); 2] = [(Keyword::VIEW, "view"), (Keyword::PREPARE, "prepare")];
 
 /// Whether SQL is so short that any stack holds it, and keeps nothing for later statements. Spares
 /// most short queries the tokenizer.
 fn is_shallow(sql: &str) -> bool {
     let has = |word: &str| sql.as_bytes().windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word.as_bytes()));
     // An operator has at least one byte, and the end of a bracket, which counts as one, another.
-    sql.len() <= SHALLOW_OPERATORS && !has("view") && !has("prepare")
+    sql.len() <= SHALLOW_OPERATORS && !KEEPING.iter().any(|(_, text)| has(text))
 }
 
 /// Operators within one bracket, of which commas separate expressions that do not nest.

@@ -127,6 +127,17 @@ pub async fn lines(ctx: &SessionContext, sql: &str) -> Vec<String> {
 
 /// Runs a query that spills, and returns its rows and how many files it wrote.
 pub async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql: &str) -> (Vec<String>, usize) {
+    let (lines, plan) = spilled_plan(ctx, context, folder, sql).await;
+    (lines, metric(&plan, "spill_count"))
+}
+
+/// Runs a query that spills, and returns its rows and its plan.
+pub async fn spilled_plan(
+    ctx: &SessionContext,
+    context: &Context,
+    folder: &Path,
+    sql: &str,
+) -> (Vec<String>, Arc<dyn ExecutionPlan>) {
     let before = context.pool().in_use();
     let plan = planned(ctx, sql).await;
     let batches = collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -136,7 +147,7 @@ pub async fn spilled(ctx: &SessionContext, context: &Context, folder: &Path, sql
     assert!(metric(&plan, "spilled_bytes") > 0 && metric(&plan, "spilled_rows") > 0, "{sql}: nothing was spilled");
     assert_eq!(files(folder), 0, "{sql}");
     assert_returned(context, before);
-    (lines, metric(&plan, "spill_count"))
+    (lines, plan)
 }
 
 /// Runs queries over the table in so many bytes of device memory, on both kinds of memory. Each

@@ -13,7 +13,9 @@ use device::{Context, UnifiedMemory};
 use futures::StreamExt;
 
 use crate::harness::{assert_returned, block_on, metric, plain, set, text};
-use crate::spill::{ROWS, assert_no_files_stay, files, lines, of_turn, planned, register, resident, session, spilled, table};
+use crate::spill::{
+    ROWS, assert_no_files_stay, files, lines, of_turn, planned, register, resident, session, spilled, spilled_plan, table,
+};
 
 /// `u` has about the rows of `t` whose number ends in 3, with other numbers.
 const TABLE_U: &str = "SELECT row * 3 / 2 AS row, few, many, word, text, code, float, day, price, flag FROM t WHERE row % 3 <> 1";
@@ -117,13 +119,26 @@ fn large_partitions_are_partitioned_again() {
     });
 }
 
+/// A session with so much memory and small batches.
+fn session_of_small_batches(bytes: usize, folder: &Path) -> (SessionContext, Context) {
+    let (ctx, context) = session(bytes, UnifiedMemory::Auto, folder, None);
+    set(&ctx, "device.batch_rows", "4000");
+    (ctx, context)
+}
+
+/// The rows of a query whose join takes its build side in blocks.
+async fn joined_in_blocks(ctx: &SessionContext, context: &Context, folder: &Path, sql: &str) -> Vec<String> {
+    let (lines, plan) = spilled_plan(ctx, context, folder, sql).await;
+    assert!(metric(&plan, "build_blocks") > 1, "{sql}: {} blocks", metric(&plan, "build_blocks"));
+    lines
+}
+
 /// No hash parts the rows of one key, so that they are joined in blocks.
 #[test]
 fn rows_of_one_key_are_joined_in_blocks() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
-        let (ctx, context) = session(2 << 20, UnifiedMemory::Auto, folder.path(), None);
-        set(&ctx, "device.batch_rows", "4000");
+        let (ctx, context) = session_of_small_batches(2 << 20, folder.path());
         // The side that is built stays: the first one is too large for its rows to be known.
         set(&ctx, "datafusion.optimizer.join_reordering", "false");
         for (kind, sql) in [
@@ -172,7 +187,7 @@ fn rows_of_one_key_are_joined_in_blocks() {
             let sql = format!("{tables} {sql}");
             let shown = displayable(planned(&ctx, &sql).await.as_ref()).indent(false).to_string();
             assert!(shown.contains(&format!("join_type={kind},")), "{shown}");
-            let (actual, _) = spilled(&ctx, &context, folder.path(), &sql).await;
+            let actual = joined_in_blocks(&ctx, &context, folder.path(), &sql).await;
             assert_eq!(actual, lines(&plain(1), &sql).await, "{kind}");
         }
     });
@@ -183,8 +198,7 @@ fn rows_of_one_key_are_joined_in_blocks() {
 fn marks_of_probe_rows_are_those_of_all_blocks() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
-        let (ctx, context) = session(2 << 20, UnifiedMemory::Auto, folder.path(), None);
-        set(&ctx, "device.batch_rows", "4000");
+        let (ctx, context) = session_of_small_batches(2 << 20, folder.path());
         let host = plain(1);
         for session in [&ctx, &host] {
             for (name, rows) in [("a", 300_000), ("b", 400_000)] {
@@ -196,7 +210,7 @@ fn marks_of_probe_rows_are_those_of_all_blocks() {
                    (SELECT 1 FROM a WHERE a.value / 200000 = b.value % 5000 AND a.value > b.value / 2)";
         let shown = displayable(planned(&ctx, sql).await.as_ref()).indent(false).to_string();
         assert!(shown.contains("join_type=RightMark"), "{shown}");
-        let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
+        let actual = joined_in_blocks(&ctx, &context, folder.path(), sql).await;
         assert_eq!(actual, lines(&host, sql).await);
     });
 }
@@ -206,8 +220,7 @@ fn marks_of_probe_rows_are_those_of_all_blocks() {
 fn columns_of_all_types_pass_by_all_blocks() {
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
-        let (ctx, context) = session(3 << 20, UnifiedMemory::Auto, folder.path(), None);
-        set(&ctx, "device.batch_rows", "4000");
+        let (ctx, context) = session_of_small_batches(3 << 20, folder.path());
         set(&ctx, "datafusion.optimizer.join_reordering", "false");
         let (host, rows) = (plain(1), table().slice(0, 60));
         for session in [&ctx, &host] {
@@ -224,7 +237,7 @@ fn columns_of_all_types_pass_by_all_blocks() {
         ] {
             let expected = sorted(lines(&host, &with_a(&sql)).await);
             for sql in [sql.clone(), sql.replace(" JOIN p ", " JOIN device.p AS p ")] {
-                let (actual, _) = spilled(&ctx, &context, folder.path(), &with_a(&sql)).await;
+                let actual = joined_in_blocks(&ctx, &context, folder.path(), &with_a(&sql)).await;
                 assert!(sorted(actual) == expected, "{sql}");
             }
         }

@@ -41,12 +41,8 @@ impl Offloader<'_> {
         let Ok(mut spec) = supported_join(plan) else {
             let Some(rewritten) = with_conditions_above(plan)? else { return Ok(None) };
             // On the host the join would give all pairs.
-            let mut below = &rewritten;
-            while let (false, Some(input)) = (is_join(below), below.children().first().copied()) {
-                below = input;
-            }
-            let is_moved = is_device(&self.subtree(below)?);
-            return if is_moved { self.subtree(&rewritten).map(Some) } else { Ok(None) };
+            let is_offloaded = is_device(&self.subtree(&rewritten.join)?);
+            return if is_offloaded { self.subtree(&rewritten.whole).map(Some) } else { Ok(None) };
         };
         let children = plan.children();
         let [left, right] = children.as_slice() else { return Ok(None) };

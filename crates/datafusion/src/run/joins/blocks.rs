@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use columnar::DeviceBatch;
 use datafusion::common::{DataFusionError, Result};
+use datafusion::physical_plan::metrics::Count;
 use futures::stream::Peekable;
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::JoinKind;
@@ -26,6 +27,7 @@ struct Blocks {
     build: Peekable<DeviceBatchStream>,
     probe: Partition,
     unmatched: Unmatched,
+    number: Count,
 }
 
 /// Probe rows without a match in the blocks so far.
@@ -39,8 +41,9 @@ enum Unmatched {
 
 /// The joined rows, by blocks of the build side. Each reads the probe side.
 pub(super) fn joined_in_blocks(join: Arc<PairJoin>, build: DeviceBatchStream, probe: Partition) -> DeviceBatchStream {
-    let unmatched = if join.kind().joins_blocks_apart() { Unmatched::Unknown } else { Unmatched::All };
-    let blocks = Blocks { join, build: build.peekable(), probe, unmatched };
+    let unmatched = if join.kind().joins_blocks_independently() { Unmatched::Unknown } else { Unmatched::All };
+    let number = join.block_counter();
+    let blocks = Blocks { join, build: build.peekable(), probe, unmatched, number };
     let rows = stream::try_unfold(blocks, |mut blocks| async move {
         let memory = MemoryAttribution::new(&blocks.join.side()?.operator, "a block of its build side");
         let rows = blocks.next(&memory).await.map_err(|error| memory.attributed(error))?;
@@ -69,6 +72,7 @@ impl Blocks {
             let Some(unmatched) = unmatched.filter(|_| kind.gives_unmatched_probe_rows()) else { return Ok(None) };
             return join.joined_rows(join.table(vec![]).await?, || join.probe_rows(unmatched)).await.map(Some);
         }
+        self.number.add(1);
         memory.holds(block.iter().map(DeviceBatch::num_rows).sum());
         let table = join.table(block).await?;
         let Some(unmatched) = unmatched else {
@@ -78,7 +82,7 @@ impl Blocks {
         let candidates = if kind.gives_pairs() { self.probe.clone() } else { unmatched.clone() };
         let left = join.filtered(JoinKind::RightAnti, Arc::clone(&table), unmatched)?;
         self.unmatched = Unmatched::Rows(join.stored(left).await?);
-        if kind == JoinKind::RightAnti {
+        if kind.drops_matched_probe_rows() {
             return Ok(Some(stream::empty().boxed()));
         }
         let matched = || join.filtered(JoinKind::RightSemi, Arc::clone(&table), candidates);

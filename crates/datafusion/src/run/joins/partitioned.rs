@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use columnar::DeviceBatch;
 use datafusion::common::{DataFusionError, Result};
-use datafusion::physical_plan::metrics::Count;
+use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use futures::{StreamExt, TryStreamExt, stream};
 use kernels::ops::{Concat, JoinKind, JoinTable};
 
@@ -161,6 +161,11 @@ impl PairJoin {
         let build = memory.counted(build).try_collect().await;
         let joined = async { self.joined_rows(self.table(build?).await?, || self.probe_rows(probe)).await };
         joined.await.map_err(|error| memory.attributed(error))
+    }
+
+    /// A counter of blocks of the build side, among the operator's metrics.
+    pub fn block_counter(&self) -> Count {
+        MetricBuilder::new(&self.joins.stage.metrics.set()).counter("build_blocks", 0)
     }
 
     /// The table of rows of the build side.

@@ -94,10 +94,18 @@ impl JoinKind {
 
     /// Whether the rows that a probe row gives for one block of the build side do not depend on the
     /// others. Then blocks may be joined one after another, each with all probe rows.
-    pub fn joins_blocks_apart(self) -> bool {
+    pub fn joins_blocks_independently(self) -> bool {
         match self {
             Inner | Left | LeftSemi | LeftAnti | LeftMark => true,
             Right | Full | RightSemi | RightAnti | RightMark => false,
+        }
+    }
+
+    /// Whether the result has no probe rows with a match, but has those without one.
+    pub fn drops_matched_probe_rows(self) -> bool {
+        match self {
+            RightAnti => true,
+            Inner | Left | Right | Full | LeftSemi | LeftAnti | LeftMark | RightSemi | RightMark => false,
         }
     }
 

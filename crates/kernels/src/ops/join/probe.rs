@@ -221,8 +221,9 @@ impl Probe {
     /// memory.
     fn affordable_rows(&self, queue: &Queue) -> usize {
         let pool = queue.context().pool();
-        let free = pool.limit().saturating_sub(pool.in_use());
-        affordable_rows(pool.limit().min(4 * free), self.row_bytes()).min(max_pairs(self.options.profile))
+        let (limit, free) = (pool.limit(), pool.limit().saturating_sub(pool.in_use()));
+        // A floor: a query that fills memory would else end in ever more and smaller launches.
+        affordable_rows((4 * free).clamp(limit / 4, limit), self.row_bytes()).min(max_pairs(self.options.profile))
     }
 
     async fn launch<'a>(&'a self, queue: &'a Queue) -> Result<Launch<'a>> {
