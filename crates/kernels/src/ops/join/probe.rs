@@ -269,7 +269,11 @@ impl Probe {
                     count = FEWEST_PAIRS.max(count / 4);
                     pairs.most = count;
                 }
-                written => return written.map(Some),
+                written => {
+                    // Memory that another query held may be free again.
+                    pairs.most = pairs.most.saturating_mul(2);
+                    return written.map(Some);
+                }
             }
         }
     }
