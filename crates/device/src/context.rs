@@ -355,6 +355,11 @@ impl Context {
         self.0.compiler.begin_query()
     }
 
+    /// Number of queries that [run](Self::begin_query).
+    pub fn running_queries(&self) -> usize {
+        self.0.compiler.running_queries()
+    }
+
     /// The kernels that have run, by name.
     pub fn kernel_totals(&self) -> Vec<KernelTotal> {
         self.0.counters.kernel_totals()

@@ -30,6 +30,7 @@ mod operator;
 pub(crate) mod panics;
 mod projection;
 mod properties;
+mod retry;
 mod scan;
 mod shared;
 mod sort;
@@ -64,7 +65,8 @@ pub(crate) use methods::{
 };
 pub(crate) use metrics::OperatorMetrics;
 pub(crate) use operator::{
-    DeviceOperator, device_inputs, drops_rows, forget_run, fused_below, is_device, is_repeatable, reads_device, scanned_snapshots,
+    DeviceOperator, can_run_again, device_inputs, drops_rows, forget_run, fused_below, is_device, is_repeatable, reads_device,
+    scanned_snapshots,
 };
 pub use panics::panic_text;
 pub use projection::DeviceProjectionExec;

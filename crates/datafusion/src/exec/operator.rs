@@ -7,7 +7,10 @@
 
 use std::sync::Arc;
 
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
@@ -110,6 +113,24 @@ impl<'a> DeviceOperator<'a> {
         }
     }
 
+    /// Whether another run of the operator, with its state reset, gives the same rows. Streams of
+    /// other libraries run once.
+    fn can_run_again(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Stream(_) | Futhark(_) => false,
+            Upload(upload) => host_can_run_again(upload.input()),
+            Aggregate(aggregate) => !aggregate.is_of_libraries(),
+            // Other subplans may have read the value.
+            Join(join) => !join.spec.scalar.as_ref().is_some_and(|subquery| subquery.publishes),
+            // Other subplans may have read the rows.
+            Shared(shared) => shared.sharing().cache.is_none(),
+            Reuse(reuse) => reuse.sharing().cache.is_none(),
+            DynamicFilter(_) | Expand(_) | Filter(_) | Limit(_) | Projection(_) | Scan(_) | Sort(_) | Union(_) | Unnest(_)
+            | Window(_) => true,
+        }
+    }
+
     /// Whether the operator holds all of its result, which is smaller than its input: groups, or
     /// the first rows of an order.
     pub fn holds_result(self) -> bool {
@@ -177,6 +198,19 @@ pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn Execu
 /// which [`forget_run`] clears.
 pub(crate) fn is_repeatable(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some_and(DeviceOperator::is_repeatable) && device_inputs(plan).into_iter().all(is_repeatable)
+}
+
+/// Whether another run of a device subtree, with its states reset, gives the same rows.
+pub(crate) fn can_run_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    DeviceOperator::of(plan).is_some_and(DeviceOperator::can_run_again) && device_inputs(plan).into_iter().all(can_run_again)
+}
+
+/// The same for operators of the host: those over files and tables, not over streams.
+fn host_can_run_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    match plan.children().as_slice() {
+        [] => plan.is::<DataSourceExec>() || plan.is::<EmptyExec>() || plan.is::<PlaceholderRowExec>(),
+        children => children.iter().all(|child| host_can_run_again(child)),
+    }
 }
 
 /// Forgets what the last run of a device subtree left behind.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Window functions. Where not all rows fit memory, partitions are computed once they have ended.
 //!
-//! The input is sorted by the partition keys, so the last partition alone can go on. A partition
-//! that does not fit memory fails.
+//! The input is sorted by the partition keys, so the last partition alone can go on. One that does
+//! not fit memory is cut if all functions carry on behind a cut. Ranks do, and aggregates of the
+//! rows up to the current one. With others it fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ struct Windowing {
     is_cut: bool,
     /// The rows that are kept. `None` after the last one.
     state: Option<WindowState>,
-    /// Number of the kept rows at the last search, if none of their partitions had ended; else 0.
+    /// Number of the kept rows at the last search, if it found no rows to split off; else 0.
     tried_rows: usize,
     /// Whether memory was short. From then on results have at most `batch_rows` rows, since
     /// operators above have little, too.
@@ -66,7 +67,7 @@ struct Windowing {
 }
 
 impl Windowing {
-    /// The results of the partitions that have ended, or of all that are left.
+    /// The results of the partitions that have ended, of rows before a cut, or of all that are left.
     async fn next(&mut self) -> Result<Option<Vec<DeviceBatch>>> {
         let (op, stage, queue) = (&self.op, &self.stage, &self.queue);
         let failed = |error| op_error(&stage.operator, error);

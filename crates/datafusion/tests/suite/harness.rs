@@ -83,6 +83,7 @@ pub struct Answer {
     pub batches: Vec<RecordBatch>,
     pub placement: Placement,
     pub launches: usize,
+    pub spilled_bytes: usize,
 }
 
 impl Answer {
@@ -139,7 +140,8 @@ pub async fn answer(ctx: &SessionContext, sql: &str) -> Result<Answer> {
 /// Runs a plan to its end.
 pub async fn answer_of(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result<Answer> {
     let batches = collect(Arc::clone(&plan), task).await?;
-    Ok(Answer { schema: plan.schema(), batches, placement: placement(&plan), launches: metric(&plan, "launches") })
+    let (launches, spilled_bytes) = (metric(&plan, "launches"), metric(&plan, "spilled_bytes"));
+    Ok(Answer { schema: plan.schema(), batches, placement: placement(&plan), launches, spilled_bytes })
 }
 
 /// Sum of a metric over all operators of a plan that has run.

@@ -24,6 +24,7 @@ mod panics;
 mod plan_cache;
 mod profile;
 mod reductions;
+mod retries;
 mod reuse;
 mod small_memory;
 mod spill;

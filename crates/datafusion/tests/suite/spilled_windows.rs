@@ -27,6 +27,23 @@ fn windows_of_many_partitions_fit_little_memory() {
     block_on(assert_answers_spill(&WINDOWS, 8 << 20));
 }
 
+/// Partitions of a half or more of the rows, and windows without `PARTITION BY`.
+const CUT_WINDOWS: [&str; 8] = [
+    "SELECT row, rank() OVER (ORDER BY day), dense_rank() OVER (ORDER BY day), word FROM t",
+    "SELECT row, rank() OVER (PARTITION BY flag ORDER BY many DESC), text FROM t",
+    "SELECT row, row_number() OVER (ORDER BY many, row), code FROM t",
+    "SELECT row, sum(price) OVER (ORDER BY row), min(day) OVER (ORDER BY row), word FROM t",
+    "SELECT row, count(*) OVER (PARTITION BY flag ORDER BY day), avg(price) OVER (PARTITION BY flag ORDER BY day), text FROM t",
+    "SELECT row, sum(row) OVER (PARTITION BY flag ORDER BY row ROWS UNBOUNDED PRECEDING), text FROM t",
+    "SELECT row, word, n FROM (SELECT row, word, rank() OVER (PARTITION BY flag ORDER BY many, row) AS n FROM t) WHERE n < 100",
+    "SELECT count(*), sum(n), max(word) FROM (SELECT row_number() OVER () AS n, word FROM (SELECT * FROM t ORDER BY many, row))",
+];
+
+#[test]
+fn windows_cut_partitions_beyond_memory() {
+    block_on(assert_answers_spill(&CUT_WINDOWS, 5 << 20));
+}
+
 /// An aggregation of lists reads its rows in one batch, whatever the window below gives.
 #[test]
 fn lists_of_rows_in_little_memory() {

@@ -99,6 +99,10 @@ impl Background {
         RunningQuery(Arc::clone(self))
     }
 
+    pub(super) fn running_queries(&self) -> usize {
+        self.state.lock().queries
+    }
+
     /// Programs that wait or are being compiled, without those that are only optimized.
     pub(super) fn uncompiled(&self) -> usize {
         let state = self.state.lock();

@@ -209,6 +209,11 @@ impl Compiler {
         work.waiting.len() + work.threads + self.unprepared()
     }
 
+    /// Number of queries that run.
+    pub(crate) fn running_queries(&self) -> usize {
+        self.background.running_queries()
+    }
+
     /// Has compilations in the background wait until the result is dropped.
     pub(crate) fn begin_query(&self) -> RunningQuery {
         self.background.begin_query()

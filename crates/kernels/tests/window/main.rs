@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cuts;
 mod lists;
 mod oracle;
 mod quantiles;
@@ -168,7 +169,10 @@ fn partitions_before_the_last_one_have_ended() {
                 input.types[0].bounds = Some((0, 1 << 20));
                 let types = input.types.clone();
                 let number = WindowCall { function: WindowFunction::RowNumber, frame: Frame::RUNNING };
-                let functions = vec![(number, Field::new("number", DataType::UInt64, false))];
+                // Its partitions are not cut.
+                let share = WindowCall { function: WindowFunction::CumeDist, frame: Frame::RUNNING };
+                let share = (share, Field::new("share", DataType::Float64, false));
+                let functions = vec![(number, Field::new("number", DataType::UInt64, false)), share];
                 let outputs = vec![(col(0), rows.schema().field(0).clone())];
                 let window = Window::try_new(input, vec![col(0)], vec![], outputs, functions, options.clone()).unwrap();
                 let expected = n.saturating_sub(1) / rows_each * rows_each;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::TreeNode;
@@ -13,6 +13,7 @@ use datafusion::datasource::MemTable;
 use datafusion::logical_expr::{LogicalPlan, SortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
+use device::Context;
 use devicefusion::exec::DeviceToHostExec;
 use devicefusion::{DeviceTable, PlacementKind};
 
@@ -36,12 +37,25 @@ const FAULTS: [&str; 4] = [
 /// Substrings of errors caused by rows. Errors of memory, plans or tables contain none of them.
 const ROWS_FAIL_BY: [&str; 4] = ["verflow", "Divide by zero", "Cast error", "out of range"];
 
+/// Bytes of device memory in [`Memory::Little`], the fewest that a device takes.
+pub const LITTLE_BYTES: usize = 1 << 20;
+
+/// Device memory beside the rows of the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    Ample,
+    /// [`LITTLE_BYTES`], and tables of as many rows as fill them.
+    Little,
+}
+
 /// The two sessions that run a case.
 pub struct Sides {
     pub plain: SessionContext,
     pub device: SessionContext,
+    /// The device, if `device` alone uses it.
+    pub context: Option<Context>,
     /// First runs that were the host's, without a launch.
-    pub host_runs: Arc<AtomicUsize>,
+    pub host_runs: AtomicUsize,
 }
 
 #[derive(Debug, Clone)]
@@ -63,18 +77,21 @@ pub struct Settings {
     pub strict: bool,
     /// A first run may be the host's, while the kernels are compiled. Another run is the device's.
     pub starts_on_host: bool,
+    pub memory: Memory,
 }
 
 /// Outcome of a case on both sides.
 #[derive(Debug)]
 pub enum Outcome {
     /// The answers are the same.
-    Same { rows: usize, batches: usize, placement: PlacementKind, launches: usize },
+    Same { rows: usize, batches: usize, placement: PlacementKind, launches: usize, spills: bool },
     /// Both sides fail, or plain DataFusion has a fault of its own or takes too long.
     NoAnswer,
     /// Plain DataFusion has two answers, and the device gives the second one. It comes from whole
     /// batches without dynamic filters or, for an error, from the tables of the device.
     TwoAnswers,
+    /// Little memory does not suffice; the operator that says so.
+    OutOfMemory(String),
     /// Plain DataFusion cannot plan the query; its message.
     Invalid(String),
     /// Strict planning refuses the query; its message.
@@ -88,8 +105,24 @@ impl Case {
         self.query.sql(&self.tables)
     }
 
-    /// Runs the case on both sides.
+    /// Runs the case on both sides. Afterwards nothing may be left in a device of its own.
     pub async fn run(&self, sides: &Sides) -> Outcome {
+        let outcome = self.run_on_both(sides).await;
+        let Some(context) = &sides.context else { return outcome };
+        if let Err(error) = self.tables.iter().try_for_each(|table| sides.device.deregister_table(&*table.name).map(drop)) {
+            return Outcome::Differs(format!("a table cannot be dropped: {}", harness::text(&error)));
+        }
+        let start = Instant::now();
+        while context.pool().in_use() > 0 {
+            if start.elapsed() > Duration::from_secs(30) {
+                return Outcome::Differs(format!("{} bytes stay in use", context.pool().in_use()));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        outcome
+    }
+
+    async fn run_on_both(&self, sides: &Sides) -> Outcome {
         if let Err(error) = self.set_up(sides).await {
             return Outcome::Differs(format!("a table cannot be made: {}", harness::text(&error)));
         }
@@ -122,11 +155,17 @@ impl Case {
             };
             harness::answer_of(plan, device.task_ctx()).await.map_err(|error| (false, error))
         });
+        let is_little = self.settings.memory == Memory::Little;
         let actual = match tokio::time::timeout(Duration::from_secs(120), task).await {
             Err(_) => return Outcome::Differs("no answer after 120 seconds".to_string()),
             Ok(Err(panic)) => return Outcome::Differs(format!("panic: {panic}")),
             Ok(Ok(actual)) => actual,
         };
+        if let Err((_, error)) = &actual
+            && let Some(operator) = operator_out_of_memory(error).filter(|_| is_little && expected.is_ok())
+        {
+            return Outcome::OutOfMemory(operator);
+        }
         match (actual, expected) {
             (Err((true, error)), _) if harness::text(&error).contains("device.fallback") => {
                 let text = harness::text(&error);
@@ -225,7 +264,7 @@ impl Case {
             return Outcome::Differs("nothing was launched".to_string());
         }
         let batches = actual.batches.iter().filter(|batch| batch.num_rows() > 0).count();
-        Outcome::Same { rows: actual.num_rows(), batches, placement, launches: actual.launches }
+        Outcome::Same { rows: actual.num_rows(), batches, placement, launches: actual.launches, spills: actual.spilled_bytes > 0 }
     }
 
     async fn set_up(&self, sides: &Sides) -> Result<()> {
@@ -354,9 +393,13 @@ impl Case {
     /// SQL that reproduces the difference.
     pub fn reproducer(&self) -> String {
         let settings = &self.settings;
+        let memory = match settings.memory {
+            Memory::Ample => String::new(),
+            Memory::Little => format!("SET device.memory_bytes = {LITTLE_BYTES};\n"),
+        };
         let tables: Vec<String> = self.tables.iter().map(|table| format!("{};\n", table.create())).collect();
         format!(
-            "SET datafusion.execution.target_partitions = {};\nSET datafusion.execution.batch_size = {};\nSET device.profile = '{}';\nSET device.batch_rows = {};\nSET device.fallback = '{}';\n{}{};",
+            "{memory}SET datafusion.execution.target_partitions = {};\nSET datafusion.execution.batch_size = {};\nSET device.profile = '{}';\nSET device.batch_rows = {};\nSET device.fallback = '{}';\n{}{};",
             settings.partitions,
             settings.host_batch_rows,
             settings.profile,
@@ -373,6 +416,15 @@ async fn plan(ctx: &SessionContext, sql: &str) -> Result<(Option<Vec<String>>, A
     let query = ctx.sql(sql).await?;
     let keys = sort_keys(&query.clone().into_optimized_plan()?);
     Ok((keys, query.create_physical_plan().await?))
+}
+
+/// Operator that an error of too little device memory names. The error must name the setting, too.
+fn operator_out_of_memory(error: &DataFusionError) -> Option<String> {
+    let text = harness::text(error);
+    if !matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) || !text.contains("device.memory_bytes") {
+        return None;
+    }
+    text.split(": ").find(|part| part.starts_with("Device")).map(str::to_string)
 }
 
 /// Whether the host ran a subplan of the device. Kernels may have nothing to do elsewhere, too.

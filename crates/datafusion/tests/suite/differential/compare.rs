@@ -193,7 +193,7 @@ mod tests {
         let column = |values: Vec<i64>| Arc::new(Int64Array::from(values)) as ArrayRef;
         let (keys, values) = rows.iter().copied().unzip();
         let batch = RecordBatch::try_from_iter([("k", column(keys)), ("v", column(values))]).unwrap();
-        Answer { schema: batch.schema(), batches: vec![batch], placement: Placement::default(), launches: 1 }
+        Answer { schema: batch.schema(), batches: vec![batch], placement: Placement::default(), launches: 1, spilled_bytes: 0 }
     }
 
     fn differ(order: Order, actual: &[(i64, i64)], expected: &[(i64, i64)]) -> bool {

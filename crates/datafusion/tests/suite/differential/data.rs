@@ -111,6 +111,14 @@ pub fn row_count_of_joins(rng: &mut StdRng, most: usize) -> usize {
     rows.min(most)
 }
 
+/// Random row count of a table that little memory may not hold, up to `most`.
+pub fn row_count_of_little_memory(rng: &mut StdRng, most: usize) -> usize {
+    match rng.random_range(0..10) {
+        0 => rng.random_range(0..=most.min(100)),
+        _ => rng.random_range(most / 2..=most),
+    }
+}
+
 pub fn schema(columns: &[Column]) -> SchemaRef {
     Arc::new(Schema::new(columns.iter().map(Column::field).collect::<Vec<_>>()))
 }

@@ -105,10 +105,10 @@ impl RelationalQuery {
         self.body.vary(rng, pools);
     }
 
-    /// Row limit of the tables, which keeps joins small.
-    pub fn most_rows(&self, spread: bool) -> usize {
+    /// Row limit of the tables, at most `most`, which keeps joins small.
+    pub fn most_rows(&self, spread: bool, most: usize) -> usize {
         let factors = if spread { self.growth.spread } else { self.growth.skewed };
-        MOST_ROWS.powf(1.0 / f64::from(factors.max(1))).min(5000.0) as usize
+        usize::min(MOST_ROWS.powf(1.0 / f64::from(factors.max(1))) as usize, most)
     }
 
     /// Queries that are one step simpler.

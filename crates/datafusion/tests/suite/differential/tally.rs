@@ -15,11 +15,15 @@ pub struct Tally {
     pub no_answer: usize,
     /// Cases that plain DataFusion answers in two ways, one of which is the device's.
     pub two_answers: usize,
+    /// Cases that little memory does not suffice for, by the operator that says so.
+    pub out_of_memory: BTreeMap<String, usize>,
     /// Shapes that plain DataFusion cannot plan.
     pub invalid: usize,
     /// Shapes that strict planning refuses, by reason. Their cases run partly on the host.
     pub refused: BTreeMap<String, usize>,
     pub differing: Vec<String>,
+    /// First runs that were the host's, without a launch.
+    pub host_runs: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -35,6 +39,8 @@ pub struct Counts {
     pub on_device: usize,
     /// Cases that launch kernels; those over empty tables need none.
     pub launching: usize,
+    /// Cases that write rows to disk.
+    pub spilling: usize,
 }
 
 impl Counts {
@@ -46,16 +52,18 @@ impl Counts {
         self.computing += other.computing;
         self.on_device += other.on_device;
         self.launching += other.launching;
+        self.spilling += other.spilling;
     }
 
     /// Shares in percent, with their names.
-    pub fn shares(&self) -> [(&'static str, f64); 4] {
+    pub fn shares(&self) -> [(&'static str, f64); 5] {
         let percent = |part: usize, all: usize| 100.0 * part as f64 / all.max(1) as f64;
         [
             ("non-empty", percent(self.non_empty, self.same)),
             ("multi-batch", percent(self.several_batches, self.same)),
             ("on device", percent(self.on_device, self.computing)),
             ("launching", percent(self.launching, self.same)),
+            ("spilling", percent(self.spilling, self.same)),
         ]
     }
 }
@@ -83,10 +91,14 @@ impl Tally {
         for (feature, counts) in other.features {
             self.features.entry(feature).or_default().add(counts);
         }
+        for (operator, cases) in other.out_of_memory {
+            *self.out_of_memory.entry(operator).or_default() += cases;
+        }
         for (reason, shapes) in other.refused {
             *self.refused.entry(reason).or_default() += shapes;
         }
         self.differing.extend(other.differing);
+        self.host_runs += other.host_runs;
     }
 }
 
@@ -109,9 +121,13 @@ impl fmt::Display for Tally {
             "cases without an answer to compare: {}, with two answers of DataFusion: {}; shapes that DataFusion cannot plan: {}",
             self.no_answer, self.two_answers, self.invalid
         )?;
+        for (operator, cases) in &self.out_of_memory {
+            writeln!(f, "out of memory, {cases} cases: {operator}")?;
+        }
         for (reason, shapes) in &self.refused {
             writeln!(f, "refused, {shapes} shapes: {reason}")?;
         }
+        writeln!(f, "first runs of the host: {}", self.host_runs)?;
         for case in &self.differing {
             writeln!(f, "\n{case}")?;
         }

@@ -16,9 +16,9 @@ use arrow::datatypes::Field;
 use columnar::{ColumnType, DeviceColumn};
 use device::{Arg, Buffer};
 
-use super::WindowInput;
 use super::frame::{Frame, PartitionIndex};
 use super::order_dependent::OrderDependent;
+use super::{WindowInput, carry};
 use crate::codegen::{Params, Profile, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::Options;
@@ -50,6 +50,7 @@ pub(super) struct AggregateCall {
     /// Positions of the kernels for leaves and nodes of the tree, if there is one.
     tree: Option<(usize, usize)>,
     slide: usize,
+    carries_on: bool,
 }
 
 impl AggregateCall {
@@ -66,20 +67,21 @@ impl AggregateCall {
         options: &Options,
         kernels: &mut Vec<Kernel>,
     ) -> Result<AggregateCall> {
-        let distinct = plan.distinct;
+        let (distinct, carries_on) = (plan.distinct, plan.carries_on);
         let mut accumulators = Accumulators::default();
         accumulators.plan(&plan.aggregate, source, 0, StateUse { atomic: false, grouped: false })?;
         if accumulators.states.iter().any(|state| state.kind.refers_to_row()) {
             return Err(Error::Internal("a string without a rank in a window".into()));
         }
-        let write = FrameKernels { accumulators, types: &source.types, distinct, options };
+        let write = FrameKernels { accumulators, types: &source.types, distinct, carries_on, options };
         let tree = distinct.is_none().then_some((kernels.len(), kernels.len() + 1));
         if tree.is_some() {
             kernels.extend([write.leaves(name)?, write.nodes(name)]);
         }
         let (slide, output) = write.slide(name, &frame, field)?;
         kernels.push(slide);
-        Ok(AggregateCall { frame, output, slot_count: write.accumulators.slots, tree, slide: kernels.len() - 1 })
+        let (slot_count, slide) = (write.accumulators.slots, kernels.len() - 1);
+        Ok(AggregateCall { frame, output, slot_count, tree, slide, carries_on })
     }
 
     /// Type of the result.
@@ -87,8 +89,13 @@ impl AggregateCall {
         &self.output.ty
     }
 
-    /// The aggregate's values. Waits if it can fail.
-    pub async fn run(&self, input: WindowInput<'_>) -> Result<DeviceColumn> {
+    /// Bytes of a state.
+    pub fn state_bytes(&self) -> usize {
+        self.slot_count * size_of::<u64>()
+    }
+
+    /// The values of the aggregate, number `function` of the window. Waits if it can fail.
+    pub async fn run(&self, input: WindowInput<'_>, function: usize) -> Result<DeviceColumn> {
         let WindowInput { launch, columns, n, partitions, .. } = input;
         let (tree, levels) = self.build_tree(input)?;
         let buffers = self.output.alloc(launch.queue, n)?;
@@ -97,6 +104,8 @@ impl AggregateCall {
         named.extend(self.frame.offsets());
         named.extend([("tree", Arg::Buffer(&tree)), ("levels", Arg::U32(levels)), ("n", Arg::U64(n as u64))]);
         named.extend(self.output.args(&buffers));
+        let carry = input.carry.filter(|_| self.carries_on);
+        named.extend(carry.into_iter().flat_map(|carry| carry.of_state(function)));
         launch.run_on(self.slide, launch.grid(n), columns, Some(&error), named)?;
         if launch.can_fail(self.slide) {
             let answer = launch.queue.read(&error, 0..error.len()).await?;
@@ -148,6 +157,7 @@ struct FrameKernels<'a> {
     accumulators: Accumulators,
     types: &'a [ColumnType],
     distinct: Option<Distinct>,
+    carries_on: bool,
     options: &'a Options,
 }
 
@@ -165,6 +175,16 @@ impl FrameKernels<'_> {
     fn reset(&self) -> String {
         let init = self.accumulators.init();
         init.iter().enumerate().map(|(slot, value)| format!("s[{slot}] = (u64){value:#x}UL; ")).collect()
+    }
+
+    /// The same at row `start`, where a frame begins. A cut partition begins with its state.
+    fn begin(&self, start: &str) -> String {
+        if !self.carries_on {
+            return self.reset();
+        }
+        let init = self.accumulators.init();
+        let first = init.iter().enumerate().map(|(slot, value)| (slot, carry::first_state(slot, *value, start)));
+        first.map(|(slot, value)| format!("s[{slot}] = {value}; ")).collect()
     }
 
     /// C that adds row `at`.
@@ -274,6 +294,9 @@ impl FrameKernels<'_> {
             None => self.params(&[("tree", "const G u64 *RESTRICT"), ("levels", "u32"), ("n", "u64")]),
             Some(_) => self.params(&[("n", "u64")]),
         };
+        if self.carries_on {
+            carry::declare_state(&mut params);
+        }
         let partition = PartitionIndex::declare(&mut params, "row");
         let bounds = frame.declare(&mut params, "row");
         let add = self.add_row(&mut params)?;
@@ -291,11 +314,12 @@ impl FrameKernels<'_> {
                 self.walk_distinct(&add, subtract.as_deref())
             }
         };
-        let statements = format!("    {partition}\n    {bounds}\n{walk}    high = frame_end;\n{end}");
+        let carry = if self.carries_on { carry::last_state(self.accumulators.slots) } else { String::new() };
+        let statements = format!("    {partition}\n    {bounds}\n{walk}    high = frame_end;\n{carry}{end}");
         let rows = format!(
             "{}    {}\n    u64 low = 0, high = 0;\n    for (u64 row = begin; row < end; ++row) {{\n{statements}    }}\n",
             self.declare(),
-            self.reset()
+            self.begin("0")
         );
         let least = ROWS_PER_WORK_ITEM;
         let rows_per_work_item = match self.distinct {
@@ -347,7 +371,7 @@ impl FrameKernels<'_> {
       }} else break;
     }}
 ",
-            reset = self.reset(),
+            reset = self.begin("frame_start"),
             mask = FANOUT - 1,
             slot_count = self.accumulators.slots,
             merge = self.merge(),

@@ -44,11 +44,19 @@ pub(super) fn kernels(
     Ok(kernels)
 }
 
-/// The first row of the last partition of sorted rows. Waits twice for the device.
-pub(super) async fn last_partition(launch: &Launch<'_>, batch: &DeviceBatch) -> Result<usize> {
-    let Numbered { parts, part_count, .. } = number(launch, batch).await?;
-    let starts = starts(launch, &parts, part_count, batch.num_rows())?;
-    let at = part_count.saturating_sub(1) * size_of::<u32>();
+/// The first rows of the last partition and of the last group of peers of sorted rows. Waits thrice
+/// for the device.
+pub(super) async fn last_starts(launch: &Launch<'_>, batch: &DeviceBatch) -> Result<(usize, usize)> {
+    let (n, numbered) = (batch.num_rows(), number(launch, batch).await?);
+    let part = last_start(launch, &numbered.parts, numbered.part_count, n).await?;
+    let peers = last_start(launch, &numbered.peers, numbered.peer_count, n).await?;
+    Ok((part, peers))
+}
+
+/// The first row of the last number.
+async fn last_start(launch: &Launch<'_>, numbers: &Buffer, count: usize, n: usize) -> Result<usize> {
+    let starts = starts(launch, numbers, count, n)?;
+    let at = count.saturating_sub(1) * size_of::<u32>();
     let start = launch.queue.read(&starts, at..at + size_of::<u32>()).await?;
     let start = start.as_ref().try_into().map_err(|_| Error::Internal("a row number of other bytes".into()))?;
     Ok(u32::from_le_bytes(start) as usize)

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Windows whose rows do not fit device memory: partitions that have ended are computed early.
+//! Windows whose rows do not fit device memory: partitions that have ended are computed early. One
+//! that goes on is cut if its functions can carry on.
 
 use columnar::DeviceBatch;
 use device::Queue;
 
+use super::carry::CutAt;
 use super::{Window, WindowState, bounds};
 use crate::Result;
 use crate::ops::launch::Launch;
 
 impl Window {
-    /// Whether [`split_ended`](Self::split_ended) may give rows: there are partition keys, and no
-    /// lists among the columns.
+    /// Whether [`split_ended`](Self::split_ended) may give rows: there are partition keys, or all
+    /// functions carry on behind a cut; and no lists are among the columns.
     pub fn may_split(&self) -> bool {
         self.may_split
     }
 
-    /// Splits off the rows of the partitions that have ended: all before the last one. `None` if
-    /// no partition has ended, or none [may](Self::may_split). Waits for the device.
+    /// Splits off the rows of the partitions that have ended: all before the last one. If none has
+    /// ended, the partition is cut before its last group of peers. That needs functions that carry
+    /// on: ranks, and aggregates of the rows up to the current one. `None` if nothing
+    /// [may](Self::may_split) be split off. Waits for the device.
+    ///
+    /// The rows that are split off must be [finished](Self::finish) before others.
     ///
     /// # Errors
     /// Errors of the device.
@@ -54,12 +60,24 @@ impl Window {
         }
         let Some(all) = self.concat.run(queue, std::mem::take(&mut state.batches)).await? else { return Ok(None) };
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
-        let (start, rows) = (bounds::last_partition(&launch, &all).await?, all.num_rows());
+        let ((part, peers), rows) = (bounds::last_starts(&launch, &all).await?, all.num_rows());
+        let (start, carry) = match &self.carry {
+            Some(carry) if part == 0 => {
+                let cut = if carry.cut_at == CutAt::Row { rows - 1 } else { peers };
+                (cut, Some(carry.alloc(queue, &self.calls)?))
+            }
+            _ => (part, None),
+        };
         let rest = all.slice(start, rows - start);
         // A slice keeps the memory of all rows, also the strings of those that have ended.
         let rest = if start > rows / 2 { self.kept_copy.run(queue, &rest).await? } else { rest };
-        *state = WindowState::of(rest);
-        Ok((start > 0).then(|| WindowState::of(all.slice(0, start))))
+        let carried = state.carried.take();
+        if start == 0 {
+            *state = WindowState { carried, ..WindowState::of(rest) };
+            return Ok(None);
+        }
+        *state = WindowState { carried: carry.clone(), ..WindowState::of(rest) };
+        Ok(Some(WindowState { carried, carry, ..WindowState::of(all.slice(0, start)) }))
     }
 
     /// As [`push`](Self::push), of a copy: a slice would keep the memory of its whole batch.

@@ -12,6 +12,7 @@
 
 mod aggregate;
 mod bounds;
+mod carry;
 mod compaction;
 mod ended;
 mod first_occurrence;
@@ -38,6 +39,7 @@ use crate::codegen::CType;
 use crate::expr::{Aggregate, Expr, Literal};
 use crate::{Error, Result};
 use aggregate::AggregateCall;
+use carry::{Carried, Carry, CarryArgs};
 use compaction::Compaction;
 use first_occurrence::FirstOccurrence;
 use frame::PartitionIndex;
@@ -207,6 +209,7 @@ pub struct Window {
     kept_copy: Compaction,
     /// See [`Window::may_split`].
     may_split: bool,
+    carry: Option<Carry>,
     /// C type of the order key, if frames find rows by it.
     key: Option<CType>,
     interval_bounds: IntervalBounds,
@@ -268,6 +271,7 @@ struct WindowInput<'a> {
     partitions: &'a PartitionIndex,
     /// Row numbers in the orders of [`OrderFacts`], u32 each.
     orders: &'a [Buffer],
+    carry: Option<CarryArgs<'a>>,
 }
 
 /// The rows that were pushed so far.
@@ -277,11 +281,16 @@ pub struct WindowState {
     rows: usize,
     /// Device bytes of a copy of the rows, about.
     row_bytes: usize,
+    /// Counts and states of the rows before a cut of the first partition.
+    carried: Option<Carried>,
+    /// The same for the rows behind these, which go on with the last partition.
+    carry: Option<Carried>,
 }
 
 impl WindowState {
     fn of(batch: DeviceBatch) -> WindowState {
-        WindowState { rows: batch.num_rows(), row_bytes: batch.row_bytes(), batches: vec![batch] }
+        let (rows, row_bytes) = (batch.num_rows(), batch.row_bytes());
+        WindowState { rows, row_bytes, batches: vec![batch], ..WindowState::default() }
     }
 
     /// Number of rows.
@@ -353,8 +362,6 @@ impl Window {
         let select = Select::try_new(input, columns.list, options.clone())?;
         let concat = Concat::try_new(select.schema().clone(), select.output_types().to_vec(), options.clone())?;
         let types = concat.output_types();
-        // Slices of lists keep all elements.
-        let may_split = has_partitions && !types.iter().any(|ty| matches!(ty.layout, Layout::List(_)));
         let units = searched_units(&functions)?;
         let kernels = bounds::kernels(types, &partition, &order, &units, &mut interval_bounds, &options)?;
         let facts = OrderFacts::after(types.len());
@@ -362,10 +369,16 @@ impl Window {
         let plans = functions.iter().map(|(call, _)| context.plan(call)).collect::<Result<Vec<_>>>()?;
         let PlanContext { facts, first_occurrences, mut kernels, .. } = context;
         let columns = FunctionColumns::of(types, &facts, &first_occurrences)?;
+        let plans: Vec<(FunctionPlan, Frame)> = plans.into_iter().zip(functions.iter().map(|(call, _)| call.frame)).collect();
+        let carry = if facts.is_empty() { Carry::plan(&plans, &options, &mut kernels) } else { None };
+        // Slices of lists keep all elements.
+        let has_lists = types.iter().any(|ty| matches!(ty.layout, Layout::List(_)));
+        let may_split = (has_partitions || carry.is_some()) && !has_lists;
         let mut calls = Vec::with_capacity(functions.len());
-        for (index, ((call, field), plan)) in functions.into_iter().zip(plans).enumerate() {
-            call.frame.check()?;
-            calls.push(columns.call(plan, call.frame, &field, &index.to_string(), &options, &mut kernels)?);
+        for (index, ((_, field), (plan, frame))) in functions.into_iter().zip(plans).enumerate() {
+            frame.check()?;
+            let plan = if carry.is_some() { plan.carried_on() } else { plan };
+            calls.push(columns.call(plan, frame, &field, &index.to_string(), &options, &mut kernels)?);
         }
         let mut result: Vec<_> = types.iter().take(passed).cloned().collect();
         result.extend(calls.iter().map(|call| call.ty().clone()));
@@ -376,6 +389,7 @@ impl Window {
             selected_copy: Compaction::new(select.schema(), select.output_types(), &options),
             kept_copy: Compaction::new(select.schema(), concat.output_types(), &options),
             may_split,
+            carry,
             key: units.first().map(|units| units.key()),
             interval_bounds,
             program: Program::new("Window", &options, kernels),
@@ -484,7 +498,8 @@ impl Window {
     /// # Errors
     /// `AverageOverflow`; errors of the device.
     pub async fn finish(&self, queue: &Queue, state: WindowState) -> Result<Vec<DeviceBatch>> {
-        let Some(all) = self.concat.run(queue, state.batches).await? else { return Ok(vec![]) };
+        let WindowState { batches, carried, carry: next, .. } = state;
+        let Some(all) = self.concat.run(queue, batches).await? else { return Ok(vec![]) };
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
         let mut partitions = bounds::find(&launch, &all, self.key).await?;
         self.interval_bounds.find(&launch, &all, &mut partitions)?;
@@ -494,10 +509,19 @@ impl Window {
         for occurrence in &self.first_occurrences {
             read.push(occurrence.strings(queue, &read, n).await?);
         }
-        let input = WindowInput { launch: &launch, columns: &read, n, partitions: &partitions, orders: &orders };
+        let is_cut = next.is_some();
+        let to = match (&self.carry, next) {
+            (Some(carry), None) => Some(carry.alloc(queue, &self.calls)?),
+            (_, next) => next,
+        };
+        let carry = to.as_ref().map(|to| CarryArgs::new(carried.as_ref(), to));
+        if let (Some(kernels), Some(args), true) = (&self.carry, carry, is_cut) {
+            kernels.count(&launch, &partitions, n, args)?;
+        }
+        let input = WindowInput { launch: &launch, columns: &read, n, partitions: &partitions, orders: &orders, carry };
         let mut columns: Vec<_> = all.columns().iter().take(self.passed).cloned().collect();
-        for call in &self.calls {
-            columns.push(call.run(input).await?);
+        for (function, call) in self.calls.iter().enumerate() {
+            columns.push(call.run(input, function).await?);
         }
         Ok(vec![DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?])
     }
@@ -527,6 +551,7 @@ impl PlanContext<'_> {
     /// Plans a function whose arguments are columns.
     fn plan(&mut self, call: &WindowCall) -> Result<FunctionPlan> {
         let frame = call.frame;
+        let ranking = |ranking| ValueKind::Ranking { ranking, carries_on: false };
         Ok(FunctionPlan::Value(match &call.function {
             WindowFunction::Aggregate(aggregate) => {
                 let aggregate = OrderDependent::plan(aggregate.clone().plain(), &frame, self)?;
@@ -557,13 +582,13 @@ impl PlanContext<'_> {
                 let counted = non_null.into_iter().chain(first).reduce(|a, b| Expr::And(vec![a, b]));
                 ValueKind::ArrayAgg { column, frame, counted }
             }
-            WindowFunction::RowNumber => ValueKind::Ranking(Ranking::RowNumber),
-            WindowFunction::Rank => ValueKind::Ranking(Ranking::Rank),
-            WindowFunction::DenseRank => ValueKind::Ranking(Ranking::DenseRank),
-            WindowFunction::PercentRank => ValueKind::Ranking(Ranking::PercentRank),
-            WindowFunction::CumeDist => ValueKind::Ranking(Ranking::CumeDist),
+            WindowFunction::RowNumber => ranking(Ranking::RowNumber),
+            WindowFunction::Rank => ranking(Ranking::Rank),
+            WindowFunction::DenseRank => ranking(Ranking::DenseRank),
+            WindowFunction::PercentRank => ranking(Ranking::PercentRank),
+            WindowFunction::CumeDist => ranking(Ranking::CumeDist),
             WindowFunction::Ntile(0) => return Err(Error::Unsupported("NTILE(0) is not supported on the device".into())),
-            WindowFunction::Ntile(n) => ValueKind::Ranking(Ranking::Ntile(*n)),
+            WindowFunction::Ntile(n) => ranking(Ranking::Ntile(*n)),
             WindowFunction::Lag { value, offset, default, nulls } => {
                 ValueKind::Lag { column: column(value)?, offset: *offset, default: default.clone(), nulls: *nulls }
             }
@@ -637,13 +662,13 @@ impl Call {
         }
     }
 
-    /// The function's column.
-    async fn run(&self, input: WindowInput<'_>) -> Result<DeviceColumn> {
+    /// The column of the function with this number.
+    async fn run(&self, input: WindowInput<'_>, function: usize) -> Result<DeviceColumn> {
         match self {
             Call::Value(call) => call.run(input, None).await,
-            Call::Aggregate(call) => call.run(input).await,
+            Call::Aggregate(call) => call.run(input, function).await,
             Call::StringMinMax { rank, order, value } => {
-                let rank = rank.run(input).await?;
+                let rank = rank.run(input, function).await?;
                 let columns: Vec<_> = input.columns.iter().cloned().chain([rank]).collect();
                 value.run(WindowInput { columns: &columns, ..input }, input.orders.get(*order)).await
             }

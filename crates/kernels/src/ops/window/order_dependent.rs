@@ -24,9 +24,20 @@ pub(super) struct OrderDependent {
     /// For MIN and MAX of strings, the column whose string has the aggregated rank, and the order
     /// of the ranks.
     pub string: Option<(usize, usize)>,
+    /// Whether it begins with the state at a cut of the partition.
+    pub carries_on: bool,
 }
 
 impl OrderDependent {
+    fn of_rows(aggregate: Aggregate) -> OrderDependent {
+        OrderDependent { aggregate, distinct: None, string: None, carries_on: false }
+    }
+
+    /// Whether the value follows from the state of the frame's rows alone.
+    pub fn is_of_rows(&self) -> bool {
+        self.distinct.is_none() && self.string.is_none()
+    }
+
     /// `aggregate` is [plain](Aggregate::plain): a DISTINCT without effect is gone.
     ///
     /// With DISTINCT a row counts unless its value occurs before it in the frame, or in the
@@ -45,7 +56,7 @@ impl OrderDependent {
             aggregate.arguments = vec![Expr::Column(rank)];
             aggregate.data_type = DataType::UInt32;
             let string = Some((column, context.facts.order_of(rank)));
-            return Ok(OrderDependent { aggregate, distinct: None, string });
+            return Ok(OrderDependent { aggregate, distinct: None, string, carries_on: false });
         }
         if aggregate.function == AggregateFunction::ApproxDistinct {
             let (true, None, [Expr::Column(column)]) =
@@ -57,10 +68,10 @@ impl OrderDependent {
             };
             let before = context.fact(OrderFact::RegisterBefore, *column)?;
             aggregate.arguments = vec![sketch_rank(*column), Expr::Column(before)];
-            return Ok(OrderDependent { aggregate, distinct: None, string: None });
+            return Ok(OrderDependent::of_rows(aggregate));
         }
         if !aggregate.distinct {
-            return Ok(OrderDependent { aggregate, distinct: None, string: None });
+            return Ok(OrderDependent::of_rows(aggregate));
         }
         let (None, [Expr::Column(column)]) = (&aggregate.filter, aggregate.arguments.as_slice()) else {
             return Err(Error::Unsupported(
@@ -95,9 +106,9 @@ impl OrderDependent {
         aggregate.distinct = false;
         if begins || ends {
             aggregate.filter = Some(first_occurrence::has_no_other(other));
-            return Ok(OrderDependent { aggregate, distinct: None, string: None });
+            return Ok(OrderDependent::of_rows(aggregate));
         }
         let after = if subtracts { Some(context.fact(OrderFact::After, column)?) } else { None };
-        Ok(OrderDependent { aggregate, distinct: Some(Distinct { before: other, after }), string: None })
+        Ok(OrderDependent { distinct: Some(Distinct { before: other, after }), ..OrderDependent::of_rows(aggregate) })
     }
 }

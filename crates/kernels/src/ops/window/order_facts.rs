@@ -121,6 +121,11 @@ impl OrderFacts {
         Ok(self.first + known.unwrap_or(self.facts.len() - 1))
     }
 
+    /// Whether there is no fact.
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty()
+    }
+
     /// Number of the orders.
     pub fn sort_count(&self) -> usize {
         self.sorts.len()

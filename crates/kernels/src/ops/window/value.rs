@@ -9,7 +9,7 @@ use device::{Arg, Buffer, Queue};
 
 use super::frame::{Frame, PartitionIndex};
 use super::order_facts::ROWS;
-use super::{NullTreatment, WindowInput, is_not_null};
+use super::{NullTreatment, WindowInput, carry, is_not_null};
 use crate::codegen::{CType, Params, Profile, RowWriter, Value};
 use crate::expr::{Expr, Literal};
 use crate::ops::launch::columns::share;
@@ -36,41 +36,20 @@ pub(super) enum Ranking {
 /// The value of a function, over columns.
 #[derive(Debug, Clone)]
 pub(super) enum ValueKind {
-    Ranking(Ranking),
+    /// With `carries_on`, a cut partition goes on with the ranks before the cut.
+    Ranking { ranking: Ranking, carries_on: bool },
     /// The value of `column` so many rows before, or after if negative; else the default.
-    Lag {
-        column: usize,
-        offset: i64,
-        default: Option<Literal>,
-        nulls: NullTreatment,
-    },
+    Lag { column: usize, offset: i64, default: Option<Literal>, nulls: NullTreatment },
     /// The value of `column` in the row whose rank is in the column `rank`.
-    OfRank {
-        column: usize,
-        rank: usize,
-    },
+    OfRank { column: usize, rank: usize },
     /// The list of the values of `column` in the rows of the frame for which `counted` is true;
     /// NULL for an empty list.
-    ArrayAgg {
-        column: usize,
-        frame: Frame,
-        counted: Option<Expr>,
-    },
+    ArrayAgg { column: usize, frame: Frame, counted: Option<Expr> },
     /// The concatenated strings of `column` in the rows of the frame, each without its first
     /// `skipped` bytes; NULL if all are NULL.
-    StringAgg {
-        column: usize,
-        skipped: u32,
-        frame: Frame,
-        nullable: bool,
-    },
+    StringAgg { column: usize, skipped: u32, frame: Frame, nullable: bool },
     /// The value of `column` in row `n` of the frame, from 1; from its end if negative.
-    Nth {
-        column: usize,
-        n: i64,
-        frame: Frame,
-        ignore_nulls: bool,
-    },
+    Nth { column: usize, n: i64, frame: Frame, ignore_nulls: bool },
 }
 
 /// A function, and the kernels that write it.
@@ -109,7 +88,7 @@ impl ValueCall {
                     *nulls = NullTreatment::Ignore;
                 }
             }
-            ValueKind::Ranking(_) | ValueKind::OfRank { .. } | ValueKind::ArrayAgg { .. } => {}
+            ValueKind::Ranking { .. } | ValueKind::OfRank { .. } | ValueKind::ArrayAgg { .. } => {}
         }
         let rows = FunctionRows { kind: &kind, types, profile: options.profile };
         let mut params = Params::new();
@@ -151,6 +130,7 @@ impl ValueCall {
         };
         let mut extra = partitions.args();
         extra.extend(self.kind.args());
+        extra.extend(input.carry.into_iter().flat_map(|carry| carry.of_counts()));
         if let Some(counted) = &counted {
             extra.extend(counted.args());
         }
@@ -183,7 +163,7 @@ impl ValueCall {
             | ValueKind::Lag { .. }
             | ValueKind::Nth { .. }
             | ValueKind::StringAgg { .. }
-            | ValueKind::Ranking(_)
+            | ValueKind::Ranking { .. }
             | ValueKind::OfRank { .. } => self.output.finish(&launch.primitives, n, buffers, None),
         }
     }
@@ -292,8 +272,8 @@ impl ValueKind {
         // More rows than a batch can have.
         let most = 1 << 40;
         match self {
-            ValueKind::Ranking(Ranking::Ntile(n)) => vec![(NUMBER, Arg::U64(*n))],
-            ValueKind::Ranking(_) | ValueKind::OfRank { .. } => vec![],
+            ValueKind::Ranking { ranking: Ranking::Ntile(n), .. } => vec![(NUMBER, Arg::U64(*n))],
+            ValueKind::Ranking { .. } | ValueKind::OfRank { .. } => vec![],
             ValueKind::Lag { offset, .. } => vec![(NUMBER, Arg::U64((*offset).clamp(-most, most) as u64))],
             ValueKind::ArrayAgg { frame, .. } => frame.offsets(),
             ValueKind::StringAgg { frame, skipped, .. } => {
@@ -312,11 +292,11 @@ impl ValueKind {
     /// Whether kernels take the parameter [`NUMBER`].
     fn takes_number(&self) -> bool {
         match self {
-            ValueKind::Ranking(Ranking::Ntile(_))
+            ValueKind::Ranking { ranking: Ranking::Ntile(_), .. }
             | ValueKind::Lag { .. }
             | ValueKind::StringAgg { .. }
             | ValueKind::Nth { .. } => true,
-            ValueKind::Ranking(_) | ValueKind::OfRank { .. } | ValueKind::ArrayAgg { .. } => false,
+            ValueKind::Ranking { .. } | ValueKind::OfRank { .. } | ValueKind::ArrayAgg { .. } => false,
         }
     }
 
@@ -324,7 +304,7 @@ impl ValueKind {
     fn hides_values(&self) -> bool {
         match self {
             ValueKind::Lag { nulls, .. } => *nulls == NullTreatment::IgnoreBounded,
-            ValueKind::Ranking(_)
+            ValueKind::Ranking { .. }
             | ValueKind::OfRank { .. }
             | ValueKind::ArrayAgg { .. }
             | ValueKind::StringAgg { .. }
@@ -344,7 +324,7 @@ impl ValueKind {
             ValueKind::Nth { ignore_nulls: false, .. }
             | ValueKind::StringAgg { nullable: false, .. }
             | ValueKind::Lag { nulls: NullTreatment::Respect, .. }
-            | ValueKind::Ranking(_)
+            | ValueKind::Ranking { .. }
             | ValueKind::OfRank { .. } => None,
         }
     }
@@ -389,7 +369,7 @@ impl ValueKind {
             ValueKind::Lag { .. }
             | ValueKind::Nth { .. }
             | ValueKind::StringAgg { .. }
-            | ValueKind::Ranking(_)
+            | ValueKind::Ranking { .. }
             | ValueKind::OfRank { .. } => Ok((Output::of(value, field.data_type(), name)?, None)),
         }
     }
@@ -415,7 +395,13 @@ impl Rows for FunctionRows<'_> {
             writer.params().named(NUMBER, "u64");
         }
         match self.kind {
-            ValueKind::Ranking(ranking) => Ok(ranking.value(writer)),
+            ValueKind::Ranking { ranking, carries_on } => {
+                if *carries_on {
+                    let before = carry::declare_counts(writer.params());
+                    writer.push(before);
+                }
+                Ok(ranking.value(writer, *carries_on))
+            }
             ValueKind::Lag { column, default, nulls, .. } => lag(writer, *column, default.as_ref(), *nulls),
             ValueKind::OfRank { column, rank } => self.of_rank(writer, *column, *rank),
             ValueKind::ArrayAgg { frame, counted, .. } => {
@@ -434,11 +420,12 @@ impl Rows for FunctionRows<'_> {
 }
 
 impl Ranking {
-    fn value(self, writer: &mut RowWriter<'_>) -> Value {
+    fn value(self, writer: &mut RowWriter<'_>, carries_on: bool) -> Value {
+        let (rows, groups) = if carries_on { ("rows_before + ", "groups_before + ") } else { ("", "") };
         match self {
-            Ranking::RowNumber => number("(row - part_start + 1)"),
-            Ranking::Rank => number("(peer_start - part_start + 1)"),
-            Ranking::DenseRank => number("(peer + 2 - (u64)peers[part_start + 1])"),
+            Ranking::RowNumber => number(&format!("({rows}row - part_start + 1)")),
+            Ranking::Rank => number(&format!("({rows}peer_start - part_start + 1)")),
+            Ranking::DenseRank => number(&format!("({groups}peer + 2 - (u64)peers[part_start + 1])")),
             Ranking::PercentRank => {
                 writer.push("f64 others = part_end - part_start > 1 ? (f64)(part_end - part_start) - 1.0 : 1.0;");
                 float("((f64)(peer_start - part_start) / others)")

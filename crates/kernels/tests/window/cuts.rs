@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Partitions that are cut, because they exceed the memory.
+
+use super::*;
+
+const TO_THE_ROW: Frame = Frame { units: FrameUnits::Rows, start: FrameBound::UnboundedPreceding, end: FrameBound::CurrentRow };
+const TO_THE_GROUP: Frame = Frame { units: FrameUnits::Groups, ..TO_THE_ROW };
+
+fn aggregates(frame: Frame) -> Vec<WindowCall> {
+    let functions = [
+        aggregate_of(Sum, Some(NUMBER), DataType::Int64),
+        aggregate_of(Count, None, DataType::Int64),
+        aggregate_of(Count, Some(TEXT), DataType::Int64),
+        aggregate_of(Max, Some(NUMBER), DataType::Int64),
+        aggregate_of(Min, Some(FLOAT), DataType::Float64),
+        aggregate_of(Avg, Some(DECIMAL), DataType::Decimal128(19, 6)),
+    ];
+    functions.map(|function| call(function, frame)).into()
+}
+
+/// Sizes of batches, with a cut behind each: one row, a few, and the rest in halves.
+fn sizes(n: usize) -> Vec<usize> {
+    let mut sizes = vec![1, 2, 3, 70];
+    sizes.extend([n.saturating_sub(76) / 2, n.saturating_sub(76).div_ceil(2)]);
+    sizes
+}
+
+#[test]
+fn functions_carry_on_behind_a_cut() {
+    use WindowFunction::*;
+    let peers = [Rank, RowNumber, DenseRank].map(|function| call(function, Frame::RUNNING));
+    let windows = [
+        aggregates(TO_THE_ROW).into_iter().chain([call(RowNumber, Frame::RUNNING)]).collect(),
+        aggregates(Frame::RUNNING).into_iter().chain(peers).collect::<Vec<_>>(),
+        aggregates(TO_THE_GROUP).into_iter().chain(aggregates(TO_THE_ROW)).collect(),
+    ];
+    for options in profiles() {
+        for calls in &windows {
+            for (n, width) in [(77, 10), (700, 50), (1500, 1 << 40)] {
+                for partition in [&[][..], &[PARTITION]] {
+                    check(&sorted(n, width), &sizes(n), partition, &[ORDER], calls, &options);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_of_many_rows_carry_on() {
+    let n = (1 << 17) + 1;
+    let functions = [WindowFunction::RowNumber, WindowFunction::Rank, WindowFunction::DenseRank];
+    let calls = functions.map(|function| call(function, Frame::RUNNING));
+    for options in profiles() {
+        check(&sorted(n, 1 << 40), &[n / 2, n / 3, n - n / 2 - n / 3], &[], &[ORDER], &calls, &options);
+    }
+}
+
+/// Rows split off from one partition whose last group of peers has `peers` rows.
+fn split_off(calls: &[WindowCall], n: usize, peers: usize, options: &Options) -> usize {
+    let queue = queue();
+    let keys = Int64Array::from_iter_values((0..n).map(|row| row.min(n - peers) as i64));
+    let rows = batch(vec![("key", Arc::new(keys) as ArrayRef, false)]);
+    let input = input(&rows.schema(), None);
+    let types = input.types.clone();
+    let functions = calls.iter().map(|call| (call.clone(), Field::new("f", DataType::UInt64, true))).collect();
+    let window = Window::try_new(input, vec![], vec![col(0)], vec![], functions, options.clone()).unwrap();
+    let mut state = window.start();
+    block_on(async {
+        window.push(&queue, &mut state, &up(&queue, &rows, &types)).await.unwrap();
+        let split = window.split_ended(&queue, &mut state).await.unwrap().map_or(0, |ended| ended.num_rows());
+        assert_eq!(split + state.num_rows(), n);
+        split
+    })
+}
+
+#[test]
+fn cuts_are_before_peers_or_rows() {
+    let number = call(WindowFunction::RowNumber, Frame::RUNNING);
+    let rank = call(WindowFunction::Rank, Frame::RUNNING);
+    let share = call(WindowFunction::Ntile(3), Frame::RUNNING);
+    for options in profiles() {
+        for (n, peers) in [(1, 1), (2, 1), (2, 2), (40, 7), (40, 40)] {
+            assert_eq!(split_off(std::slice::from_ref(&number), n, peers, &options), n - 1, "{n} rows");
+            assert_eq!(split_off(&[number.clone(), rank.clone()], n, peers, &options), n - peers, "{n} rows, {peers} peers");
+            // It depends on the rows behind a cut.
+            assert_eq!(split_off(&[number.clone(), share.clone()], n, peers, &options), 0);
+        }
+    }
+}
