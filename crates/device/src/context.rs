@@ -349,15 +349,21 @@ impl Context {
         self.0.compiler.compiling()
     }
 
-    /// Begins a query, on this device or in its place. Compilations in the background wait until
-    /// the result is dropped, two seconds at most for each.
-    pub fn begin_query(&self) -> RunningQuery {
-        self.0.compiler.begin_query()
+    /// Begins a run of a query, on this device or in its place. `query` is a number of the
+    /// caller's, the same for all runs of a query. Compilations in the background wait until the
+    /// result is dropped, two seconds at most for each.
+    pub fn begin_query(&self, query: usize) -> RunningQuery {
+        self.0.compiler.begin_query(query)
     }
 
-    /// Number of queries that [run](Self::begin_query).
-    pub fn running_queries(&self) -> usize {
-        self.0.compiler.running_queries()
+    /// Number of the [runs](Self::begin_query) of a query that have not ended.
+    pub fn runs_of_query(&self, query: usize) -> usize {
+        self.0.compiler.runs_of_query(query)
+    }
+
+    /// Number of the other queries that have [runs](Self::begin_query).
+    pub fn other_queries(&self, query: usize) -> usize {
+        self.0.compiler.other_queries(query)
     }
 
     /// The kernels that have run, by name.

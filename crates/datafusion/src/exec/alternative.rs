@@ -35,7 +35,7 @@ use crate::error::refusal;
 use crate::exec::panics;
 use crate::graph::Stage;
 use crate::run::{output_rows, with_wall_time};
-use crate::session::{DeviceOptions, kernel_options, task_context};
+use crate::session::{DeviceOptions, kernel_options, number_of_query, task_context};
 
 /// Host operators with the rows of an offloaded subplan.
 #[derive(Debug)]
@@ -230,7 +230,7 @@ impl HostAlternative {
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream> {
         let host = run.host(self, properties, keeps_partitions, &task)?;
-        let query = task_context(&task)?.0.begin_query();
+        let query = task_context(&task)?.0.begin_query(number_of_query(&task));
         let rows = panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, task))?;
         let output_rows = output_rows(metrics, partition);
         let rows = rows.inspect(move |batch| {

@@ -15,7 +15,7 @@ use datafusion::common::{Result, human_readable_duration, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::coop::make_cooperative;
-use datafusion::physical_plan::execution_plan::{SchedulingType, reset_plan_states};
+use datafusion::physical_plan::execution_plan::SchedulingType;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
@@ -180,20 +180,6 @@ impl DeviceToHostExec {
         }
     }
 
-    /// The stage of another attempt, after that of the first one. `None` if no other attempt would
-    /// give the same rows. Several partitions may share what the first one of them computes.
-    fn stage_of_retries(&self) -> Option<impl Fn(&Arc<Stage>) -> Result<Arc<Stage>> + Send + 'static> {
-        if self.stage.partitions != 1 || !can_run_again(&self.input) {
-            return None;
-        }
-        let (input, options, same) = (Arc::clone(&self.input), self.options.clone(), is_repeatable(&self.input));
-        Some(move |first: &Arc<Stage>| match same {
-            true => Ok(Arc::clone(first)),
-            // Operators of the host run once.
-            false => Ok(Arc::new(graph::lower(&reset_plan_states(Arc::clone(&input))?, &options)?)),
-        })
-    }
-
     /// Physical types of the columns on the device.
     pub(crate) fn types(&self) -> &[ColumnType] {
         &self.stage.types
@@ -309,14 +295,13 @@ impl ExecutionPlan for DeviceToHostExec {
         let likely = Arc::clone(stage.as_ref().unwrap_or(&self.stage));
         let (schema, metrics, of_run) = (self.schema(), self.metrics.clone(), Arc::clone(&task));
         let run = move |stage: &Arc<Stage>| run::execute_host(stage, Arc::clone(&schema), partition, &of_run, &metrics);
-        let (of_retries, stage_again) = (Arc::clone(&task), self.stage_of_retries());
+        // Several partitions share rows that the first one of them computes.
+        let may_retry = self.stage.partitions == 1 && can_run_again(&self.input);
+        let of_retries = Arc::clone(&task);
         let run = move || {
             let stage = stage?;
             let first = run(&stage)?;
-            Ok(match stage_again {
-                Some(stage_again) => retried(first, of_retries, move || run(&stage_again(&stage)?)),
-                None => first,
-            })
+            Ok(if may_retry { retried(first, of_retries, move || run(&stage)) } else { first })
         };
         let rows = match &self.alternative {
             Some(alternative) => {

@@ -7,15 +7,15 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::empty::EmptyExec;
-use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
     DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
-    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostToDeviceExec, OperatorMetrics,
+    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostExec, HostToDeviceExec, OperatorMetrics,
 };
 use crate::table::Snapshot;
 
@@ -113,21 +113,17 @@ impl<'a> DeviceOperator<'a> {
         }
     }
 
-    /// Whether another run of the operator, with its state reset, gives the same rows. Streams of
-    /// other libraries run once.
+    /// Whether a second run of the operator, in the same query, gives the same rows: as
+    /// [`is_repeatable`](Self::is_repeatable), and files and tables of the host too. Rows that
+    /// other subplans have read are not given again.
     fn can_run_again(self) -> bool {
         use DeviceOperator::*;
         match self {
-            Stream(_) | Futhark(_) => false,
-            Upload(upload) => host_can_run_again(upload.input()),
-            Aggregate(aggregate) => !aggregate.is_of_libraries(),
-            // Other subplans may have read the value.
-            Join(join) => !join.spec.scalar.as_ref().is_some_and(|subquery| subquery.publishes),
-            // Other subplans may have read the rows.
+            Upload(upload) => is_plain_scan(upload.input()),
             Shared(shared) => shared.sharing().cache.is_none(),
             Reuse(reuse) => reuse.sharing().cache.is_none(),
-            DynamicFilter(_) | Expand(_) | Filter(_) | Limit(_) | Projection(_) | Scan(_) | Sort(_) | Union(_) | Unnest(_)
-            | Window(_) => true,
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
+            | Scan(_) | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Window(_) => self.is_repeatable(),
         }
     }
 
@@ -200,17 +196,21 @@ pub(crate) fn is_repeatable(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some_and(DeviceOperator::is_repeatable) && device_inputs(plan).into_iter().all(is_repeatable)
 }
 
-/// Whether another run of a device subtree, with its states reset, gives the same rows.
+/// Whether a second run of a device subtree, in the same query, gives the same rows.
 pub(crate) fn can_run_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some_and(DeviceOperator::can_run_again) && device_inputs(plan).into_iter().all(can_run_again)
 }
 
-/// The same for operators of the host: those over files and tables, not over streams.
-fn host_can_run_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    match plan.children().as_slice() {
-        [] => plan.is::<DataSourceExec>() || plan.is::<EmptyExec>() || plan.is::<PlaceholderRowExec>(),
-        children => children.iter().all(|child| host_can_run_again(child)),
-    }
+/// Whether a host operator scans files or tables, without a dynamic filter: that of a finished run
+/// would drop rows of the next one.
+fn is_plain_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let plan = plan.downcast_ref::<HostExec>().map_or(plan, HostExec::inner);
+    let mut has_filter = false;
+    let visited = plan.apply_expressions(&mut |expr| {
+        has_filter |= expr.exists(|part| Ok(part.downcast_ref::<DynamicFilterPhysicalExpr>().is_some()))?;
+        Ok(TreeNodeRecursion::Continue)
+    });
+    plan.is::<DataSourceExec>() && visited.is_ok() && !has_filter
 }
 
 /// Forgets what the last run of a device subtree left behind.

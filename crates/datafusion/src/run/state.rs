@@ -18,7 +18,7 @@ use super::metrics::StageMeter;
 use crate::error::device_error;
 use crate::exec::{ScalarSubquery, SharedRows};
 use crate::graph::Stage;
-use crate::session::{DeviceOptions, SpillSetting, task_context};
+use crate::session::{DeviceOptions, SpillSetting, number_of_query, task_context};
 
 /// Operator that errors of downloads and waits name.
 pub(super) const OFFLOADED_SUBPLAN: &str = "DeviceToHostExec";
@@ -77,6 +77,7 @@ impl Run {
         let queue = new_queue()?;
         let separate = stage.uploads() && !context.info().unified_memory;
         let uploads = if separate { new_queue()? } else { queue.clone() };
+        let query = context.begin_query(number_of_query(task));
         let task = Arc::clone(task);
         let (meters, tables, scalars, kept, at_end) = Default::default();
         let shared = parking_lot::Mutex::new(Some(HashMap::new()));
@@ -93,7 +94,7 @@ impl Run {
             shared,
             scalars,
             kept,
-            _query: context.begin_query(),
+            _query: query,
             at_end,
         }))
     }

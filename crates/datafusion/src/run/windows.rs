@@ -21,7 +21,7 @@ use crate::error::op_error;
 use crate::graph::{Checks, Stage};
 
 /// The rows that a window holds, for messages.
-const HELD: &str = "the partitions since the last result";
+const HELD: &str = "its input since the last result";
 
 /// Computes the window functions of a stage.
 pub(super) fn window(
@@ -67,7 +67,7 @@ struct Windowing {
 }
 
 impl Windowing {
-    /// The results of the partitions that have ended, of rows before a cut, or of all that are left.
+    /// The results of partitions that have ended, of rows before a cut, or of all that are left.
     async fn next(&mut self) -> Result<Option<Vec<DeviceBatch>>> {
         let (op, stage, queue) = (&self.op, &self.stage, &self.queue);
         let failed = |error| op_error(&stage.operator, error);
@@ -80,15 +80,15 @@ impl Windowing {
                 continue;
             };
             let is_full = self.is_searched(&state) && !fits(op, &state, &slice, queue);
-            let ended = match is_full {
-                true => op.split_ended(queue, &mut state).await.map_err(failed)?,
+            let split = match is_full {
+                true => op.split_off(queue, &mut state).await.map_err(failed)?,
                 false => None,
             };
             if is_full {
-                self.tried_rows = if ended.is_some() { 0 } else { state.num_rows() };
+                self.tried_rows = if split.is_some() { 0 } else { state.num_rows() };
             }
-            let of_ended = ended.as_ref().map_or(0, WindowState::num_rows);
-            self.held.holds(of_ended + state.num_rows() + slice.num_rows());
+            let of_split = split.as_ref().map_or(0, WindowState::num_rows);
+            self.held.holds(of_split + state.num_rows() + slice.num_rows());
             let pushed = match self.is_cut {
                 true => op.push_copy(queue, &mut state, &slice).await,
                 false => op.push(queue, &mut state, &slice).await,
@@ -96,9 +96,9 @@ impl Windowing {
             if let Err(error) = pushed {
                 return Err(explain(error, &stage.operator, queue, &slice, &self.checks).await);
             }
-            if let Some(ended) = ended {
+            if let Some(split) = split {
                 (self.state, self.has_split) = (Some(state), true);
-                return self.results(ended).await.map(Some);
+                return self.results(split).await.map(Some);
             }
         }
         self.input = stream::empty().boxed();

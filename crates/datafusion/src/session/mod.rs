@@ -18,7 +18,9 @@ pub(crate) use options::ExplainedPlan;
 pub use options::{AdaptiveStart, Cost, DeviceOptions, Fallback, ProfileSetting, SettingDoc, SpillSetting, parse_bytes};
 pub use parameters::{with_parameters, with_rows_of_parameters};
 pub use runtime::DeviceRuntime;
-pub(crate) use runtime::{PlannedDevice, Problem, ReleaseLost, kernel_options, kernel_options_for, task_context};
+pub(crate) use runtime::{
+    PlannedDevice, Problem, ReleaseLost, kernel_options, kernel_options_for, number_of_query, task_context,
+};
 pub use sql::parse_statements;
 pub(crate) use statement::state_for_explain;
 pub use statement::{execute_logical_plan, execute_logical_plan_watched, plan_for_explain};

@@ -343,6 +343,11 @@ pub(crate) fn kernel_options_for(options: &DeviceOptions, info: &DeviceInfo, mem
     sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }
 
+/// The number of a running query: all of its operators have one task.
+pub(crate) fn number_of_query(task: &Arc<TaskContext>) -> usize {
+    Arc::as_ptr(task) as usize
+}
+
 /// The device and settings of a running query.
 pub(crate) fn task_context(task: &TaskContext) -> Result<(Context, DeviceOptions)> {
     let options = DeviceOptions::of(task.session_config().options());

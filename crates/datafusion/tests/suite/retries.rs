@@ -41,7 +41,7 @@ fn a_query_waits_for_the_memory_of_others() {
             let (ctx, context) = session(LIMIT, unified, folder.path(), None);
             register(&ctx, "t", &rows);
             // A query that holds most of the memory.
-            let held = (context.queue().unwrap().alloc(LIMIT / 4 * 3).unwrap(), context.begin_query());
+            let held = (context.queue().unwrap().alloc(LIMIT / 4 * 3).unwrap(), context.begin_query(1));
             // It does nothing, so no other query waits for it long.
             let error = text(&sorted_lines(&ctx).await.unwrap_err());
             assert!(error.contains("raise device.memory_bytes or run fewer queries at once"), "{error}");

@@ -114,7 +114,7 @@ fn a_partition_beyond_memory_fails_and_the_error_names_it() {
         set(&ctx, "device.batch_rows", "5000");
         let sql = "SELECT value, sum(value) OVER (PARTITION BY value / 900000) FROM generate_series(1, 1000000)";
         let error = text(&ctx.sql(sql).await.unwrap().collect().await.unwrap_err());
-        assert!(error.contains("DeviceWindowExec holds all rows of the partitions since the last result, "), "{error}");
+        assert!(error.contains("DeviceWindowExec holds all rows of its input since the last result, "), "{error}");
         assert!(error.contains("raise device.memory_bytes"), "{error}");
         assert_returned(&context, 0);
     });

@@ -6,7 +6,7 @@
 //! Queries have the processors for themselves: a compilation begins once none has run for a while,
 //! or after a longer wait. A process that ends after its first query has begun none.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -43,8 +43,8 @@ struct State {
     unoptimized: usize,
     has_thread: bool,
     is_closed: bool,
-    /// Queries that run.
-    queries: usize,
+    /// The runs of each query that runs, by the number of the query.
+    queries: HashMap<usize, usize>,
     /// The end of the last query.
     quiet_since: Instant,
     /// The longest wait of the next compilation.
@@ -73,15 +73,24 @@ impl State {
 
 /// A query that runs. Compilations in the background wait for its end.
 #[must_use]
-pub struct RunningQuery(Arc<Background>);
+pub struct RunningQuery {
+    background: Arc<Background>,
+    query: usize,
+}
 
 impl Drop for RunningQuery {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.queries -= 1;
+        let mut state = self.background.state.lock();
+        let has_ended = state.queries.get_mut(&self.query).is_none_or(|runs| {
+            *runs -= 1;
+            *runs == 0
+        });
+        if has_ended {
+            state.queries.remove(&self.query);
+        }
         state.quiet_since = Instant::now();
         drop(state);
-        self.0.changed.notify_all();
+        self.background.changed.notify_all();
     }
 }
 
@@ -94,13 +103,18 @@ impl Background {
         Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    pub(super) fn begin_query(self: &Arc<Self>) -> RunningQuery {
-        self.state.lock().queries += 1;
-        RunningQuery(Arc::clone(self))
+    pub(super) fn begin_query(self: &Arc<Self>, query: usize) -> RunningQuery {
+        *self.state.lock().queries.entry(query).or_default() += 1;
+        RunningQuery { background: Arc::clone(self), query }
     }
 
-    pub(super) fn running_queries(&self) -> usize {
-        self.state.lock().queries
+    pub(super) fn runs_of_query(&self, query: usize) -> usize {
+        self.state.lock().queries.get(&query).copied().unwrap_or(0)
+    }
+
+    pub(super) fn other_queries(&self, query: usize) -> usize {
+        let state = self.state.lock();
+        state.queries.len() - usize::from(state.queries.contains_key(&query))
     }
 
     /// Programs that wait or are being compiled, without those that are only optimized.
@@ -185,7 +199,7 @@ impl Background {
     pub(super) fn pause(&self, elapsed: Duration) {
         let mut state = self.state.lock();
         let latest = Instant::now() + LONGEST_WAIT.min(elapsed * WAITS_PER_COMPILATION);
-        while state.queries > 0 && !state.is_closed && !exit::has_begun() && Instant::now() < latest {
+        while !state.queries.is_empty() && !state.is_closed && !exit::has_begun() && Instant::now() < latest {
             // The end of the process waits for this thread, and notifies nothing.
             self.changed.wait_for(&mut state, EXIT_CHECK);
         }
@@ -201,7 +215,7 @@ impl Background {
                 state.longest_wait = LONGEST_WAIT;
                 return None;
             }
-            let begin = if state.queries == 0 { latest.min(state.quiet_since + QUIET) } else { latest };
+            let begin = if state.queries.is_empty() { latest.min(state.quiet_since + QUIET) } else { latest };
             if Instant::now() >= begin {
                 return state.take_next();
             }

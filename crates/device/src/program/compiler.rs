@@ -209,14 +209,19 @@ impl Compiler {
         work.waiting.len() + work.threads + self.unprepared()
     }
 
-    /// Number of queries that run.
-    pub(crate) fn running_queries(&self) -> usize {
-        self.background.running_queries()
+    /// Has compilations in the background wait until the result is dropped.
+    pub(crate) fn begin_query(&self, query: usize) -> RunningQuery {
+        self.background.begin_query(query)
     }
 
-    /// Has compilations in the background wait until the result is dropped.
-    pub(crate) fn begin_query(&self) -> RunningQuery {
-        self.background.begin_query()
+    /// Runs of a query that have not ended.
+    pub(crate) fn runs_of_query(&self, query: usize) -> usize {
+        self.background.runs_of_query(query)
+    }
+
+    /// Number of the other queries that run.
+    pub(crate) fn other_queries(&self, query: usize) -> usize {
+        self.background.other_queries(query)
     }
 
     fn key(&self, source: &ProgramSource) -> ProgramKey {

@@ -96,7 +96,7 @@ fn run_in_tiers(folder: &Path) {
     let queue = context.queue().unwrap();
     let x = queue.alloc_values::<i32>(1).unwrap();
     // While a query runs, optimization waits for two seconds.
-    let query = context.begin_query();
+    let query = context.begin_query(1);
     let program = block_on(queue.compile(programs::prepared_of("IS_OPTIMIZED"))).unwrap();
     let is_optimized = || {
         let grid = Grid { work_groups: 1, work_group_size: 1 };

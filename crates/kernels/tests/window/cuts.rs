@@ -14,8 +14,67 @@ fn aggregates(frame: Frame) -> Vec<WindowCall> {
         aggregate_of(Max, Some(NUMBER), DataType::Int64),
         aggregate_of(Min, Some(FLOAT), DataType::Float64),
         aggregate_of(Avg, Some(DECIMAL), DataType::Decimal128(19, 6)),
+        aggregate_of(Sum, Some(DECIMAL), DataType::Decimal128(25, 2)),
+        filtered(aggregate_of(Sum, Some(NUMBER), DataType::Int64)),
+        filtered(aggregate_of(Count, None, DataType::Int64)),
     ];
     functions.map(|function| call(function, frame)).into()
+}
+
+fn filtered(function: WindowFunction) -> WindowFunction {
+    match function {
+        WindowFunction::Aggregate(aggregate) => {
+            WindowFunction::Aggregate(kernels::expr::Aggregate { filter: Some(col(FLAG)), ..aggregate })
+        }
+        other => other,
+    }
+}
+
+/// Aggregates that the oracle does not have.
+fn other_aggregates() -> Vec<WindowFunction> {
+    let of_two = |function| match aggregate_of(function, Some(FLOAT), DataType::Float64) {
+        WindowFunction::Aggregate(aggregate) => {
+            let arguments = vec![col(FLOAT), col(FLOAT)];
+            WindowFunction::Aggregate(kernels::expr::Aggregate { arguments, ..aggregate })
+        }
+        other => other,
+    };
+    let of_flags = [BoolAnd, BoolOr].map(|function| aggregate_of(function, Some(FLAG), DataType::Boolean));
+    let of_bits = [BitAnd, BitOr, BitXor, AnyValue].map(|function| aggregate_of(function, Some(NUMBER), DataType::Int64));
+    let of_floats = [Sum, Avg, VarPop, StddevSamp].map(|function| aggregate_of(function, Some(FLOAT), DataType::Float64));
+    let functions = of_flags.into_iter().chain(of_bits).chain(of_floats).chain([of_two(CovarPop), of_two(Corr)]);
+    functions.flat_map(|function| [function.clone(), filtered(function)]).collect()
+}
+
+/// Whether two columns are equal, floats but for their last digits.
+fn are_close(a: &ArrayRef, b: &ArrayRef) -> bool {
+    let (Some(x), Some(y)) = (a.as_primitive_opt::<Float64Type>(), b.as_primitive_opt::<Float64Type>()) else { return a == b };
+    let is_close = |(x, y): (f64, f64)| x == y || (x - y).abs() <= 1e-9 * x.abs().max(1.0) || (x.is_nan() && y.is_nan());
+    x.iter().zip(y.iter()).all(|(x, y)| x.zip(y).map_or(x == y, is_close))
+}
+
+#[test]
+fn every_aggregate_carries_on() {
+    let (queue, rows) = (queue(), sorted(700, 1 << 40));
+    for options in profiles() {
+        for frame in [TO_THE_ROW, Frame::RUNNING] {
+            let calls: Vec<_> = other_aggregates().into_iter().map(|function| call(function, frame)).collect();
+            let input = input(&rows.schema(), None);
+            let batches = slices(&queue, &rows, &sizes(700), &input.types);
+            let functions = calls.iter().map(|call| (call.clone(), field(call, &rows))).collect();
+            let window = Window::try_new(input, vec![], vec![col(ORDER)], vec![], functions, options.clone()).unwrap();
+            let downloaded = |results: &[DeviceBatch]| {
+                let results: Vec<RecordBatch> = results.iter().map(|result| down(&queue, result)).collect();
+                concat_batches(window.schema(), &results).unwrap()
+            };
+            let split = run_split(&window, &queue, &batches).unwrap();
+            assert!(split.len() > 3, "{} batches", split.len());
+            let (split, whole) = (downloaded(&split), downloaded(&run(&window, &queue, &batches).unwrap()));
+            for (call, (split, whole)) in calls.iter().zip(split.columns().iter().zip(whole.columns())) {
+                assert!(are_close(split, whole), "{call:?}, {:?}: {split:?} should be {whole:?}", options.profile);
+            }
+        }
+    }
 }
 
 /// Sizes of batches, with a cut behind each: one row, a few, and the rest in halves.
@@ -67,7 +126,7 @@ fn split_off(calls: &[WindowCall], n: usize, peers: usize, options: &Options) ->
     let mut state = window.start();
     block_on(async {
         window.push(&queue, &mut state, &up(&queue, &rows, &types)).await.unwrap();
-        let split = window.split_ended(&queue, &mut state).await.unwrap().map_or(0, |ended| ended.num_rows());
+        let split = window.split_off(&queue, &mut state).await.unwrap().map_or(0, |ended| ended.num_rows());
         assert_eq!(split + state.num_rows(), n);
         split
     })

@@ -110,7 +110,7 @@ fn run_split(window: &Window, queue: &Queue, batches: &[DeviceBatch]) -> kernels
         let (mut state, mut results) = (window.start(), vec![]);
         for batch in batches {
             window.push(queue, &mut state, batch).await?;
-            if let Some(ended) = window.split_ended(queue, &mut state).await? {
+            if let Some(ended) = window.split_off(queue, &mut state).await? {
                 results.extend(window.finish(queue, ended).await?);
             }
         }
@@ -186,7 +186,7 @@ fn partitions_before_the_last_one_have_ended() {
                             true => window.push_copy(&queue, &mut state, &batch).await.unwrap(),
                             false => window.push(&queue, &mut state, &batch).await.unwrap(),
                         }
-                        let ended = window.split_ended(&queue, &mut state).await.unwrap();
+                        let ended = window.split_off(&queue, &mut state).await.unwrap();
                         assert_eq!(ended.map_or(0, |ended| ended.num_rows()), expected, "{case}");
                         assert_eq!(state.num_rows(), left, "{case}");
                         window.finish(&queue, state).await.unwrap()

@@ -90,8 +90,8 @@ pub enum Outcome {
     /// Plain DataFusion has two answers, and the device gives the second one. It comes from whole
     /// batches without dynamic filters or, for an error, from the tables of the device.
     TwoAnswers,
-    /// Little memory does not suffice; the operator that says so.
-    OutOfMemory(String),
+    /// Little memory does not suffice; the operator that says so, and its message.
+    OutOfMemory(String, String),
     /// Plain DataFusion cannot plan the query; its message.
     Invalid(String),
     /// Strict planning refuses the query; its message.
@@ -164,7 +164,7 @@ impl Case {
         if let Err((_, error)) = &actual
             && let Some(operator) = operator_out_of_memory(error).filter(|_| is_little && expected.is_ok())
         {
-            return Outcome::OutOfMemory(operator);
+            return Outcome::OutOfMemory(operator, harness::text(error));
         }
         match (actual, expected) {
             (Err((true, error)), _) if harness::text(&error).contains("device.fallback") => {
@@ -424,7 +424,7 @@ fn operator_out_of_memory(error: &DataFusionError) -> Option<String> {
     if !matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) || !text.contains("device.memory_bytes") {
         return None;
     }
-    text.split(": ").find(|part| part.starts_with("Device")).map(str::to_string)
+    text.split(": ").find(|part| part.ends_with("Exec")).map(str::to_string)
 }
 
 /// Whether the host ran a subplan of the device. Kernels may have nothing to do elsewhere, too.

@@ -8,7 +8,7 @@
 //! - `DEVICEFUSION_CASES`: number of cases
 //! - `DEVICEFUSION_CASES_PER_SHAPE`: number of cases of a shape
 //! - `DEVICEFUSION_FIRST`: first shape
-//! - `DEVICEFUSION_SHAPE`: the only shape
+//! - `DEVICEFUSION_SHAPE`: the only shape; prints why DataFusion cannot plan it, or memory ends
 //! - `DEVICEFUSION_PROFILE`: the only profile, `cpu` or `gpu`
 
 mod case;
@@ -54,7 +54,7 @@ const CASES_PER_SHAPE: usize = 6;
 /// Row limit of a joined table.
 const MOST_ROWS: usize = 5000;
 /// Row limit of any table in little memory. The keys of 16 bits can count them.
-const MOST_ROWS_OF_LITTLE_MEMORY: usize = 24_000;
+const MOST_ROWS_OF_LITTLE_MEMORY: usize = 30_000;
 /// Row limit of a resident table in little memory, a part of which it takes.
 const MOST_ROWS_OF_RESIDENT: usize = 2000;
 /// Number of cases that share the rows of a resident table. Column widths depend on values, and
@@ -86,6 +86,8 @@ fn the_device_answers_in_little_memory_as_datafusion_does() {
     let tally = run(Memory::Little, &cases);
     if cases.are_all {
         assert_shares(&tally.all, [55.0, 15.0, 95.0, 75.0, 33.0]);
+        let failed: usize = tally.out_of_memory.values().sum();
+        assert!(failed * 6 < tally.all.same, "{failed} cases fail, {} do not", tally.all.same);
     }
 }
 
@@ -270,7 +272,12 @@ async fn run_shape(sides: &Sides, memory: Memory, seed: u64, number: usize, case
                 counts.launching += usize::from(launches > 0);
                 counts.spilling += usize::from(spills);
             }
-            Outcome::OutOfMemory(operator) => *tally.out_of_memory.entry(operator).or_default() += 1,
+            Outcome::OutOfMemory(operator, message) => {
+                if std::env::var("DEVICEFUSION_SHAPE").is_ok() {
+                    println!("case {index}: {message}\n{}", case.sql());
+                }
+                *tally.out_of_memory.entry(operator).or_default() += 1;
+            }
             Outcome::NoAnswer => tally.no_answer += 1,
             Outcome::TwoAnswers => tally.two_answers += 1,
             Outcome::Invalid(reason) => {

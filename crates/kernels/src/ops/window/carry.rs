@@ -46,17 +46,17 @@ pub(super) struct Carried {
 /// The arguments of functions that carry on.
 #[derive(Clone, Copy)]
 pub(super) struct CarryArgs<'a> {
-    /// Of the rows before the first one.
-    from: Option<&'a Carried>,
-    /// Of the rows up to the last one, which is written.
-    to: &'a Carried,
+    /// Of the partition's rows before the batch, if it was cut.
+    pub before: Option<&'a Carried>,
+    /// Of its rows up to the end of the batch, which is written.
+    pub after: &'a Carried,
 }
 
 /// Parameters: whether the first partition was cut, counts or state of its rows before, and those
 /// at the end.
-const CONTINUES: &str = "continues";
-const CARRIED: &str = "carried";
-const CARRY: &str = "carry";
+const IS_CUT: &str = "is_cut";
+const BEFORE: &str = "known_before";
+const AFTER: &str = "known_after";
 
 impl Carry {
     /// `None` unless all functions carry on. Appends a kernel.
@@ -81,57 +81,53 @@ impl Carry {
     pub fn count(&self, launch: &Launch<'_>, partitions: &PartitionIndex, n: usize, args: CarryArgs<'_>) -> Result<()> {
         let mut named = partitions.args();
         named.extend(args.of_counts());
-        named.extend([(CARRY, Arg::Buffer(&args.to.counts)), ("n", Arg::U64(n as u64)), ("count", Arg::U64(1))]);
+        named.extend([(AFTER, Arg::Buffer(&args.after.counts)), ("n", Arg::U64(n as u64)), ("count", Arg::U64(1))]);
         launch.run(self.count, launch.grid(1), named)
     }
 }
 
 impl<'a> CarryArgs<'a> {
-    pub fn new(from: Option<&'a Carried>, to: &'a Carried) -> Self {
-        CarryArgs { from, to }
-    }
-
     /// The arguments of a rank.
     pub fn of_counts(self) -> NamedArgs<'a> {
-        let carried = self.from.map_or(&self.to.counts, |from| &from.counts);
-        vec![(CONTINUES, Arg::U32(u32::from(self.from.is_some()))), (CARRIED, Arg::Buffer(carried))]
+        let carried = self.before.map_or(&self.after.counts, |before| &before.counts);
+        vec![(IS_CUT, Arg::U32(u32::from(self.before.is_some()))), (BEFORE, Arg::Buffer(carried))]
     }
 
     /// The arguments of the aggregate with this number among the functions.
     pub fn of_state(self, function: usize) -> NamedArgs<'a> {
         let state = |carried: &'a Carried| carried.states.get(function).and_then(Option::as_ref);
-        let (from, to) = (self.from.and_then(state), state(self.to));
-        let carried = from.or(to).map(|state| (CARRIED, Arg::Buffer(state)));
-        let carry = to.map(|state| (CARRY, Arg::Buffer(state)));
-        std::iter::once((CONTINUES, Arg::U32(u32::from(from.is_some())))).chain(carried).chain(carry).collect()
+        let (before, after) = (self.before.and_then(state), state(self.after));
+        let known = before.or(after).map(|state| (BEFORE, Arg::Buffer(state)));
+        let written = after.map(|state| (AFTER, Arg::Buffer(state)));
+        std::iter::once((IS_CUT, Arg::U32(u32::from(before.is_some())))).chain(known).chain(written).collect()
     }
 }
 
 /// Declares the parameters of [`CarryArgs::of_counts`]. Returns C that declares `rows_before` and
 /// `groups_before` of a row, after [`PartitionIndex::declare`].
 pub(super) fn declare_counts(params: &mut Params) -> &'static str {
-    params.named(CONTINUES, "u32");
-    params.named(CARRIED, "const G u64 *RESTRICT");
-    "i32 carries_on = continues && part == 0;
-u64 rows_before = carries_on ? carried[0] : 0, groups_before = carries_on ? carried[1] : 0;"
+    params.named(IS_CUT, "u32");
+    params.named(BEFORE, "const G u64 *RESTRICT");
+    "i32 carries_on = is_cut && part == 0;
+u64 rows_before = carries_on ? known_before[0] : 0, groups_before = carries_on ? known_before[1] : 0;"
 }
 
 /// Declares the parameters of [`CarryArgs::of_state`].
 pub(super) fn declare_state(params: &mut Params) {
-    params.named(CONTINUES, "u32");
-    params.named(CARRIED, "const G u64 *RESTRICT");
-    params.named(CARRY, "G u64 *RESTRICT");
+    params.named(IS_CUT, "u32");
+    params.named(BEFORE, "const G u64 *RESTRICT");
+    params.named(AFTER, "G u64 *RESTRICT");
 }
 
 /// C for slot `slot` of the state of no rows, `init`, in the partition that begins with row `start`
 /// of the batch.
 pub(super) fn first_state(slot: usize, init: u64, start: &str) -> String {
-    format!("{CONTINUES} && {start} == 0 ? {CARRIED}[{slot}] : (u64){init:#x}UL")
+    format!("{IS_CUT} && {start} == 0 ? {BEFORE}[{slot}] : (u64){init:#x}UL")
 }
 
 /// C that writes the state of the last row.
 pub(super) fn last_state(slots: usize) -> String {
-    let writes: String = (0..slots).map(|slot| format!(" {CARRY}[{slot}] = s[{slot}];")).collect();
+    let writes: String = (0..slots).map(|slot| format!(" {AFTER}[{slot}] = s[{slot}];")).collect();
     format!("    if (row + 1 == n) {{{writes} }}\n")
 }
 
@@ -140,15 +136,15 @@ fn count_kernel(options: &Options) -> Kernel {
     params.need(Section::Base);
     let partition = PartitionIndex::declare(&mut params, "row");
     let before = declare_counts(&mut params);
-    params.named(CARRY, "G u64 *RESTRICT");
+    params.named(AFTER, "G u64 *RESTRICT");
     params.named("n", "u64");
     params.named("count", "u64");
     let statements = format!(
         "    u64 row = n - 1;
     {partition}
     {before}
-    carry[0] = rows_before + n - part_start;
-    carry[1] = groups_before + peer + 2 - (u64)peers[part_start + 1];
+    known_after[0] = rows_before + n - part_start;
+    known_after[1] = groups_before + peer + 2 - (u64)peers[part_start + 1];
 "
     );
     Kernel::new("window_carry", params, row_loop(options.profile, "item", "count", &statements))

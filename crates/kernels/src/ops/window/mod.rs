@@ -14,13 +14,13 @@ mod aggregate;
 mod bounds;
 mod carry;
 mod compaction;
-mod ended;
 mod first_occurrence;
 mod frame;
 mod interval_bounds;
 mod order_dependent;
 mod order_facts;
 mod quantile;
+mod split;
 mod value;
 mod wavelet;
 
@@ -282,9 +282,9 @@ pub struct WindowState {
     /// Device bytes of a copy of the rows, about.
     row_bytes: usize,
     /// Counts and states of the rows before a cut of the first partition.
-    carried: Option<Carried>,
+    before: Option<Carried>,
     /// The same for the rows behind these, which go on with the last partition.
-    carry: Option<Carried>,
+    after: Option<Carried>,
 }
 
 impl WindowState {
@@ -498,7 +498,7 @@ impl Window {
     /// # Errors
     /// `AverageOverflow`; errors of the device.
     pub async fn finish(&self, queue: &Queue, state: WindowState) -> Result<Vec<DeviceBatch>> {
-        let WindowState { batches, carried, carry: next, .. } = state;
+        let WindowState { batches, before, after, .. } = state;
         let Some(all) = self.concat.run(queue, batches).await? else { return Ok(vec![]) };
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
         let mut partitions = bounds::find(&launch, &all, self.key).await?;
@@ -509,12 +509,12 @@ impl Window {
         for occurrence in &self.first_occurrences {
             read.push(occurrence.strings(queue, &read, n).await?);
         }
-        let is_cut = next.is_some();
-        let to = match (&self.carry, next) {
+        let is_cut = after.is_some();
+        let after = match (&self.carry, after) {
             (Some(carry), None) => Some(carry.alloc(queue, &self.calls)?),
-            (_, next) => next,
+            (_, after) => after,
         };
-        let carry = to.as_ref().map(|to| CarryArgs::new(carried.as_ref(), to));
+        let carry = after.as_ref().map(|after| CarryArgs { before: before.as_ref(), after });
         if let (Some(kernels), Some(args), true) = (&self.carry, carry, is_cut) {
             kernels.count(&launch, &partitions, n, args)?;
         }

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::ops::launch::Launch;
 
 impl Window {
-    /// Whether [`split_ended`](Self::split_ended) may give rows: there are partition keys, or all
+    /// Whether [`split_off`](Self::split_off) may give rows: there are partition keys, or all
     /// functions carry on behind a cut; and no lists are among the columns.
     pub fn may_split(&self) -> bool {
         self.may_split
@@ -49,19 +49,19 @@ impl Window {
     /// let window = Window::try_new(input, vec![Expr::Column(0)], vec![], vec![], functions, Options::new(Profile::Cpu))?;
     /// let mut state = window.start();
     /// window.push(&queue, &mut state, &batch).await?;
-    /// let ended = window.split_ended(&queue, &mut state).await?.ok_or("one partition")?;
+    /// let ended = window.split_off(&queue, &mut state).await?.ok_or("one partition")?;
     /// assert_eq!((ended.num_rows(), state.num_rows()), (2, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub async fn split_ended(&self, queue: &Queue, state: &mut WindowState) -> Result<Option<WindowState>> {
+    pub async fn split_off(&self, queue: &Queue, state: &mut WindowState) -> Result<Option<WindowState>> {
         if !self.may_split {
             return Ok(None);
         }
         let Some(all) = self.concat.run(queue, std::mem::take(&mut state.batches)).await? else { return Ok(None) };
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
         let ((part, peers), rows) = (bounds::last_starts(&launch, &all).await?, all.num_rows());
-        let (start, carry) = match &self.carry {
+        let (start, after) = match &self.carry {
             Some(carry) if part == 0 => {
                 let cut = if carry.cut_at == CutAt::Row { rows - 1 } else { peers };
                 (cut, Some(carry.alloc(queue, &self.calls)?))
@@ -71,13 +71,13 @@ impl Window {
         let rest = all.slice(start, rows - start);
         // A slice keeps the memory of all rows, also the strings of those that have ended.
         let rest = if start > rows / 2 { self.kept_copy.run(queue, &rest).await? } else { rest };
-        let carried = state.carried.take();
+        let before = state.before.take();
         if start == 0 {
-            *state = WindowState { carried, ..WindowState::of(rest) };
+            *state = WindowState { before, ..WindowState::of(rest) };
             return Ok(None);
         }
-        *state = WindowState { carried: carry.clone(), ..WindowState::of(rest) };
-        Ok(Some(WindowState { carried, carry, ..WindowState::of(all.slice(0, start)) }))
+        *state = WindowState { before: after.clone(), ..WindowState::of(rest) };
+        Ok(Some(WindowState { before, after, ..WindowState::of(all.slice(0, start)) }))
     }
 
     /// As [`push`](Self::push), of a copy: a slice would keep the memory of its whole batch.
