@@ -50,6 +50,8 @@ use crate::harness::{self, block_on};
 const CASES: usize = 360;
 /// Number of cases in little memory, whose tables have more rows.
 const CASES_OF_LITTLE_MEMORY: usize = 192;
+/// Number of these on the CUDA emulator, where two compilers take each kernel.
+const CASES_ON_EMULATOR: usize = 96;
 const CASES_PER_SHAPE: usize = 6;
 /// Row limit of a joined table.
 const MOST_ROWS: usize = 5000;
@@ -89,6 +91,21 @@ fn the_device_answers_in_little_memory_as_datafusion_does() {
         let failed: usize = tally.out_of_memory.values().sum();
         assert!(failed * 6 < tally.all.same, "{failed} cases fail, {} do not", tally.all.same);
     }
+}
+
+/// The same on the CUDA emulator, whose memory is apart from the host's.
+#[test]
+fn the_cuda_emulator_answers_in_little_memory_as_datafusion_does() {
+    let Some(mut again) = testing::emulated(std::env::current_exe().unwrap()).unwrap() else {
+        eprintln!("skipped: no NVRTC; scripts/nvrtc.sh installs it");
+        return;
+    };
+    if testing::parts().unwrap().len() == PARTS {
+        again.env("DEVICEFUSION_CASES", CASES_ON_EMULATOR.to_string());
+    }
+    let test = "differential::the_device_answers_in_little_memory_as_datafusion_does";
+    let status = again.args(["--exact", test, "--nocapture"]).status();
+    assert!(status.is_ok_and(|status| status.success()));
 }
 
 /// Shapes of a run.
