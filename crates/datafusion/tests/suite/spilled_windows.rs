@@ -36,12 +36,34 @@ const CUT_WINDOWS: [&str; 8] = [
     "SELECT row, count(*) OVER (PARTITION BY flag ORDER BY day), avg(price) OVER (PARTITION BY flag ORDER BY day), text FROM t",
     "SELECT row, sum(row) OVER (PARTITION BY flag ORDER BY row ROWS UNBOUNDED PRECEDING), text FROM t",
     "SELECT row, word, n FROM (SELECT row, word, rank() OVER (PARTITION BY flag ORDER BY many, row) AS n FROM t) WHERE n < 100",
-    "SELECT count(*), sum(n), max(word) FROM (SELECT row_number() OVER () AS n, word FROM (SELECT * FROM t ORDER BY many, row))",
+    "SELECT count(*), sum(n), max(word) FROM (SELECT row_number() OVER (ORDER BY word, row) AS n, word FROM t)",
 ];
 
 #[test]
 fn windows_cut_partitions_beyond_memory() {
     block_on(assert_answers_spill(&CUT_WINDOWS, 5 << 20));
+}
+
+/// Without an order there is no sort that could spill.
+#[test]
+fn a_window_over_all_rows_holds_few_of_them() {
+    block_on(async {
+        let (rows, folder) = (table(), tempfile::tempdir().unwrap());
+        let host = plain(1);
+        register(&host, "t", &rows);
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (ctx, context) = session(5 << 20, unified, folder.path(), None);
+            register(&ctx, "t", &rows);
+            for sql in [
+                "SELECT count(*), sum(n), max(word) FROM (SELECT row_number() OVER () AS n, word FROM t)",
+                "SELECT max(total), max(n), count(code) FROM (SELECT sum(row) OVER w AS total, count(price) OVER w AS n, code FROM t
+                 WINDOW w AS (ROWS UNBOUNDED PRECEDING))",
+            ] {
+                assert!(lines(&ctx, sql).await == lines(&host, sql).await, "unified memory {unified:?}: {sql}");
+            }
+            assert_returned(&context, 0);
+        }
+    });
 }
 
 /// An aggregation of lists reads its rows in one batch, whatever the window below gives.
