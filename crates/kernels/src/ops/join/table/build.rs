@@ -14,7 +14,7 @@ use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, ProgramSource, Queue};
 
 use super::kernels::{BuildKernels, count_kernel, fill_kernel};
-use super::{JoinTable, KeyField, TableKind, TableLayout};
+use super::{JoinTable, KeyField, TableKind, TableLayout, slots_of};
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
 use crate::ops::join::bloom::cached_table_bytes;
@@ -168,7 +168,7 @@ impl JoinBuild {
     pub fn table_bytes(&self, rows: usize) -> usize {
         // Beside the slots: the slot of each row, and the rows of all slots in lists.
         let with_lists = |slots: usize, bytes: usize| slots * (bytes + size_of::<u32>()) + 3 * rows * size_of::<u32>();
-        let slots = (rows * 2).next_power_of_two();
+        let slots = slots_of(rows);
         match &self.encodings {
             encodings if encodings.is_empty() => 0,
             encodings if encodings.contains(&KeyEncoding::Bytes) => with_lists(slots, size_of::<u64>()),
@@ -282,7 +282,7 @@ impl JoinBuild {
         if table.num_rows == 0 {
             return Ok(());
         }
-        let slots = (table.num_rows * 2).next_power_of_two();
+        let slots = slots_of(table.num_rows);
         (table.keys, table.mask) = (queue.filled(slots * 8, 0xff)?, slots as u64 - 1);
         let slot_of = self.claim_slots(queue, program, INSERT_HASHED, table).await?;
         self.list_rows(queue, &slot_of, table).await

@@ -76,6 +76,17 @@ struct KeyField {
     stride: u64,
 }
 
+/// Most slots of a small table: 64 KiB of packed keys.
+const SMALL_SLOTS: usize = 1 << 12;
+
+/// Slots of a hashed table of so many rows. Two for each row are half full, and a search without a
+/// match compares further keys, which processors cannot predict. A small table stays in the caches
+/// with up to 16.
+pub(super) fn slots_of(rows: usize) -> usize {
+    let few = (rows * 16).next_power_of_two().min(SMALL_SLOTS);
+    (rows * 2).next_power_of_two().max(few)
+}
+
 impl JoinTable {
     /// The rows of the build side; one row that no slot refers to if it has none.
     pub fn batch(&self) -> &DeviceBatch {
@@ -105,7 +116,7 @@ impl JoinTable {
 
     /// Allocates empty slots for so many packed keys, as a perfect hash or hashed.
     fn alloc_slots(&mut self, queue: &Queue, packed_keys: u128, perfect_hash: bool) -> Result<()> {
-        let slots = if perfect_hash { packed_keys as usize } else { (self.matchable_rows as usize * 2).next_power_of_two() };
+        let slots = if perfect_hash { packed_keys as usize } else { slots_of(self.matchable_rows as usize) };
         self.layout.kind = TableKind::Packed { perfect_hash };
         if perfect_hash {
             self.rows = queue.filled(slots * 4, 0xff)?;
