@@ -21,15 +21,6 @@ fn aggregates(frame: Frame) -> Vec<WindowCall> {
     functions.map(|function| call(function, frame)).into()
 }
 
-fn filtered(function: WindowFunction) -> WindowFunction {
-    match function {
-        WindowFunction::Aggregate(aggregate) => {
-            WindowFunction::Aggregate(kernels::expr::Aggregate { filter: Some(col(FLAG)), ..aggregate })
-        }
-        other => other,
-    }
-}
-
 /// Aggregates that the oracle does not have.
 fn other_aggregates() -> Vec<WindowFunction> {
     let of_two = |function| match aggregate_of(function, Some(FLOAT), DataType::Float64) {

@@ -242,6 +242,15 @@ fn aggregate_of(function: AggregateFunction, column: Option<usize>, data_type: D
     WindowFunction::Aggregate(aggregate(function, column.map(col), data_type).0)
 }
 
+fn filtered(function: WindowFunction) -> WindowFunction {
+    match function {
+        WindowFunction::Aggregate(aggregate) => {
+            WindowFunction::Aggregate(kernels::expr::Aggregate { filter: Some(col(FLAG)), ..aggregate })
+        }
+        other => other,
+    }
+}
+
 fn distinct(function: WindowFunction) -> WindowFunction {
     match function {
         WindowFunction::Aggregate(aggregate) => {
@@ -339,12 +348,6 @@ fn aggregates_over_every_frame() {
 fn every_aggregate() {
     device::skip_unless_turn!(2);
     let batch = sorted(1200, 300);
-    let filtered = |function| match function {
-        WindowFunction::Aggregate(aggregate) => {
-            WindowFunction::Aggregate(kernels::expr::Aggregate { filter: Some(col(FLAG)), ..aggregate })
-        }
-        other => other,
-    };
     let functions = [
         aggregate_of(Count, None, DataType::Int64),
         aggregate_of(Count, Some(TEXT), DataType::Int64),
