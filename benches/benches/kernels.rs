@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generated kernels on resident data, without SQL: `cargo bench -p devicefusion-bench`.
 //!
-//! `DEVICEFUSION_BENCH_DEVICE` selects the device: auto, opencl, cuda, #k or NAME-PART.
+//! `DEVICEFUSION_BENCH_DEVICE` selects the device, as `device.selector` does.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -40,7 +40,7 @@ pub struct ChainArguments {
     /// Rows that the first engine reads.
     #[arg(long, default_value_t = 30_000_000)]
     rows: usize,
-    /// The device of both engines: auto, opencl, cuda, #k, or a part of a name.
+    /// The device of both engines: auto, a driver such as opencl, #k, or a part of a name.
     #[arg(long, default_value = "auto")]
     device: String,
     /// Timed runs after the first; medians are reported.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use serde_json::{Value, json};
 
 use crate::answers;
@@ -62,27 +62,50 @@ enum Measurement {
 }
 
 struct Comparison {
-    /// Of plain DataFusion, unless it is left out.
-    plain: Option<Series>,
+    /// `None` where plain DataFusion is left out.
+    plain: Option<PlainRuns>,
     fast: Series,
     target: Option<Target>,
-    /// Bytes of scanned columns and answer, if known.
-    bytes: Option<usize>,
-    percent_of_bound: Option<f64>,
+    /// `None` where the bytes are not known.
+    traffic: Option<Traffic>,
+}
+
+/// Runs of plain DataFusion.
+struct PlainRuns {
+    series: Series,
+    /// Of the device's answer to that of plain DataFusion.
     difference: Option<String>,
+}
+
+/// Memory traffic of a query.
+#[derive(Debug, Clone, Copy)]
+struct Traffic {
+    /// Of scanned columns and answer.
+    bytes: usize,
+    /// `None` where the device does not time kernels.
+    percent_of_bound: Option<f64>,
 }
 
 impl Comparison {
     /// Device time over plain DataFusion's.
     fn ratio(&self) -> Option<f64> {
-        Some(self.fast.median() / self.plain.as_ref()?.median())
+        Some(self.fast.median() / self.plain.as_ref()?.series.median())
+    }
+
+    fn percent_of_bound(&self) -> Option<f64> {
+        self.traffic?.percent_of_bound
+    }
+
+    /// Whether the answer is that of plain DataFusion, or there is none to compare with.
+    fn is_equal(&self) -> bool {
+        self.plain.as_ref().is_none_or(|plain| plain.difference.is_none())
     }
 
     fn meets(&self, target: Target) -> bool {
         match target {
             Target::Ratio(most) => self.ratio().is_some_and(|ratio| ratio <= most),
             Target::Seconds(seconds) => self.fast.median() <= seconds,
-            Target::Bound(percent) => self.percent_of_bound.is_some_and(|reached| reached >= percent),
+            Target::Bound(percent) => self.percent_of_bound().is_some_and(|reached| reached >= percent),
         }
     }
 
@@ -90,22 +113,22 @@ impl Comparison {
     fn cells(&self) -> [String; 13] {
         let metrics = self.fast.first.device_metrics();
         [
-            self.plain.as_ref().map_or("–".to_string(), |plain| milliseconds(plain.median())),
+            self.plain.as_ref().map_or("–".to_string(), |plain| milliseconds(plain.series.median())),
             milliseconds(self.fast.median()),
             self.ratio().map_or("–".to_string(), |ratio| format!("{ratio:.3}")),
             self.target.map_or("–".to_string(), |target| target_cell(self.meets(target), &target.describe())),
             milliseconds(self.fast.planning_median()),
             milliseconds(self.fast.kernel_median()),
-            self.percent_of_bound.map_or("–".to_string(), |percent| format!("{percent:.0} %")),
+            self.percent_of_bound().map_or("–".to_string(), |percent| format!("{percent:.0} %")),
             metrics.launches.to_string(),
             metrics.waits.to_string(),
             milliseconds(self.fast.first.seconds),
             milliseconds(metrics.compile.as_secs_f64()),
             self.fast.first.placement_kind().to_string(),
-            match (&self.plain, &self.difference) {
-                (None, _) => "–".to_string(),
-                (_, None) => "equal".to_string(),
-                (_, Some(_)) => red("differs"),
+            match &self.plain {
+                None => "–".to_string(),
+                Some(PlainRuns { difference: None, .. }) => "equal".to_string(),
+                Some(PlainRuns { difference: Some(_), .. }) => red("differs"),
             },
         ]
     }
@@ -155,15 +178,21 @@ async fn compare_series(
     source: Source,
     target: Option<Target>,
 ) -> Result<Comparison> {
-    let difference = plain.map(|plain| answers::difference(&plain.first.batches, &fast.first.batches)).transpose()?.flatten();
+    let compared = |plain: &Series| {
+        let difference = answers::difference(&plain.first.batches, &fast.first.batches)?;
+        Ok::<_, DataFusionError>(PlainRuns { series: plain.without_answer(), difference })
+    };
+    let plain = plain.map(compared).transpose()?;
     let written = fast.first.batches.iter().map(fixed_width_bytes).sum::<usize>();
     let read = if source == Source::Resident { device.engine.scanned_bytes(source, sql).await? } else { None };
-    let bytes = read.map(|read| read + written);
     let seconds = fast.kernel_median();
-    let percent_of_bound =
-        bytes.filter(|_| seconds > 0.0).map(|bytes| 100.0 * bytes as f64 / seconds / device.copy_bytes_per_second);
+    let traffic = read.map(|read| {
+        let bytes = read + written;
+        let percent = 100.0 * bytes as f64 / seconds / device.copy_bytes_per_second;
+        Traffic { bytes, percent_of_bound: (seconds > 0.0).then_some(percent) }
+    });
     fast.first.batches.clear();
-    Ok(Comparison { plain: plain.map(Series::without_answer), fast, target, bytes, percent_of_bound, difference })
+    Ok(Comparison { plain, fast, target, traffic })
 }
 
 /// The kernels of the last run, those that took longest first.
@@ -185,7 +214,7 @@ impl QueryOutcome {
     pub fn is_good(&self) -> bool {
         self.result.as_ref().is_ok_and(|measurement| match measurement {
             Measurement::Plain(_) => true,
-            Measurement::Compared(measured) => measured.difference.is_none() && measured.fast.fault().is_none(),
+            Measurement::Compared(measured) => measured.is_equal() && measured.fast.fault().is_none(),
         })
     }
 
@@ -200,8 +229,8 @@ impl QueryOutcome {
             Ok(Measurement::Compared(measured)) => {
                 let (fast, metrics) = (&measured.fast, measured.fast.first.device_metrics());
                 json!({
-                    "plain_seconds": measured.plain.as_ref().map(Series::median),
-                    "plain_runs_seconds": measured.plain.as_ref().map(|plain| &plain.seconds),
+                    "plain_seconds": measured.plain.as_ref().map(|plain| plain.series.median()),
+                    "plain_runs_seconds": measured.plain.as_ref().map(|plain| &plain.series.seconds),
                     "device_seconds": fast.median(),
                     "device_runs_seconds": fast.seconds,
                     "ratio": measured.ratio(),
@@ -209,8 +238,8 @@ impl QueryOutcome {
                     "target_met": measured.target.map(|target| measured.meets(target)),
                     "planning_seconds": fast.planning_median(),
                     "kernel_seconds": fast.kernel_median(),
-                    "bytes": measured.bytes,
-                    "percent_of_bound": measured.percent_of_bound,
+                    "bytes": measured.traffic.map(|traffic| traffic.bytes),
+                    "percent_of_bound": measured.percent_of_bound(),
                     "first_seconds": fast.first.seconds,
                     "first_compile_seconds": metrics.compile.as_secs_f64(),
                     "first_programs_compiled": fast.first_cold.programs,
@@ -227,7 +256,7 @@ impl QueryOutcome {
                     "placement": fast.first.placement_kind(),
                     "host_operators": fast.first.placement().host_operators.iter()
                         .map(|host| json!({ "operator": host.operator, "reason": host.reason })).collect::<Vec<_>>(),
-                    "answer": measured.plain.as_ref().map(|_| measured.difference.as_deref().unwrap_or("equal")),
+                    "answer": measured.plain.as_ref().map(|plain| plain.difference.as_deref().unwrap_or("equal")),
                 })
             }
         };
@@ -274,7 +303,7 @@ pub fn total(outcomes: &[QueryOutcome], source: Source, device: &Device, target:
     for outcome in outcomes.iter().filter(|outcome| outcome.source == source && outcome.device == total.device) {
         let Ok(Measurement::Compared(measured)) = &outcome.result else { return None };
         let metrics = measured.fast.first.device_metrics();
-        total.plain = total.plain.zip(measured.plain.as_ref()).map(|(sum, plain)| sum + plain.median());
+        total.plain = total.plain.zip(measured.plain.as_ref()).map(|(sum, plain)| sum + plain.series.median());
         total.fast += measured.fast.median();
         total.planning += measured.fast.planning_median();
         total.kernel += measured.fast.kernel_median();
@@ -362,7 +391,8 @@ fn failures(outcome: &QueryOutcome) -> Vec<String> {
         Err(error) => vec![error.clone()],
         Ok(Measurement::Plain(_)) => vec![],
         Ok(Measurement::Compared(measured)) => {
-            let difference = measured.difference.as_ref().map(|difference| format!("wrong answer: {difference}"));
+            let difference = measured.plain.as_ref().and_then(|plain| plain.difference.as_ref());
+            let difference = difference.map(|difference| format!("wrong answer: {difference}"));
             difference.into_iter().chain(measured.fast.fault()).collect()
         }
     };
@@ -397,8 +427,8 @@ mod tests {
             later_cold,
             kernels: KernelTotals::new(),
         };
-        let plain = Some(fast.without_answer());
-        let measured = Comparison { plain, fast, target: None, bytes: None, percent_of_bound: None, difference: None };
+        let plain = Some(PlainRuns { series: fast.without_answer(), difference: None });
+        let measured = Comparison { plain, fast, target: None, traffic: None };
         QueryOutcome {
             label: "Q6".to_string(),
             source: Source::Resident,

@@ -22,7 +22,7 @@ use crate::tpch::{mentions, query};
 pub struct DemoArguments {
     #[command(flatten)]
     data: data::DataArguments,
-    /// The device: auto, opencl, cuda, #k or NAME-PART.
+    /// The device: auto, a driver such as opencl, #k or NAME-PART.
     #[arg(long, default_value = "auto")]
     device: String,
     /// Timed runs of each query after the first.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::answers;
 use crate::engine::{Engine, Setting, Source};
 use crate::measure::median;
-use crate::process::{SessionArguments, word};
+use crate::process::{SessionArguments, value_name_of};
 use crate::report::{self, Table, milliseconds, red};
 use crate::tpch::CommonArguments;
 
@@ -36,8 +36,8 @@ pub struct FirstRunArguments {
 }
 
 impl FirstRunArguments {
-    fn words(&self) -> Vec<String> {
-        [vec!["first-run".to_string(), "--query".to_string(), word(&self.query)], self.session.words()].concat()
+    fn command_line(&self) -> Vec<String> {
+        [vec!["first-run".to_string(), "--query".to_string(), value_name_of(&self.query)], self.session.command_line()].concat()
     }
 
     /// Runs the statement on plain DataFusion and then on the device, over resident tables.
@@ -70,7 +70,7 @@ impl FirstRunArguments {
 
 /// Returns whether every statement ran with the answer of plain DataFusion.
 ///
-/// `run` takes the words of a command line, and returns the JSON that the command prints.
+/// `run` takes the arguments of a command line, and returns the JSON that the command prints.
 pub async fn run(arguments: FirstRunsArguments, run: impl AsyncFn(&[String]) -> Result<Value>) -> Result<bool> {
     let FirstRunsArguments { mut queries, mut common } = arguments;
     if common.runs == 0 {
@@ -91,17 +91,17 @@ pub async fn run(arguments: FirstRunsArguments, run: impl AsyncFn(&[String]) -> 
     for query in queries {
         for device in &devices {
             let device = device.engine.name.clone();
-            progress.set_message(format!("{}, {device}", word(&query)));
+            progress.set_message(format!("{}, {device}", value_name_of(&query)));
             let session =
                 SessionArguments { device: device.clone(), partitions: common.partitions(), settings: common.settings.clone() };
-            let words = FirstRunArguments { query, session }.words();
+            let arguments = FirstRunArguments { query, session }.command_line();
             let mut runs = Vec::new();
             for _ in 0..common.runs {
                 progress.tick();
-                runs.push(run(&words).await);
+                runs.push(run(&arguments).await);
             }
             let runs = runs.into_iter().collect::<Result<Vec<_>>>().map_err(|error| error.strip_backtrace());
-            outcomes.push(QueryRuns { query: word(&query), device, runs });
+            outcomes.push(QueryRuns { query: value_name_of(&query), device, runs });
         }
     }
     progress.finish_and_clear();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::data;
 use crate::engine::Engine;
-use crate::process::{SessionArguments, word};
+use crate::process::{SessionArguments, value_name_of};
 use crate::report::{self, Table, milliseconds, red, size};
 
 use self::way::Way;
@@ -40,7 +40,7 @@ pub struct LoadMemoryArguments {
 
 /// Returns whether every load succeeded.
 ///
-/// `run` takes the words of a command line, and returns the JSON that the command prints.
+/// `run` takes the arguments of a command line, and returns the JSON that the command prints.
 pub async fn run(arguments: LoadMemoryArguments, run: impl AsyncFn(&[String]) -> Result<Value>) -> Result<bool> {
     let LoadMemoryArguments { data: data_arguments, mut ways, settle, session, json } = arguments;
     if ways.is_empty() {
@@ -54,10 +54,10 @@ pub async fn run(arguments: LoadMemoryArguments, run: impl AsyncFn(&[String]) ->
     let progress = ProgressBar::new_spinner();
     let mut loads = Vec::new();
     for way in ways {
-        progress.set_message(word(&way));
+        progress.set_message(value_name_of(&way));
         progress.tick();
-        let words = LoadArguments { way, file: file.clone(), settle, session: session.clone() }.words();
-        loads.push((word(&way), run(&words).await.map_err(|error| error.strip_backtrace())));
+        let arguments = LoadArguments { way, file: file.clone(), settle, session: session.clone() }.command_line();
+        loads.push((value_name_of(&way), run(&arguments).await.map_err(|error| error.strip_backtrace())));
     }
     progress.finish_and_clear();
 

@@ -140,30 +140,39 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    fn parse(words: &[&str]) -> Command {
-        Cli::try_parse_from(std::iter::once(&"devicefusion-bench").chain(words)).unwrap().command
+    fn parse(arguments: &[&str]) -> Command {
+        Cli::try_parse_from(std::iter::once(&"devicefusion-bench").chain(arguments)).unwrap().command
+    }
+
+    #[test]
+    fn commands_of_the_book_have_valid_arguments() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let commands = page.lines().filter_map(|line| line.strip_prefix("$ target/release/devicefusion-bench "));
+        let commands: Vec<_> = commands.map(|command| parse(&command.split_whitespace().collect::<Vec<_>>())).collect();
+        assert!(commands.len() > 10, "{} commands", commands.len());
     }
 
     /// The value that a process of a command prints.
-    async fn here(words: &[String]) -> Result<Value> {
-        match parse(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+    async fn here(arguments: &[String]) -> Result<Value> {
+        match parse(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
             Command::FirstRun(arguments) => arguments.measure().await,
             Command::Load(arguments) => arguments.measure().await,
             Command::Started(arguments) => arguments.measure().await,
-            _ => panic!("{words:?} is not the command of a process"),
+            _ => panic!("{arguments:?} is not the command of a process"),
         }
     }
 
-    async fn works(words: &[&str]) {
+    async fn works(arguments: &[&str]) {
         // Some commands start the executable again, which here is the test.
-        let good = match parse(words) {
+        let good = match parse(arguments) {
             Command::Cold(common) => cold::measure(common).await,
             Command::FirstRuns(arguments) => first_runs::run(arguments, here).await,
             Command::LoadMemory(arguments) => load_memory::run(arguments, here).await,
             Command::Start(arguments) => start::run(arguments, here).await,
             command => run(command).await,
         };
-        assert!(good.unwrap(), "{}", words.join(" "));
+        assert!(good.unwrap(), "{}", arguments.join(" "));
     }
 
     fn report(path: &Path) -> Value {
@@ -293,8 +302,8 @@ mod tests {
         let data = files.path("tpch");
         run(parse(&["recording", "--scale", "0.001", "--data", &data, "--devices", &device, "--runs", "1"])).await.unwrap();
         let trace = files.path("trace.json");
-        let words = ["chain", "--rows", "20000", "--device", &device, "--runs", "1", "--trace", &trace, "--json", &json];
-        run(parse(&words)).await.unwrap();
+        let arguments = ["chain", "--rows", "20000", "--device", &device, "--runs", "1", "--trace", &trace, "--json", &json];
+        run(parse(&arguments)).await.unwrap();
         has(&report(json.as_ref()), "suite rows runs device first_seconds second_seconds chain_seconds ratio target_met");
         has(&report(json.as_ref()), "first_busy second_busy shared_span");
         assert!(report(trace.as_ref())["traceEvents"].as_array().unwrap().len() > 4);
@@ -303,7 +312,7 @@ mod tests {
     /// The tests of the runner run the model where the emulator is.
     #[tokio::test(flavor = "multi_thread")]
     async fn the_model_says_what_it_lacks() {
-        let refused = async |words: &[&str]| run(parse(words)).await.unwrap_err().to_string();
+        let refused = async |arguments: &[&str]| run(parse(arguments)).await.unwrap_err().to_string();
         let error = refused(&["model", "--scale", "1", "--data-scale", "2"]).await;
         assert!(error.contains("--scale 1 --data-scale 2"), "{error}");
         let error = refused(&["model", "--queries", "23"]).await;
@@ -328,8 +337,8 @@ mod tests {
         assert_eq!(first["answer"], "equal");
         assert!(first["programs_compiled"].as_f64().unwrap() > 0.0, "{first}");
 
-        let words = ["--scale", "0.001", "--data", &data, "--device", &device, "--settle", "0", "--json", &json];
-        works(&[&["load-memory"][..], &words].concat()).await;
+        let arguments = ["--scale", "0.001", "--data", &data, "--device", &device, "--settle", "0", "--json", &json];
+        works(&[&["load-memory"][..], &arguments].concat()).await;
         let memory = report(json.as_ref());
         assert_eq!(memory["results"].as_array().unwrap().len(), 5);
         for result in memory["results"].as_array().unwrap() {

@@ -18,7 +18,7 @@ const CACHE_FOLDERS: [&str; 3] = ["POCL_CACHE_DIR", "CUDA_CACHE_PATH", "XDG_CACH
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct SessionArguments {
-    /// The device: auto, opencl, cuda, #k or NAME-PART.
+    /// The device: auto, a driver such as opencl, #k or NAME-PART.
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// Target partitions.
@@ -30,19 +30,19 @@ pub struct SessionArguments {
 }
 
 impl SessionArguments {
-    /// The words of these arguments, which clap parses to the same.
-    pub fn words(&self) -> Vec<String> {
+    /// The command line of these arguments, which clap parses to the same.
+    pub fn command_line(&self) -> Vec<String> {
         let partitions = self.partitions.to_string();
-        let mut words = Vec::from(["--device", &self.device, "--partitions", &partitions].map(str::to_string));
+        let mut line = Vec::from(["--device", &self.device, "--partitions", &partitions].map(str::to_string));
         for Setting { key, value } in &self.settings {
-            words.extend(["--set".to_string(), format!("{key}={value}")]);
+            line.extend(["--set".to_string(), format!("{key}={value}")]);
         }
-        words
+        line
     }
 }
 
-/// The word of a value, as clap parses it.
-pub fn word(value: &impl ValueEnum) -> String {
+/// The name of a value, as clap parses it.
+pub fn value_name_of(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
 }
 
@@ -52,14 +52,14 @@ pub fn print(json: &Value) -> Result<bool> {
     Ok(true)
 }
 
-/// Runs this executable with `words` and empty kernel caches. Returns the JSON that it prints.
+/// Runs this executable with `arguments` and empty kernel caches. Returns the JSON that it prints.
 ///
 /// # Errors
 /// If the process does not start, fails, or prints something else. The message has its errors.
-pub async fn apart(words: &[String]) -> Result<Value> {
+pub async fn apart(arguments: &[String]) -> Result<Value> {
     let caches = tempfile::tempdir()?;
     let variables = CACHE_FOLDERS.map(|variable| (variable, caches.path()));
-    let output = Command::new(std::env::current_exe()?).args(words).envs(variables).output()?;
+    let output = Command::new(std::env::current_exe()?).args(arguments).envs(variables).output()?;
     if !output.status.success() {
         return exec_err!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }

@@ -105,7 +105,7 @@ fn paint(code: &str, text: &str) -> String {
     if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
 }
 
-/// A target, with a mark whether it was met.
+/// A target, with a sign whether it was met.
 pub fn target_cell(met: bool, target: &str) -> String {
     if met { green(&format!("{target} ✓")) } else { red(&format!("{target} ✗")) }
 }

@@ -62,10 +62,10 @@ pub struct StartedArguments {
 }
 
 impl StartedArguments {
-    fn words(&self) -> Vec<String> {
+    fn command_line(&self) -> Vec<String> {
         let own = ["started", "--query", &self.query, "--scale", &self.scale.to_string(), "--folder"].map(str::to_string);
         let plain = self.plain.then(|| "--plain".to_string());
-        own.into_iter().chain([self.folder.display().to_string()]).chain(plain).chain(self.session.words()).collect()
+        own.into_iter().chain([self.folder.display().to_string()]).chain(plain).chain(self.session.command_line()).collect()
     }
 
     /// Runs the query ten times. The last runs follow the compilation of its kernels.
@@ -180,7 +180,7 @@ pub async fn run(arguments: StartArguments, run: impl AsyncFn(&[String]) -> Resu
                 progress.tick();
                 let (folder, scale, session) = (folder.clone(), data_arguments.scale, session.clone());
                 let query = query.clone();
-                let report = run(&StartedArguments { query, plain, folder, scale, session }.words()).await?;
+                let report = run(&StartedArguments { query, plain, folder, scale, session }.command_line()).await?;
                 let seconds = report["seconds"].as_array().into_iter().flatten().filter_map(Value::as_f64);
                 side.push(seconds.collect::<Vec<_>>());
                 reports.push(report);

@@ -35,8 +35,8 @@ pub struct TpchArguments {
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct CommonArguments {
-    /// Devices beside plain DataFusion, which always runs: auto, opencl, cuda, #k, NAME-PART, or
-    /// none. An absent device is left out, with a note.
+    /// Devices beside plain DataFusion, which always runs: auto, a driver such as opencl, #k,
+    /// NAME-PART, or none. An absent device is left out, with a note.
     #[arg(long, value_delimiter = ',', default_value = "auto")]
     pub devices: Vec<String>,
     /// Timed runs of each query after the first; of `cold`, new queries of each kind; of
@@ -120,7 +120,7 @@ pub fn query(number: usize, scale: f64) -> Result<String> {
 
 /// Whether a query contains a name as a whole identifier.
 pub fn mentions(sql: &str, name: &str) -> bool {
-    sql.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == name)
+    sql.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|token| token == name)
 }
 
 /// Number of TPC-H queries.

@@ -12,8 +12,8 @@ fn a_scan_reads_its_columns_and_little_else() {
     };
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("model.json");
-    let words = ["model", "--scale", "10", "--data-scale", "0.01", "--queries", "6", "--kernels", "2", "--json"];
-    let output = model.current_dir(folder.path()).env("EMULATOR_COUNT", "1").args(words).arg(&json).output().unwrap();
+    let arguments = ["model", "--scale", "10", "--data-scale", "0.01", "--queries", "6", "--kernels", "2", "--json"];
+    let output = model.current_dir(folder.path()).env("EMULATOR_COUNT", "1").args(arguments).arg(&json).output().unwrap();
     let (printed, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
     assert!(printed.contains("Q6") && printed.contains("all") && printed.contains(" launches: memory "), "{printed}");

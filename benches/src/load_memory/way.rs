@@ -13,7 +13,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 
 use crate::engine::{Engine, Setting};
-use crate::process::{SessionArguments, word};
+use crate::process::{SessionArguments, value_name_of};
 
 use super::meter::{Memory, Meter};
 
@@ -52,10 +52,10 @@ pub struct LoadArguments {
 }
 
 impl LoadArguments {
-    pub fn words(&self) -> Vec<String> {
+    pub fn command_line(&self) -> Vec<String> {
         let (file, settle) = (self.file.display().to_string(), self.settle.to_string());
-        let words = ["load", "--way", &word(&self.way), "--file", &file, "--settle", &settle].map(str::to_string);
-        [words.to_vec(), self.session.words()].concat()
+        let arguments = ["load", "--way", &value_name_of(&self.way), "--file", &file, "--settle", &settle].map(str::to_string);
+        [arguments.to_vec(), self.session.command_line()].concat()
     }
 
     /// Loads the table.
@@ -71,7 +71,7 @@ impl LoadArguments {
         };
         let row_bytes = |bytes: u64| (bytes as f64 - base as f64) / rows as f64;
         Ok(json!({
-            "way": word(&self.way),
+            "way": value_name_of(&self.way),
             "rows": rows,
             "seconds": seconds,
             "base_bytes": base,

@@ -54,7 +54,7 @@ pub(crate) fn from_datafusion(failure: DataFusionError) -> Error {
         DataFusionError::NotImplemented(_) => return error(Status::NotImplemented, message),
         DataFusionError::IoError(_) | DataFusionError::ObjectStore(_) => return error(Status::IO, message),
         DataFusionError::ParquetError(_) => return error(Status::InvalidData, message),
-        // The words of AVG, on the host and on devices.
+        // The message of AVG, on the host and on devices.
         DataFusionError::Execution(text) if text.starts_with("Arithmetic Overflow") => (Status::InvalidData, "22003"),
         DataFusionError::Execution(_) => return error(Status::Unknown, message),
         DataFusionError::ResourcesExhausted(_) => OUT_OF_MEMORY,

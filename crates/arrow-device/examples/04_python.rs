@@ -22,7 +22,7 @@ pub unsafe extern "C" fn last_rows(rows: usize, array: *mut FFI_ArrowDeviceArray
 }
 
 unsafe fn try_last_rows(rows: usize, array: *mut FFI_ArrowDeviceArray, schema: *mut FFI_ArrowSchema) -> Result<()> {
-    // SAFETY: both are moved out of the caller's memory, which is left marked as released.
+    // SAFETY: both are moved out of the caller's memory, which is left flagged as released.
     let (array_in, columns) = unsafe { (FFI_ArrowDeviceArray::from_raw(array), FFI_ArrowSchema::from_raw(schema)) };
     // SAFETY: the schema follows the interface.
     let columns = unsafe { schema::import_schema(columns)? };

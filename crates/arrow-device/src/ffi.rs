@@ -131,7 +131,7 @@ impl FFI_ArrowDeviceArray {
         }
     }
 
-    /// Moves the array out of `array`: copies the struct, and marks the source as released (R40).
+    /// Moves the array out of `array`: copies the struct, and flags the source as released (R40).
     ///
     /// # Safety
     /// `array` points to an initialised struct that can be read and written.
@@ -184,7 +184,7 @@ impl Drop for FFI_ArrowDeviceArrayStream {
 }
 
 impl FFI_ArrowDeviceArrayStream {
-    /// Moves the stream out of `stream`: copies the struct, and marks the source as released.
+    /// Moves the stream out of `stream`: copies the struct, and flags the source as released.
     ///
     /// # Safety
     /// `stream` points to an initialised struct that can be read and written.

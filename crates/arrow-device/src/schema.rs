@@ -386,8 +386,8 @@ mod tests {
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 
         // A dictionary is a field of its own.
-        let words = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
-        for (data_type, most) in [(DataType::Int8, MAX_FIELDS), (words, MAX_FIELDS / 2)] {
+        let texts = DataType::Dictionary(DataType::Int8.into(), DataType::Utf8.into());
+        for (data_type, most) in [(DataType::Int8, MAX_FIELDS), (texts, MAX_FIELDS / 2)] {
             for (columns, is_accepted) in [(most, true), (most + 1, false)] {
                 let schema = Schema::new(vec![Field::new("c", data_type.clone(), true); columns]);
                 // SAFETY: exported here.

@@ -16,7 +16,7 @@
 //   while another one uses it, the object stays valid for that call.
 // - Strings. `const char *` is UTF-8, ends with NUL, and is copied. The caller frees a `char *`
 //   with free().
-// - Arrow structs as inputs are moved: the function marks them as released, even if it fails.
+// - Arrow structs as inputs are moved: the function flags them as released, even if it fails.
 // - Arrow structs as outputs are written on success only. The consumer calls `release`.
 // - Pointers for results must not be NULL, unless the function allows it.
 // - Side effects. Without a context no thread starts, no file is read or written, and no driver is
@@ -159,7 +159,7 @@ int devicefusion_context_config_free(struct devicefusion_context_config *config)
 //
 // - "auto", the default: a GPU if there is one, else an OpenCL CPU device.
 // - "none": queries run on the host.
-// - "opencl" or "cuda": a device of that driver.
+// - a driver's name, such as "opencl": a device of that driver.
 // - "#k": the device with number k; or a part of a device's name.
 int devicefusion_context_config_set_device(struct devicefusion_context_config *config, const char *device);
 

@@ -11,7 +11,7 @@ use crate::error::{Failure, Result};
 
 /// A struct of the Arrow C interfaces.
 pub(crate) trait ArrowStruct: Sized {
-    /// Moves the struct out of C's memory and marks the source as released.
+    /// Moves the struct out of C's memory and flags the source as released.
     ///
     /// # Safety
     /// `raw` points to an initialised struct that can be read and written.

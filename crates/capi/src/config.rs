@@ -145,7 +145,7 @@ pub extern "C" fn devicefusion_context_config_free(config: *mut devicefusion_con
 ///
 /// - "auto", the default: a GPU if there is one, else an OpenCL CPU device.
 /// - "none": queries run on the host.
-/// - "opencl" or "cuda": a device of that driver.
+/// - a driver's name, such as "opencl": a device of that driver.
 /// - "#k": the device with number k; or a part of a device's name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_config_set_device(
@@ -367,7 +367,7 @@ pub unsafe extern "C" fn devicefusion_context_config_add_build_option(
         let option = unsafe { string("build option", option) }?;
         if option.is_empty() || option.contains(char::is_whitespace) {
             return Err(Failure::program(format!(
-                "the build option '{option}' must be one word, because spaces separate options"
+                "the build option '{option}' must be one option, because spaces separate options"
             )));
         }
         let earlier = options.settings.iter().rev().find(|(name, _)| name == NAME).map_or("", |(_, value)| value);

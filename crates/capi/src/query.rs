@@ -82,7 +82,7 @@ impl Query {
     }
 
     fn of_plan(context: &Arc<Context>, sql: &str, plan: LogicalPlan) -> Result<Self> {
-        // Most short queries have none of the marks of a parameter, and are not searched for them.
+        // Most short queries have none of the signs of a parameter, and are not searched for them.
         let names = if sql.contains(['$', '?', ':', '@']) { plan.get_parameter_names()? } else { Default::default() };
         let mut parameters: Vec<String> = names.iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
         parameters.sort_by_key(|name| (name.len(), name.clone()));

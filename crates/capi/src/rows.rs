@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A query's rows in host memory, as an Arrow C stream.
 //!
-//! The stream of arrow-rs would put words for arrow's kind of error before a message.
+//! The stream of arrow-rs would put a prefix for arrow's kind of error before a message.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;

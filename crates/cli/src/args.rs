@@ -26,8 +26,8 @@ pub struct Args {
     #[command(subcommand)]
     pub subcommand: Option<Subcommand>,
 
-    /// Device that queries run on: auto (GPUs first), none, opencl, cuda, #k as numbered by
-    /// `devicefusion devices`, or a part of its name [default: auto]
+    /// Device that queries run on: auto (GPUs first), none, a driver such as opencl, #k (see
+    /// `devicefusion devices`) or a part of its name [default: auto]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 
@@ -273,10 +273,10 @@ impl Args {
     /// Those of clap, and options of `profile` that do not fit each other or the file system.
     pub fn of(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Args, clap::Error> {
         let args = Args::try_parse_from(line).map_err(|error| match error.kind() {
-            // The first word that is no option is taken for a task.
+            // The first argument that is no option is taken for a task.
             ErrorKind::InvalidSubcommand | ErrorKind::ArgumentConflict if error.to_string().contains("subcommand") => {
-                let word = error.get(ContextKind::InvalidSubcommand).map_or_else(String::new, |word| format!(" '{word}'"));
-                let hint = format!("there is no task{word}: run a file by -f FILE, statements by -c 'SELECT …'");
+                let name = error.get(ContextKind::InvalidSubcommand).map_or_else(String::new, |name| format!(" '{name}'"));
+                let hint = format!("there is no task{name}: run a file by -f FILE, statements by -c 'SELECT …'");
                 Args::command().error(ErrorKind::InvalidSubcommand, hint)
             }
             _ => error,
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_option_has_a_hint() {
+    fn an_argument_that_is_no_option_has_a_hint() {
         for list in [&["nosemi.sql"][..], &["-q", "nosemi.sql"], &["-q", "SELECT 1"]] {
             let problem = Args::of(["devicefusion"].iter().chain(list)).unwrap_err().to_string();
             assert!(problem.contains("run a file by -f FILE, statements by -c"), "{list:?}: {problem}");

@@ -85,7 +85,7 @@ const KEYWORDS: &[&str] = &[
     "WITH",
 ];
 
-/// Backslash commands, as far as their words are known.
+/// Backslash commands, as far as their arguments are known.
 const COMMANDS: &[&str] = &[
     "\\?",
     "\\d",
@@ -109,18 +109,18 @@ const COMMANDS: &[&str] = &[
     "\\x on",
 ];
 
-/// Most tables whose columns are words.
+/// Most tables whose columns are candidates.
 const MOST_TABLES: usize = 200;
 
-/// The names that complete a word, beside keywords.
+/// The names that complete a token, beside keywords.
 #[derive(Debug, Default)]
-pub struct Words {
+pub struct Candidates {
     names: BTreeSet<String>,
 }
 
-impl Words {
+impl Candidates {
     /// The names that a session knows.
-    pub async fn of(session: &SessionContext) -> Words {
+    pub async fn of(session: &SessionContext) -> Candidates {
         let state = session.state();
         let catalog = &state.config_options().catalog;
         let mut names: BTreeSet<String> = state.config_options().entries().into_iter().map(|entry| entry.key).collect();
@@ -143,24 +143,24 @@ impl Words {
                 names.insert(if is_default { table } else { format!("{schema_name}.{table}") });
             }
         }
-        Words { names }
+        Candidates { names }
     }
 
-    /// The word that ends a line, by its first byte, and what completes it. Keywords are in the
-    /// case of the word's first letter.
+    /// The token that ends a line, by its first byte, and what completes it. Keywords are in the
+    /// case of the token's first letter.
     pub fn complete(&self, line: &str) -> (usize, Vec<String>) {
         if line.starts_with('\\') {
             let continuing = COMMANDS.iter().filter(|command| command.starts_with(line));
             return (0, continuing.map(|command| (*command).to_owned()).collect());
         }
-        let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
-        let begin = line.char_indices().rev().take_while(|(_, c)| is_of_word(*c)).last().map_or(line.len(), |(at, _)| at);
-        let word = &line[begin..];
-        if word.is_empty() {
+        let is_of_token = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
+        let begin = line.char_indices().rev().take_while(|(_, c)| is_of_token(*c)).last().map_or(line.len(), |(at, _)| at);
+        let token = &line[begin..];
+        if token.is_empty() {
             return (begin, vec![]);
         }
-        let continues = |name: &str| name.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
-        let lower = word.starts_with(|c: char| c.is_lowercase());
+        let continues = |name: &str| name.get(..token.len()).is_some_and(|start| start.eq_ignore_ascii_case(token));
+        let lower = token.starts_with(|c: char| c.is_lowercase());
         let keywords = KEYWORDS.iter().filter(|keyword| continues(keyword));
         let keywords = keywords.map(|keyword| if lower { keyword.to_lowercase() } else { (*keyword).to_owned() });
         (begin, keywords.chain(self.names.iter().filter(|name| continues(name)).cloned()).collect())
@@ -172,18 +172,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_last_word_of_a_line_is_completed() {
+    async fn the_last_token_of_a_line_is_completed() {
         let session = devicefusion::session().unwrap();
         let table = "CREATE TABLE lineitem AS SELECT 1 AS l_orderkey, 2 AS l_ordered";
         session.sql(table).await.unwrap().collect().await.unwrap();
-        let words = Words::of(&session).await;
-        assert_eq!(words.complete("\\pset m"), (0, vec!["\\pset maxrows".to_owned()]));
-        assert_eq!(words.complete("SELECT l_o"), (7, vec!["l_ordered".to_owned(), "l_orderkey".to_owned()]));
-        assert_eq!(words.complete("select 1 fro"), (9, vec!["from".to_owned(), "from_unixtime".to_owned()]));
-        assert_eq!(words.complete("SELECT sum(x) FROM lineit").1, ["lineitem"]);
-        assert_eq!(words.complete("SET device.memory_b").1, ["device.memory_bytes"]);
-        assert_eq!(words.complete("SUMMA").1, ["SUMMARIZE"]);
-        assert_eq!(words.complete("HAV"), (0, vec!["HAVING".to_owned()]));
-        assert_eq!(words.complete("SELECT 'ä "), (11, vec![]));
+        let candidates = Candidates::of(&session).await;
+        assert_eq!(candidates.complete("\\pset m"), (0, vec!["\\pset maxrows".to_owned()]));
+        assert_eq!(candidates.complete("SELECT l_o"), (7, vec!["l_ordered".to_owned(), "l_orderkey".to_owned()]));
+        assert_eq!(candidates.complete("select 1 fro"), (9, vec!["from".to_owned(), "from_unixtime".to_owned()]));
+        assert_eq!(candidates.complete("SELECT sum(x) FROM lineit").1, ["lineitem"]);
+        assert_eq!(candidates.complete("SET device.memory_b").1, ["device.memory_bytes"]);
+        assert_eq!(candidates.complete("SUMMA").1, ["SUMMARIZE"]);
+        assert_eq!(candidates.complete("HAV"), (0, vec!["HAVING".to_owned()]));
+        assert_eq!(candidates.complete("SELECT 'ä "), (11, vec![]));
     }
 }

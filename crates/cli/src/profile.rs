@@ -119,10 +119,10 @@ fn text_of(profile: &Profile, format: ProfileFormat) -> String {
 /// The format and the query of `EXPLAIN ANALYZE FORMAT html SELECT …`; `None` for other statements.
 pub fn profiled(statement: &str) -> Option<(ProfileFormat, &str)> {
     let mut rest = without_comments(statement);
-    for word in ["EXPLAIN", "ANALYZE", "FORMAT"] {
+    for keyword in ["EXPLAIN", "ANALYZE", "FORMAT"] {
         let (first, behind) = rest.split_once(char::is_whitespace)?;
         rest = behind.trim_start();
-        if !first.eq_ignore_ascii_case(word) {
+        if !first.eq_ignore_ascii_case(keyword) {
             return None;
         }
     }
@@ -157,7 +157,7 @@ fn read(query: &QueryArgs) -> Result<String> {
 }
 
 /// Standard output. Other output of the process goes to standard error from now on: results of
-/// statements before the query, and words of compilers.
+/// statements before the query, and messages of compilers.
 fn claim_stdout() -> Result<File> {
     let output = stdout().as_fd().try_clone_to_owned()?;
     dup2_stdout(stderr()).map_err(std::io::Error::from)?;

@@ -15,12 +15,12 @@ use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper, Result};
 
-use crate::completion::Words;
+use crate::completion::Candidates;
 use crate::statement::is_complete;
 
-/// The backslash command that a word stands for, which needs no semicolon.
-pub fn command(word: &str) -> Option<&'static str> {
-    match word.trim().trim_end_matches(';').trim_end().to_lowercase().as_str() {
+/// The backslash command that a token stands for, which needs no semicolon.
+pub fn command(token: &str) -> Option<&'static str> {
+    match token.trim().trim_end_matches(';').trim_end().to_lowercase().as_str() {
         "exit" | "quit" => Some("\\q"),
         "help" => Some("\\?"),
         _ => None,
@@ -62,7 +62,7 @@ impl Prompt {
         let helper = LineHelper {
             cli: CliHelper::new(dialect, color),
             files: FilenameCompleter::new(),
-            words: Words::default(),
+            candidates: Candidates::default(),
             dialect: *dialect,
         };
         editor.set_helper(Some(helper));
@@ -78,9 +78,9 @@ impl Prompt {
     ///
     /// # Errors
     /// Those of the terminal.
-    pub fn read(&mut self, words: Words, dialect: &Dialect) -> Result<Input> {
+    pub fn read(&mut self, candidates: Candidates, dialect: &Dialect) -> Result<Input> {
         if let Some(helper) = self.editor.helper_mut() {
-            helper.words = words;
+            helper.candidates = candidates;
             helper.dialect = *dialect;
             helper.cli.set_dialect(dialect);
             helper.cli.reset_hint();
@@ -114,7 +114,7 @@ fn history_file() -> Option<PathBuf> {
 struct LineHelper {
     cli: CliHelper,
     files: FilenameCompleter,
-    words: Words,
+    candidates: Candidates,
     dialect: Dialect,
 }
 
@@ -127,8 +127,8 @@ impl Completer for LineHelper {
         if before.matches('\'').count() % 2 == 1 {
             return self.files.complete(line, pos, context);
         }
-        let (begin, words) = self.words.complete(before);
-        Ok((begin, words.into_iter().map(|word| Pair { display: word.clone(), replacement: word }).collect()))
+        let (begin, names) = self.candidates.complete(before);
+        Ok((begin, names.into_iter().map(|name| Pair { display: name.clone(), replacement: name }).collect()))
     }
 }
 

@@ -27,7 +27,7 @@ use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Args, ProfileArgs, Subcommand};
-use crate::completion::Words;
+use crate::completion::Candidates;
 use crate::printer::{Expanded, Printer, StatementKind};
 use crate::profile::{Profiling, print_profile, profiled};
 use crate::prompt::{Input, Prompt, command};
@@ -210,7 +210,7 @@ impl Statements<'_> {
         result.map_err(|error| exec_datafusion_err!("cannot read {path}: {}", error.message()))
     }
 
-    /// Runs the statements of a reader. A statement ends with a line whose last word is ';'.
+    /// Runs the statements of a reader. A statement ends with a line whose last token is ';'.
     /// Failures are reported and recorded, and the next statement runs. The reports name the file,
     /// if it is given, and the line where the statement begins.
     async fn run_lines(&mut self, reader: impl BufRead, file: Option<&str>) -> Result<()> {
@@ -264,8 +264,8 @@ impl Statements<'_> {
         loop {
             // Ctrl-C may have ended one within others.
             self.files = 0;
-            let words = Words::of(self.session.context()).await;
-            match prompt.read(words, &self.dialect()).map_err(failed)? {
+            let candidates = Candidates::of(self.session.context()).await;
+            match prompt.read(candidates, &self.dialect()).map_err(failed)? {
                 // The first poll of `ctrl_c` makes it listen, so it comes before work that blocks.
                 Input::Statements(sql) => tokio::select! {
                     biased;
@@ -333,11 +333,11 @@ impl Statements<'_> {
 
     /// Runs a backslash command. `Break` means that the shell quits.
     async fn run_backslash(&mut self, line: &str) -> Result<ControlFlow<()>> {
-        let words: Vec<&str> = line.trim_start_matches('\\').trim_end_matches(';').split_whitespace().collect();
-        if let Some(()) = self.set_printer(&words)? {
+        let tokens: Vec<&str> = line.trim_start_matches('\\').trim_end_matches(';').split_whitespace().collect();
+        if let Some(()) = self.set_printer(&tokens)? {
             return Ok(ControlFlow::Continue(()));
         }
-        match words.join(" ").parse::<Command>() {
+        match tokens.join(" ").parse::<Command>() {
             Ok(Command::Quit) => return Ok(ControlFlow::Break(())),
             Ok(Command::Help) => {
                 writeln!(stdout(), "devicefusion {}, the shell of DeviceFusion\n\n{HELP}", env!("CARGO_PKG_VERSION"))?
@@ -359,7 +359,7 @@ impl Statements<'_> {
 
     /// Runs a command about printing; `None` for others. Without a value it shows or flips the
     /// current one.
-    fn set_printer(&self, words: &[&str]) -> Result<Option<()>> {
+    fn set_printer(&self, tokens: &[&str]) -> Result<Option<()>> {
         let mut printer = self.session.printer.lock();
         let switched = |value: Option<&&str>, current: bool| match value {
             Some(&"on" | &"true") => Ok(true),
@@ -369,7 +369,7 @@ impl Statements<'_> {
         };
         let on_off = |on: bool| if on { "on" } else { "off" };
         let mut out = stdout();
-        match words {
+        match tokens {
             ["timing", rest @ ..] => {
                 printer.timing = switched(rest.first(), printer.timing)?;
                 writeln!(out, "Timing is {}.", on_off(printer.timing))?;
@@ -397,7 +397,7 @@ impl Statements<'_> {
             ["pset", "maxrows", rows] => {
                 printer.maxrows = rows.parse().map_err(|problem: String| exec_datafusion_err!("{problem}"))?;
             }
-            ["pset", "maxrows" | "format"] => return exec_err!("\\{} needs a value", words.join(" ")),
+            ["pset", "maxrows" | "format"] => return exec_err!("\\{} needs a value", tokens.join(" ")),
             ["pset", "format", format] | ["pset", format] => {
                 let unknown = |_| exec_datafusion_err!("'{format}' is none of automatic, table, csv, tsv, json and nd-json");
                 printer.format = format.parse().map_err(unknown)?;

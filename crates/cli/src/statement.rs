@@ -5,7 +5,7 @@ use datafusion::config::Dialect;
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
-/// The tokenizer's words for a string, a name or a comment whose end is missing.
+/// Parts of the tokenizer's messages for a string, a name or a comment whose end is missing.
 const UNTERMINATED: [&str; 2] = ["Unterminated", "EOF"];
 
 /// Whether a text ends with the semicolon of a statement. One within a string or a comment ends
@@ -19,14 +19,14 @@ pub fn is_complete(dialect: &Dialect, sql: &str) -> bool {
             last == Some(&Token::SemiColon)
         }
         Err(error) => {
-            let is_open = UNTERMINATED.iter().any(|words| error.message.contains(words));
+            let is_open = UNTERMINATED.iter().any(|part| error.message.contains(part));
             !is_open && sql.trim_end().ends_with(';')
         }
     }
 }
 
-/// The statements of a text, each from its first word to its semicolon. A text that is malformed is
-/// one statement.
+/// The statements of a text, each from its first token to its semicolon. A text that is malformed
+/// is one statement.
 pub fn statements(dialect: &Dialect, sql: &str) -> Vec<String> {
     let dialect = dialect_from_str(dialect).unwrap_or_else(|| Box::new(GenericDialect));
     let Ok(tokens) = Tokenizer::new(dialect.as_ref(), sql).tokenize_with_location() else { return vec![sql.to_owned()] };

@@ -61,12 +61,12 @@ pub fn summarized(statement: &str) -> Option<String> {
         return None;
     }
     let rest = rest.trim().trim_end_matches(';').trim();
-    let word = rest.split(|c: char| c.is_whitespace() || c == '(').next().unwrap_or_default().to_uppercase();
-    let is_query = rest.starts_with('(') || ["SELECT", "WITH", "VALUES", "FROM"].contains(&word.as_str());
+    let keyword = rest.split(|c: char| c.is_whitespace() || c == '(').next().unwrap_or_default().to_uppercase();
+    let is_query = rest.starts_with('(') || ["SELECT", "WITH", "VALUES", "FROM"].contains(&keyword.as_str());
     Some(if is_query { rest.to_owned() } else { format!("SELECT * FROM {rest}") })
 }
 
-/// A statement from its first word on.
+/// A statement from its first token on.
 pub fn without_comments(statement: &str) -> &str {
     let mut rest = statement.trim();
     loop {

@@ -8,7 +8,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The mark for the end of a value, or for columns, that have no room.
+/// The sign for the end of a value, or for columns, that have no room.
 const CUT: &str = "…";
 
 /// The narrowest column that is cut.

@@ -8,7 +8,8 @@
 //! - `sql,strict`: the same, and no operator may run on the host.
 //! - `sql,fails`: its statement must fail. A `text` block behind it is the message.
 //! - `console`: each line behind `$ ` is a shell command, which must succeed in an empty folder.
-//! - `console,not-run`: builds and installations. At most [`MOST_NOT_RUN`] blocks.
+//! - `console,build`: builds, installations and long measurements. [`rehearse`] checks that each
+//!   command exists with its targets; the arguments of `devicefusion-bench` have a test there.
 //! - `text,measured`: an output whose numbers may differ.
 //! - `rust`: documentation tests of the crate `devicefusion` compile and run it.
 //!
@@ -27,9 +28,6 @@ use parquet::arrow::ArrowWriter;
 use tpchgen::generators::{LineItemGenerator, OrderGenerator};
 use tpchgen_arrow::{LineItemArrow, OrderArrow};
 
-/// Blocks that no test runs.
-const MOST_NOT_RUN: usize = 10;
-
 /// Pages, languages, and the test that checks these blocks. An empty page name stands for all
 /// pages.
 const TESTED_ELSEWHERE: &[(&str, &[&str], &str)] = &[
@@ -41,9 +39,9 @@ const TESTED_ELSEWHERE: &[(&str, &[&str], &str)] = &[
     ("c-api.md", &["c"], "crates/capi/tests/capi/pages.rs"),
     ("peers.md", &["c", "cpp", "python"], "crates/datafusion/tests/peers.rs"),
     ("peers-gpu.md", &["python"], "crates/datafusion/tests/peers.rs"),
-    ("device-data.md", &["rust,no_run"], "crates/datafusion/src/book.rs"),
-    ("rust.md", &["rust"], "crates/datafusion/src/book.rs"),
-    ("README.md", &["rust"], "crates/datafusion/src/book.rs"),
+    ("device-data.md", &["rust"], "crates/datafusion/src/lib.rs"),
+    ("rust.md", &["rust"], "crates/datafusion/src/lib.rs"),
+    ("README.md", &["rust"], "crates/datafusion/src/lib.rs"),
     // Sketches and fragments that are no programs.
     ("", &["text,ignore"], "none"),
     ("", &["toml"], "none: Cargo.toml is no program"),
@@ -178,11 +176,11 @@ fn normal(line: &str, measured: bool) -> String {
         return line.to_owned();
     }
     let mut normal = String::new();
-    for word in line.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == 'µ')) {
-        let (word, end) = word.split_at(word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == 'µ')).len());
+    for token in line.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == 'µ')) {
+        let (token, end) = token.split_at(token.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == 'µ')).len());
         // A number with its unit: 12, 1.5, 130.2ms, 2.5K.
-        let is_number = word.starts_with(|c: char| c.is_ascii_digit());
-        normal += if is_number { "#" } else { word };
+        let is_number = token.starts_with(|c: char| c.is_ascii_digit());
+        normal += if is_number { "#" } else { token };
         normal += end;
     }
     // Sizes have their unit behind a space.
@@ -298,24 +296,74 @@ fn commands_of_the_book_run() {
     }
 }
 
-/// Every block has a check, and few are not run.
+/// Checks a command that takes too long for a test, without running it.
+///
+/// # Panics
+/// If the command lacks its target or script, or is of a kind that has no check.
+fn rehearse(command: &str) {
+    let command = command.split(" #").next().unwrap_or_default().trim();
+    let mut tokens = command.split_whitespace().skip_while(|token| token.contains('='));
+    let program = tokens.next().unwrap_or_default();
+    let arguments: Vec<&str> = tokens.collect();
+    match program {
+        "make" => {
+            let output = Command::new("make").arg("--dry-run").args(&arguments).current_dir(root()).output().unwrap();
+            assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        "cargo" if arguments[0] == "install" => {}
+        "cargo" => {
+            let metadata = Command::new(env!("CARGO"))
+                .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+                .current_dir(root())
+                .output()
+                .unwrap();
+            let metadata = String::from_utf8(metadata.stdout).unwrap();
+            for pair in arguments.windows(2).filter(|pair| ["--bin", "--example", "--test", "-p"].contains(&pair[0])) {
+                assert!(metadata.contains(&format!("\"name\":\"{}\"", pair[1])), "{command}: there is no {}", pair[1]);
+            }
+        }
+        // A test of that crate parses these arguments.
+        "target/release/devicefusion-bench" => {}
+        script if root().join(script).is_file() => {}
+        // Installed programs, and those that the page has made.
+        "cc" | "futhark" | "pip" | "devicefusion" => {}
+        other => panic!("{command}: no check knows {other}"),
+    }
+}
+
+#[test]
+fn builds_of_the_book_exist() {
+    let mut number = 0;
+    for page in pages() {
+        for block in blocks(&page).iter().filter(|block| block.info == "console,build") {
+            let commands: Vec<&str> = block.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+            commands.iter().for_each(|command| rehearse(command));
+            number += commands.len();
+        }
+    }
+    assert!(number > 20, "{number} commands");
+}
+
+#[test]
+#[should_panic = "there is no quickest"]
+fn builds_of_unknown_targets_are_found() {
+    rehearse("cargo run --release --workspace --example quickest");
+}
+
+/// Every block has a check.
 #[test]
 fn blocks_of_the_book_are_known() {
-    let (mut not_run, mut unknown) = (Vec::new(), Vec::new());
+    let mut unknown = Vec::new();
     for page in pages() {
         for block in blocks(&page) {
-            let at = format!("{}:{}: {:?}", name(&page), block.line, block.info);
             match block.info.as_str() {
-                "sql" | "sql,strict" | "sql,fails" | "console" | "text" | "text,measured" => {}
-                "console,not-run" => not_run.push(at),
+                "sql" | "sql,strict" | "sql,fails" | "console" | "console,build" | "text" | "text,measured" => {}
                 info if is_tested_elsewhere(&page, info) => {}
-                _ => unknown.push(at),
+                _ => unknown.push(format!("{}:{}: {:?}", name(&page), block.line, block.info)),
             }
         }
     }
     assert!(unknown.is_empty(), "blocks that no test knows: {unknown:#?}");
-    println!("not run: {not_run:#?}");
-    assert!(not_run.len() <= MOST_NOT_RUN, "too many blocks that no test runs: {not_run:#?}");
 }
 
 /// Each page is short enough to read, but for generated ones.

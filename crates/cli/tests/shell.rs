@@ -319,7 +319,7 @@ fn a_broken_loader_is_named_with_what_is_wrong() {
 }
 
 #[test]
-fn devices_are_chosen_by_word_number_and_name() {
+fn devices_are_chosen_by_keyword_number_and_name() {
     let list = shell(&["devices"]).stdout;
     let Some(first) = list.lines().find(|line| line.starts_with("#0") && line.ends_with("usable")) else {
         panic!("these tests need a device: {list}")
@@ -474,7 +474,7 @@ fn formats_for_programs_have_rows_only() {
     assert_eq!(run.stdout, "[{\"a\":1}]\n", "{run:?}");
 }
 
-/// SUMMARIZE among others, words of other shells, functions, and rows without columns.
+/// SUMMARIZE among others, commands of other shells, functions, and rows without columns.
 #[test]
 fn statements_of_other_shells_work_or_have_a_hint() {
     let input = ".tables\nSELECT 1 AS a; SUMMARIZE (SELECT 'x;y' AS s);\n\\h sum\nFROM generate_series(1, 3);\nexit\nSELECT 5 AS never;\n";
@@ -590,9 +590,9 @@ fn the_list_of_commands_names_the_shell() {
 #[test]
 fn a_tree_says_that_the_first_run_is_the_hosts() {
     let explain = "EXPLAIN SELECT value % 5 AS k, count(*) FROM generate_series(1, 100000) GROUP BY 1";
-    let words = |run: &Run| run.stdout.split(['│', '\n', ' ']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    let tokens = |run: &Run| run.stdout.split(['│', '\n', ' ']).filter(|token| !token.is_empty()).collect::<Vec<_>>().join(" ");
     let run = shell(&["-q", "-c", "SET device.adaptive_start = 'always'", explain]);
-    assert!(words(&run).contains("first_runs:"), "{}", run.stdout);
+    assert!(tokens(&run).contains("first_runs:"), "{}", run.stdout);
     let run = shell(&["-q", "-c", "SET device.adaptive_start = 'never'", explain]);
     assert!(run.stdout.contains("DeviceToHostExec") && !run.stdout.contains("first_runs"), "{}", run.stdout);
 }

@@ -221,7 +221,7 @@ fn lines_typed_ahead_all_run() {
 }
 
 #[test]
-fn tab_completes_words_and_exit_leaves() {
+fn tab_completes_names_and_exit_leaves() {
     let mut terminal = Terminal::open();
     terminal.wait_for_prompt(1);
     terminal.press("CREATE TABLE lineitems AS SELECT 1 AS l_number;\n");

@@ -95,7 +95,7 @@ pub enum Layout {
     List(Box<ColumnType>),
 }
 
-/// In words, for users.
+/// A description for users.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -16,8 +16,9 @@ pub(crate) const ANALYZER_RULE: &str = "TableChanges";
 
 /// The text of an error for users.
 ///
-/// It is DataFusion's, without backtraces, names of optimizer rules, and the words for errors that
-/// are not DataFusion's. Of several errors, such as those of a SELECT's expressions, it has all.
+/// It is DataFusion's, without backtraces, names of optimizer rules, and the prefixes for errors
+/// that are not DataFusion's. Of several errors, such as those of a SELECT's expressions, it has
+/// all.
 ///
 /// # Examples
 /// ```

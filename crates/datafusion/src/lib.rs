@@ -28,8 +28,22 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+/// The Rust blocks of the book, as documentation tests.
 #[cfg(doctest)]
-mod book;
+mod book {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/rust.md")]
+    struct RustPage;
+
+    #[doc = include_str!("../../../docs/device-data.md")]
+    struct DeviceData;
+
+    #[doc = include_str!("../../../docs/futhark-device.md")]
+    struct FutharkOnTheDevice;
+}
+
 mod error;
 mod exchange;
 pub mod exec;

@@ -75,28 +75,28 @@ fn settings_page_is_what_the_code_says() {
     check("settings.md", &page);
 }
 
-/// `docs/explain.md` has each word that an operator writes into EXPLAIN, such as `readers=`.
+/// `docs/explain.md` has each annotation that an operator writes into EXPLAIN, such as `readers=`.
 #[test]
 fn legend_of_explain_is_complete() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/explain.md")).unwrap();
-    let mut words = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/exec")).unwrap() {
         let source = std::fs::read_to_string(entry.unwrap().path()).unwrap().replace("\\n", " ");
         for (_, text) in source.lines().filter_map(|line| line.split_once("(f, \"")) {
             for (at, _) in text.match_indices('=') {
-                let word = text[..at].rsplit(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap();
-                words.insert(word.to_owned());
+                let name = text[..at].rsplit(|c: char| !c.is_ascii_lowercase() && c != '_').next().unwrap();
+                names.insert(name.to_owned());
             }
         }
     }
-    // The word before `=` may be a placeholder: in `exec/shared.rs` for these two words.
-    words.remove("");
-    words.extend(["shared", "cached"].map(str::to_owned));
+    // The name before `=` may be a placeholder: in `exec/shared.rs` for these two.
+    names.remove("");
+    names.extend(["shared", "cached"].map(str::to_owned));
     let legend = page.split("## Legend").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
-    assert!(words.len() > 20, "{words:?}");
-    for word in words {
-        let is_named = legend.contains(&format!("\n| `{word}=")) || legend.contains(&format!("`{word}`"));
-        assert!(is_named, "docs/explain.md lacks the word {word}= of EXPLAIN");
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let is_named = legend.contains(&format!("\n| `{name}=")) || legend.contains(&format!("`{name}`"));
+        assert!(is_named, "docs/explain.md lacks the annotation {name}= of EXPLAIN");
     }
 }
 
@@ -107,7 +107,7 @@ async fn support_page_is_what_the_code_says() {
          This page is generated: the planner or the kernels' generator answered each entry. An operator on\n\
          the host gives the same answer. `EXPLAIN` says why it is there, and `SET device.fallback = 'error'`\n\
          forbids it.\n\n\
-         | mark | meaning |\n|---|---|\n\
+         | entry | meaning |\n|---|---|\n\
          | ● | on the device |\n| host | on the host |\n\
          | · | DataFusion has no such expression, or it fails for all values |\n\
          | a type | the result has that type, which stays on the host |\n",
@@ -234,7 +234,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn mark(&self) -> String {
+    fn entry(&self) -> String {
         match self {
             Outcome::Device => "●".to_owned(),
             Outcome::Host(_) => "host".to_owned(),
@@ -444,23 +444,23 @@ fn types() -> String {
     text
 }
 
-/// Names behind a mark, in lines of at most 100 columns that are indented below the first name.
-fn enumeration(mark: &str, names: &[impl AsRef<str>]) -> String {
-    let mut lines = vec![mark.to_string()];
+/// Names behind `start`, in lines of at most 100 columns that are indented below the first name.
+fn enumeration(start: &str, names: &[impl AsRef<str>]) -> String {
+    let mut lines = vec![start.to_string()];
     for (index, name) in names.iter().enumerate() {
         let comma = if index + 1 < names.len() { "," } else { "" };
-        let word = format!("{}{comma}", name.as_ref());
+        let item = format!("{}{comma}", name.as_ref());
         let line = lines.last_mut().unwrap();
-        match line.chars().count() + word.chars().count() < 99 {
-            true if index == 0 => line.push_str(&word),
-            true => write!(line, " {word}").unwrap(),
-            false => lines.push(" ".repeat(mark.len()) + &word),
+        match line.chars().count() + item.chars().count() < 99 {
+            true if index == 0 => line.push_str(&item),
+            true => write!(line, " {item}").unwrap(),
+            false => lines.push(" ".repeat(start.len()) + &item),
         }
     }
     lines.join("\n")
 }
 
-/// A layout in words.
+/// A description of a layout.
 fn describe(layout: &Layout) -> String {
     match layout {
         Layout::Null => "nothing".to_owned(),
@@ -518,7 +518,7 @@ fn constant(data_type: &DataType) -> ScalarValue {
     ScalarValue::try_from_array(&array.unwrap_or_else(|error| panic!("{data_type}: {error}")), 0).unwrap()
 }
 
-/// A table of types by columns. Types with equal marks share a row; the reasons follow.
+/// A table of types by columns. Types with equal entries share a row; the reasons follow.
 struct Matrix {
     columns: Vec<&'static str>,
     rows: Vec<(Vec<String>, Vec<String>)>,
@@ -531,24 +531,24 @@ impl Matrix {
     }
 
     fn add(&mut self, data_type: &DataType, outcomes: &[Outcome]) {
-        let marks: Vec<String> = outcomes.iter().map(Outcome::mark).collect();
+        let entries: Vec<String> = outcomes.iter().map(Outcome::entry).collect();
         for outcome in outcomes {
             if let Outcome::Host(operators) = outcome {
                 self.reasons.extend(operators.iter().map(|(_, reason)| reason.clone()));
             }
         }
-        match self.rows.iter_mut().find(|(_, known)| *known == marks) {
+        match self.rows.iter_mut().find(|(_, known)| *known == entries) {
             Some((types, _)) => types.push(data_type.to_string()),
-            None => self.rows.push((vec![data_type.to_string()], marks)),
+            None => self.rows.push((vec![data_type.to_string()], entries)),
         }
     }
 
     fn text(&self) -> String {
         let columns: Vec<String> = self.columns.iter().map(|column| cell(column)).collect();
         let mut text = format!("\n| types | {} |\n|---|{}\n", columns.join(" | "), "---|".repeat(columns.len()));
-        for (types, marks) in &self.rows {
+        for (types, entries) in &self.rows {
             let types: Vec<String> = types.iter().map(|name| format!("`{name}`")).collect();
-            writeln!(text, "| {} | {} |", types.join(", "), marks.join(" | ")).unwrap();
+            writeln!(text, "| {} | {} |", types.join(", "), entries.join(" | ")).unwrap();
         }
         if !self.reasons.is_empty() {
             text += "\nReasons of EXPLAIN for `host` in this table:\n\n";
@@ -737,7 +737,7 @@ async fn aggregate_functions() -> String {
     for named in AggregateFunction::ALL.iter().flat_map(|function| function.row().names) {
         let (full, base) = (named.name, named.name.trim_end_matches("_pop"));
         let is_name =
-            |word: &str| word == full || word == base || word.strip_suffix('…').is_some_and(|prefix| full.starts_with(prefix));
+            |name: &str| name == full || name == base || name.strip_suffix('…').is_some_and(|prefix| full.starts_with(prefix));
         assert!(names.iter().any(|column| column.split('`').any(is_name)), "{full} has no column");
     }
     names.push("`GROUP BY`, `DISTINCT`");
@@ -783,12 +783,12 @@ async fn aggregate_functions() -> String {
 
 fn casts() -> String {
     let types = all_types();
-    let mark = |from: &DataType, to: &DataType| match from == to || supports_cast(from, to).is_ok() {
+    let entry = |from: &DataType, to: &DataType| match from == to || supports_cast(from, to).is_ok() {
         true => "●",
         false if can_cast_types(from, to) => "host",
         false => "·",
     };
-    let matrix: Vec<Vec<&str>> = types.iter().map(|from| types.iter().map(|to| mark(from, to)).collect()).collect();
+    let matrix: Vec<Vec<&str>> = types.iter().map(|from| types.iter().map(|to| entry(from, to)).collect()).collect();
     // Types from which the same casts lead anywhere, and to which they lead from everywhere, are
     // one.
     let alike = |i: usize, j: usize| {

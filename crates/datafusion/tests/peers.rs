@@ -180,10 +180,10 @@ fn arrow_cpp_gives_and_takes_device_memory() {
         return;
     }
     let Some(said) = cpp("arrow_cpp_opencl.cc") else { return };
-    let words: Vec<&str> = said.split_whitespace().collect();
+    let tokens: Vec<&str> = said.split_whitespace().collect();
     let expected =
         "rows: [ 12 ] cities: [ 9 ] people: [ 2502021 ] twice: [ 268000, 1400000, 14, null ] large: [ false, true, false, null ]";
-    assert_eq!(words.join(" "), expected);
+    assert_eq!(tokens.join(" "), expected);
 }
 
 #[test]

@@ -121,22 +121,40 @@ impl Default for DeviceConfig {
 
 impl fmt::Debug for DeviceConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without `..`: the compiler lists a new field.
+        let Self {
+            selector,
+            platform,
+            memory_bytes,
+            compile_options,
+            cache_dir,
+            gpu_cache_dir,
+            profiling,
+            timeline,
+            nvrtc_path,
+            unified_memory,
+            application_queue,
+            dump_programs,
+            load_programs,
+            log,
+            wrap,
+        } = self;
         f.debug_struct("DeviceConfig")
-            .field("selector", &self.selector)
-            .field("platform", &self.platform)
-            .field("memory_bytes", &self.memory_bytes)
-            .field("compile_options", &self.compile_options)
-            .field("cache_dir", &self.cache_dir)
-            .field("gpu_cache_dir", &self.gpu_cache_dir)
-            .field("profiling", &self.profiling)
-            .field("timeline", &self.timeline)
-            .field("nvrtc_path", &self.nvrtc_path)
-            .field("unified_memory", &self.unified_memory)
-            .field("application_queue", &self.application_queue)
-            .field("dump_programs", &self.dump_programs)
-            .field("load_programs", &self.load_programs)
-            .field("log", &self.log.is_some())
-            .field("wrap", &self.wrap.is_some())
+            .field("selector", selector)
+            .field("platform", platform)
+            .field("memory_bytes", memory_bytes)
+            .field("compile_options", compile_options)
+            .field("cache_dir", cache_dir)
+            .field("gpu_cache_dir", gpu_cache_dir)
+            .field("profiling", profiling)
+            .field("timeline", timeline)
+            .field("nvrtc_path", nvrtc_path)
+            .field("unified_memory", unified_memory)
+            .field("application_queue", application_queue)
+            .field("dump_programs", dump_programs)
+            .field("load_programs", load_programs)
+            .field("log", &log.is_some())
+            .field("wrap", &wrap.is_some())
             .finish()
     }
 }

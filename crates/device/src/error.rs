@@ -194,7 +194,7 @@ fn excerpt(log: &str) -> String {
     const MOST: usize = 8;
     let is_error = |line: &&str| {
         let line = line.to_lowercase();
-        ["error", "fatal", "undefined"].iter().any(|word| line.contains(word))
+        ["error", "fatal", "undefined"].iter().any(|keyword| line.contains(keyword))
     };
     let has_errors = log.lines().any(|line| is_error(&line));
     let lines: Vec<&str> = log.lines().filter(|line| !has_errors || is_error(line)).take(MOST).collect();

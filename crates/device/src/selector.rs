@@ -45,14 +45,14 @@ impl FromStr for Selector {
                 names.reverse();
                 Err(invalid(&format!("expected auto, {}, #k or a part of a device's name", names.join(", "))))
             }
-            word if word.eq_ignore_ascii_case("auto") => Ok(Self::Auto),
-            word => match (
-                word.strip_prefix('#'),
-                DriverKind::ALL.into_iter().find(|driver| word.eq_ignore_ascii_case(driver.name())),
+            name if name.eq_ignore_ascii_case("auto") => Ok(Self::Auto),
+            name => match (
+                name.strip_prefix('#'),
+                DriverKind::ALL.into_iter().find(|driver| name.eq_ignore_ascii_case(driver.name())),
             ) {
                 (Some(index), _) => index.parse().map(Self::Index).map_err(|_| invalid("expected a number after #")),
                 (None, Some(driver)) => Ok(Self::Driver(driver)),
-                (None, None) => Ok(Self::Name(word.to_owned())),
+                (None, None) => Ok(Self::Name(name.to_owned())),
             },
         }
     }

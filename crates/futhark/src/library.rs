@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use device::DriverKind;
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
-use crate::manifest::{ArrayType, Backend, OpaqueType, Type};
+use crate::manifest::{ArrayType, Backend, OpaqueType, Type, Variant};
 use crate::{Error, Manifest, Primitive, Result};
 
 /// An opaque pointer of the library: a context, a value, or a function.
@@ -20,6 +20,9 @@ pub(crate) type Raw = *mut c_void;
 
 /// The type of `free` functions.
 pub(crate) type FreeFn = unsafe extern "C" fn(Raw, Raw) -> c_int;
+
+/// The type of functions that give a field of a record: context, result, record.
+pub(crate) type ProjectFn = unsafe extern "C" fn(Raw, Raw, Raw) -> c_int;
 
 /// An opened library. Clones are the same one; it stays open until its last context is freed.
 #[derive(Clone)]
@@ -351,10 +354,29 @@ pub(crate) struct OpaqueFns {
     pub free: FreeFn,
     pub store: Option<unsafe extern "C" fn(Raw, Raw, *mut Raw, *mut usize) -> c_int>,
     pub restore: Option<unsafe extern "C" fn(Raw, *const c_void) -> Raw>,
-    /// For records: `new`, and a projection per field.
-    pub record: Option<(FnAddress, Vec<unsafe extern "C" fn(Raw, Raw, Raw) -> c_int>)>,
-    /// For sum types: `variant`, and per variant its constructor and destructor.
-    pub sum: Option<(FreeFn, Vec<(FnAddress, FnAddress)>)>,
+    pub content: ContentFns,
+}
+
+/// The functions for the content of an opaque type.
+pub(crate) enum ContentFns {
+    /// Only the library knows the content.
+    Hidden,
+    Record(RecordFns),
+    Sum(SumFns),
+}
+
+/// The functions of a record.
+pub(crate) struct RecordFns {
+    pub new: FnAddress,
+    /// One per field.
+    pub project: Vec<ProjectFn>,
+}
+
+/// The functions of a sum type.
+pub(crate) struct SumFns {
+    pub variant: FreeFn,
+    /// Constructor and destructor of each variant.
+    pub variants: Vec<(FnAddress, FnAddress)>,
 }
 
 impl OpaqueFns {
@@ -364,17 +386,21 @@ impl OpaqueFns {
             let ops = &opaque.ops;
             let store = ops.store.as_ref().map(|name| symbols.get(name)).transpose()?;
             let restore = ops.restore.as_ref().map(|name| symbols.get(name)).transpose()?;
-            let record = opaque.record.as_ref().map(|record| {
-                let projections = record.fields.iter().map(|field| symbols.get(&field.project));
-                Ok((symbols.address(&record.new)?, projections.collect::<Result<_>>()?))
-            });
-            let sum = opaque.sum.as_ref().map(|sum| {
-                let variants = sum.variants.iter();
-                let variants =
-                    variants.map(|variant| Ok((symbols.address(&variant.construct)?, symbols.address(&variant.destruct)?)));
-                Ok((symbols.get(&sum.variant)?, variants.collect::<Result<_>>()?))
-            });
-            Ok(OpaqueFns { free: symbols.get(&ops.free)?, store, restore, record: record.transpose()?, sum: sum.transpose()? })
+            let content = match (&opaque.record, &opaque.sum) {
+                (Some(record), _) => {
+                    let projections = record.fields.iter().map(|field| symbols.get(&field.project));
+                    let project = projections.collect::<Result<_>>()?;
+                    ContentFns::Record(RecordFns { new: symbols.address(&record.new)?, project })
+                }
+                (None, Some(sum)) => {
+                    let addresses =
+                        |variant: &Variant| Ok((symbols.address(&variant.construct)?, symbols.address(&variant.destruct)?));
+                    let variants = sum.variants.iter().map(addresses).collect::<Result<_>>()?;
+                    ContentFns::Sum(SumFns { variant: symbols.get(&sum.variant)?, variants })
+                }
+                (None, None) => ContentFns::Hidden,
+            };
+            Ok(OpaqueFns { free: symbols.get(&ops.free)?, store, restore, content })
         }
     }
 }

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
-/// Code points with cases or word properties. A test checks that others have none.
+/// Code points with cases or properties. A test checks that others have none.
 const PROBED: [RangeInclusive<char>; 2] = ['\0'..='\u{3ffff}', '\u{e0000}'..='\u{e0fff}'];
 /// Characters of a block.
 const BLOCK: usize = 256;
@@ -76,7 +76,7 @@ fn fold(c: char) -> Vec<u32> {
     vec![class.iter().next().map_or(c, ClassUnicodeRange::start).into()]
 }
 
-/// 1: a cased letter, 2: a character that words ignore, 4: a letter or a digit.
+/// 1: a cased letter, 2: a character that Final_Sigma ignores, 4: a letter or a digit.
 ///
 /// The first two follow from the lower case of a capital sigma, which depends on its context.
 fn properties(c: char) -> Vec<u32> {

@@ -108,11 +108,11 @@ fn data(queue: &Queue) -> Vec<Data> {
             (0..len).map(|_| if rng.random_range(0..8) == 0 { 'b' } else { 'a' }).collect()
         });
         let mut rng = StdRng::seed_from_u64(8);
-        add(if is_long { "long words" } else { "short words" }, &mut || {
-            let words = ["special ", "packages ", "requests ", "sleep ", "é ", "carefully ", "deposits "];
+        add(if is_long { "long terms" } else { "short terms" }, &mut || {
+            let terms = ["special ", "packages ", "requests ", "sleep ", "é ", "carefully ", "deposits "];
             let mut text = String::new();
             while text.len() < len {
-                text.push_str(words[rng.random_range(0..words.len())]);
+                text.push_str(terms[rng.random_range(0..terms.len())]);
             }
             text
         });

@@ -18,7 +18,7 @@ COLD_FN u64 append_upper(G u8 *to, u64 n, str s, const G u32 *cases) {
   }
   return n;
 }
-/* Whether the sigma between offsets `i` and `next` ends a word (Unicode's Final_Sigma). A cased
+/* Whether the sigma between offsets `i` and `next` is final (Unicode's Final_Sigma). A cased
    letter precedes it, and none follows; ignorable characters between are skipped. */
 COLD_FN i32 is_final(str s, u32 i, u32 next, const G u32 *cases) {
   u32 before = IGNORED, behind = IGNORED;
@@ -42,7 +42,7 @@ COLD_FN u64 append_lower(G u8 *to, u64 n, str s, const G u32 *cases) {
   }
   return n;
 }
-/* The first letter or digit of each word in upper case, the others in lower case. */
+/* The first of adjacent letters and digits in upper case, the others in lower case. */
 COLD_FN u64 append_initcap(G u8 *to, u64 n, str s, const G u32 *cases) {
   u32 inside = 0;
   for (u32 i = 0; i < s.len;) {

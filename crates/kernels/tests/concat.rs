@@ -128,18 +128,18 @@ fn one_batch_is_not_copied() {
 
 #[test]
 fn unrelated_dictionaries_are_merged() {
-    let words = |first: usize, n: usize| -> ArrayRef {
-        let word = |i: usize| (!i.is_multiple_of(7)).then(|| format!("word {}", i % 90));
+    let terms = |first: usize, n: usize| -> ArrayRef {
+        let term = |i: usize| (!i.is_multiple_of(7)).then(|| format!("term {}", i % 90));
         Arc::new(
             (first..first + n)
-                .map(word)
+                .map(term)
                 .collect::<Vec<_>>()
                 .iter()
-                .map(|word| word.as_deref())
+                .map(|term| term.as_deref())
                 .collect::<DictionaryArray<Int8Type>>(),
         )
     };
-    let batches: Vec<RecordBatch> = (0..5).map(|at| batch(vec![("word", words(at * 40, 40), true)])).collect();
+    let batches: Vec<RecordBatch> = (0..5).map(|at| batch(vec![("term", terms(at * 40, 40), true)])).collect();
     let queue = queue();
     let types = natural_types(&batches[0].schema()).unwrap();
     for options in profiles() {
@@ -154,12 +154,12 @@ fn unrelated_dictionaries_are_merged() {
 
 #[test]
 fn more_values_than_codes_are_refused() {
-    let words = |first: usize| -> ArrayRef {
-        let words: Vec<String> = (first..first + 200).map(|i| i.to_string()).collect();
-        Arc::new(words.iter().map(String::as_str).collect::<DictionaryArray<UInt8Type>>())
+    let terms = |first: usize| -> ArrayRef {
+        let terms: Vec<String> = (first..first + 200).map(|i| i.to_string()).collect();
+        Arc::new(terms.iter().map(String::as_str).collect::<DictionaryArray<UInt8Type>>())
     };
     let queue = queue();
-    let batches = [0, 200].map(|first| batch(vec![("word", words(first), true)]));
+    let batches = [0, 200].map(|first| batch(vec![("term", terms(first), true)]));
     let types = natural_types(&batches[0].schema()).unwrap();
     let concat = Concat::try_new(batches[0].schema(), types.clone(), profiles().next().unwrap()).unwrap();
     let up = batches.iter().map(|batch| up(&queue, batch, &types)).collect();
@@ -170,8 +170,8 @@ fn more_values_than_codes_are_refused() {
 #[test]
 fn batches_of_a_resident_table_keep_its_dictionary() {
     let queue = queue();
-    let words: StringArray = (0..1000).map(|i| (i % 11 != 0).then(|| format!("word {}", i / 10))).collect();
-    let whole = batch(vec![("word", Arc::new(words) as ArrayRef, true)]);
+    let terms: StringArray = (0..1000).map(|i| (i % 11 != 0).then(|| format!("term {}", i / 10))).collect();
+    let whole = batch(vec![("term", Arc::new(terms) as ArrayRef, true)]);
     let mut builder = ResidentBuilder::try_new(&queue, &whole.schema()).unwrap().with_batch_rows(128);
     builder.push(whole.clone()).unwrap();
     let resident = block_on(builder.finish()).unwrap();

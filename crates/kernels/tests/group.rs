@@ -50,9 +50,9 @@ fn data(n: usize, groups: u64, salt: u64) -> RecordBatch {
         3 => f64::NEG_INFINITY,
         g => g as f64 / 8.0,
     };
-    let words: Vec<String> = (0..groups.min(30)).map(|g| format!("word {g}")).collect();
+    let terms: Vec<String> = (0..groups.min(30)).map(|g| format!("term {g}")).collect();
     let codes: DictionaryArray<Int32Type> =
-        (0..n).map(|i| (!null(i, salt + 1)).then(|| words[number(i) as usize % words.len()].as_str())).collect();
+        (0..n).map(|i| (!null(i, salt + 1)).then(|| terms[number(i) as usize % terms.len()].as_str())).collect();
     batch(vec![
         ("big", Arc::new((0..n).map(|i| (!null(i, salt + 2)).then(|| key(i))).collect::<Int64Array>()) as ArrayRef, true),
         ("sure", Arc::new(Int64Array::from_iter_values((0..n).map(key))), false),
@@ -60,7 +60,7 @@ fn data(n: usize, groups: u64, salt: u64) -> RecordBatch {
         ("text", Arc::new((0..n).map(|i| (!null(i, salt + 4)).then(|| text(i))).collect::<StringArray>()), true),
         ("view", Arc::new(StringViewArray::from_iter_values((0..n).map(text))), false),
         ("float", Arc::new((0..n).map(|i| (!null(i, salt + 5)).then(|| float(i))).collect::<Float64Array>()), true),
-        ("word", Arc::new(codes), true),
+        ("term", Arc::new(codes), true),
         (
             "flag",
             Arc::new((0..n).map(|i| (!null(i, salt + 6)).then(|| number(i).is_multiple_of(2))).collect::<BooleanArray>()),
@@ -510,7 +510,7 @@ fn computed_keys_and_arguments() {
 fn codes_of_several_dictionaries_group_by_value() {
     use arrow::array::{DictionaryArray, Int8Array};
     use columnar::{Carrier, ColumnType, Layout};
-    let words: [&[&str]; 4] = [&["red", "green"], &["red", "green", "blue"], &["blue", "red"], &["white", "green", "red"]];
+    let terms: [&[&str]; 4] = [&["red", "green"], &["red", "green", "blue"], &["blue", "red"], &["white", "green", "red"]];
     let logical = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
     let types = vec![ColumnType {
         data_type: logical.clone(),
@@ -519,25 +519,25 @@ fn codes_of_several_dictionaries_group_by_value() {
         bounds: Some((0, 7)),
     }];
     let mut expected: BTreeMap<String, i64> = BTreeMap::new();
-    let batches: Vec<RecordBatch> = words
+    let batches: Vec<RecordBatch> = terms
         .iter()
         .enumerate()
-        .map(|(b, words)| {
+        .map(|(b, terms)| {
             let codes: Int8Array =
-                (0..100).map(|i| (!null(i, b as u64)).then(|| (random(i, b as u64) % words.len() as u64) as i8)).collect();
+                (0..100).map(|i| (!null(i, b as u64)).then(|| (random(i, b as u64) % terms.len() as u64) as i8)).collect();
             for code in &codes {
-                *expected.entry(code.map_or("NULL".into(), |code| format!("{}'", words[code as usize]))).or_default() += 1;
+                *expected.entry(code.map_or("NULL".into(), |code| format!("{}'", terms[code as usize]))).or_default() += 1;
             }
             batch(vec![(
-                "word",
-                Arc::new(DictionaryArray::new(codes, Arc::new(StringArray::from(words.to_vec())))) as ArrayRef,
+                "term",
+                Arc::new(DictionaryArray::new(codes, Arc::new(StringArray::from(terms.to_vec())))) as ArrayRef,
                 true,
             )])
         })
         .collect();
     for options in profiles() {
         let input = Input { schema: batches[0].schema(), types: types.clone(), filter: None };
-        let keys = [(col(0), Field::new("word", logical.clone(), true))];
+        let keys = [(col(0), Field::new("term", logical.clone(), true))];
         let result = group_with(input, &batches, &keys, &[aggregate(Count, None, DataType::Int64)], &options).unwrap();
         let counts = result.column(1).as_primitive::<Int64Type>();
         let actual: BTreeMap<String, i64> =

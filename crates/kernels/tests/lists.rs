@@ -122,7 +122,7 @@ fn lists_of_rows() {
         let columns = columns.map(|(field, column)| (field.name().as_str(), Arc::clone(column), field.is_nullable()));
         let batch = batch(columns.chain([("count", Arc::new(counts.clone()) as ArrayRef, true)]).collect());
         let (flag, count) = (index(&batch, "flag"), index(&batch, "count"));
-        let kept = ["i64", "flag", "text", "view", "word", "nothing", "numbers", "nested"];
+        let kept = ["i64", "flag", "text", "view", "term", "nothing", "numbers", "nested"];
         let outputs: Vec<(Expr, Field)> = kept
             .iter()
             .map(|name| {
@@ -156,7 +156,7 @@ fn lists_of_rows() {
 /// A constant list in each row: of every type, empty and NULL, over survivors and all rows.
 #[test]
 fn literal_lists() {
-    let names = ["i64", "flag", "text", "view", "word", "nothing", "numbers", "nested"];
+    let names = ["i64", "flag", "text", "view", "term", "nothing", "numbers", "nested"];
     let elements = table_with_lists(7, 5);
     for n in SIZES {
         let batch = table_with_lists(0, n);
@@ -238,7 +238,7 @@ fn lengths_of_lists() {
 fn list_keys_sort_as_lists() {
     for n in [1, 600] {
         let batch = table_with_lists(0, n);
-        for name in ["numbers", "flags", "views", "words", "decimals", "sure_lists", "texts", "nested", "pairs"] {
+        for name in ["numbers", "flags", "views", "terms", "decimals", "sure_lists", "texts", "nested", "pairs"] {
             let (list, column) = (index(&batch, name), batch.column_by_name(name).unwrap());
             for nulls_first in [false, true] {
                 let order = SortOptions { descending: false, nulls_first };

@@ -25,8 +25,8 @@ use support::*;
 fn side(n: usize, of: u64, salt: u64) -> RecordBatch {
     let value = |i: usize, column: u64| random(i, salt * 100 + column);
     let null = |i: usize, column: u64| random(i, salt * 1000 + column).is_multiple_of(7);
-    let words = ["red", "green", "a colour with a longer name"];
-    let colour = |i: usize| (!null(i, 3)).then(|| words[value(i, 3) as usize % 3]);
+    let terms = ["red", "green", "a colour with a longer name"];
+    let colour = |i: usize| (!null(i, 3)).then(|| terms[value(i, 3) as usize % 3]);
     let prices: Decimal128Array = (0..n).map(|i| (!null(i, 5)).then(|| i128::from(value(i, 5) % 100_000) - 20_000)).collect();
     let colours: DictionaryArray<Int8Type> = (0..n).map(colour).collect();
     batch(vec![

@@ -243,10 +243,10 @@ fn narrow_decimals_sum_exactly() {
                 reduce.finish(&queue, state).await
             });
             let result = down(&queue, &result.unwrap());
-            let word = |column: usize| result.column(column).as_primitive::<Decimal128Type>().value(0);
-            assert_eq!(word(0), sum * 2, "{bounds:?} {:?}", reduce.kernel_source());
-            assert_eq!(word(1), sum * 2 * 10_000 / (2 * count));
-            assert_eq!(word(2), kept().min().unwrap());
+            let number = |column: usize| result.column(column).as_primitive::<Decimal128Type>().value(0);
+            assert_eq!(number(0), sum * 2, "{bounds:?} {:?}", reduce.kernel_source());
+            assert_eq!(number(1), sum * 2 * 10_000 / (2 * count));
+            assert_eq!(number(2), kept().min().unwrap());
         }
     }
 }

@@ -31,9 +31,9 @@ fn data(n: usize) -> RecordBatch {
     };
     let null = |i: usize, salt: u64| random(i, salt).is_multiple_of(5);
     let strings: Vec<Option<String>> = (0..n).map(|i| (!null(i, 1)).then(|| text(i))).collect();
-    let words = ["red", "green", "a longer colour than twelve bytes"];
+    let terms = ["red", "green", "a longer colour than twelve bytes"];
     let dictionary: DictionaryArray<Int8Type> =
-        (0..n).map(|i| (!null(i, 2)).then(|| words[(random(i, 3) % 3) as usize])).collect();
+        (0..n).map(|i| (!null(i, 2)).then(|| terms[(random(i, 3) % 3) as usize])).collect();
     let fixed: Vec<Option<Vec<u8>>> = (0..n).map(|i| (!null(i, 9)).then(|| random(i, 10).to_le_bytes()[..5].to_vec())).collect();
     batch(vec![
         ("key", Arc::new(Int32Array::from_iter_values((0..n).map(|i| (random(i, 4) % 100) as i32))) as ArrayRef, false),

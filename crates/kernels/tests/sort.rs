@@ -228,16 +228,16 @@ fn sorted_input_keeps_its_order() {
 
 #[test]
 fn strings_that_differ_late_or_in_zeros() {
-    let mut words: Vec<String> = vec![];
+    let mut terms: Vec<String> = vec![];
     for length in 0..20 {
-        words.extend(["a", "\0", "\u{7f}", "ü"].map(|byte| byte.repeat(length)));
-        words.push(format!("{}\0", "a".repeat(length)));
-        words.push(format!("{}b", "a".repeat(length)));
+        terms.extend(["a", "\0", "\u{7f}", "ü"].map(|byte| byte.repeat(length)));
+        terms.push(format!("{}\0", "a".repeat(length)));
+        terms.push(format!("{}b", "a".repeat(length)));
     }
-    words.extend((0..5).map(|end| format!("{}{end}", "long ".repeat(2000))));
+    terms.extend((0..5).map(|end| format!("{}{end}", "long ".repeat(2000))));
     let n = 3000;
     let values: Vec<Option<&str>> =
-        (0..n).map(|i| (!random(i, 1).is_multiple_of(9)).then(|| words[random(i, 2) as usize % words.len()].as_str())).collect();
+        (0..n).map(|i| (!random(i, 1).is_multiple_of(9)).then(|| terms[random(i, 2) as usize % terms.len()].as_str())).collect();
     let whole = batch(vec![
         ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
         ("text", Arc::new(StringArray::from(values.clone())), true),
@@ -255,13 +255,13 @@ fn strings_that_differ_late_or_in_zeros() {
 #[test]
 fn few_strings_sort_as_many_do() {
     for n in [0, 1, 2, 128, 129, 256, 257, 512, 513, 1024, 1025] {
-        let word = |i: usize| format!("{}{}", "\0".repeat(i % 3), random(i, 3) % (n as u64 / 2 + 1));
-        let values: Vec<Option<String>> = (0..n).map(|i| (i % 7 != 3).then(|| word(i))).collect();
+        let term = |i: usize| format!("{}{}", "\0".repeat(i % 3), random(i, 3) % (n as u64 / 2 + 1));
+        let values: Vec<Option<String>> = (0..n).map(|i| (i % 7 != 3).then(|| term(i))).collect();
         let whole = batch(vec![
             ("row", Arc::new(Int64Array::from_iter_values(0..n as i64)) as ArrayRef, false),
             ("text", Arc::new(values.iter().map(Option::as_deref).collect::<StringArray>()), true),
             ("view", Arc::new(values.iter().map(Option::as_deref).collect::<StringViewArray>()), true),
-            ("word", Arc::new(StringArray::from_iter_values((0..n).map(word))), false),
+            ("term", Arc::new(StringArray::from_iter_values((0..n).map(term))), false),
         ]);
         for options in profiles().flat_map(few_and_many) {
             for column in 1..4 {
@@ -275,7 +275,7 @@ fn few_strings_sort_as_many_do() {
 #[test]
 fn few_strings_sort_without_a_wait() {
     let whole =
-        batch(vec![("word", Arc::new(StringArray::from_iter_values((0..100).map(|i| format!("{}", i % 9)))) as _, false)]);
+        batch(vec![("term", Arc::new(StringArray::from_iter_values((0..100).map(|i| format!("{}", i % 9)))) as _, false)]);
     let types = natural_types(&whole.schema()).unwrap();
     for options in profiles() {
         let queue = queue();
@@ -323,8 +323,8 @@ fn a_long_string_of_all_rows_is_not_compared_in_pairs() {
         let block = views.append_block(long.as_bytes().into());
         (0..rows).for_each(|row| views.try_append_view(block, 0, 60_000 - (row % 3) as u32).unwrap());
         let keys = Int8Array::from_iter_values((0..rows).map(|row| (row % 2) as i8));
-        let words = StringArray::from_iter_values([&long[1..], &long[..]]);
-        let coded: ArrayRef = Arc::new(DictionaryArray::<Int8Type>::new(keys, Arc::new(words)));
+        let terms = StringArray::from_iter_values([&long[1..], &long[..]]);
+        let coded: ArrayRef = Arc::new(DictionaryArray::<Int8Type>::new(keys, Arc::new(terms)));
         let whole = batch(vec![("row", row, false), ("view", Arc::new(views.finish()), false), ("coded", coded, false)]);
         let types = natural_types(&whole.schema()).unwrap();
         for options in profiles() {
@@ -397,10 +397,10 @@ fn runs_merge_in_steps() {
 fn long_strings_take_few_rounds() {
     let beginning = "ab".repeat(1_500_000);
     let ends = ["7", "", "3", "1", "7", "2", "30", "x"];
-    let words: Vec<String> = ends.iter().map(|end| format!("{beginning}{end}")).chain(["ab".into(), "b".into()]).collect();
-    let numbers = Int64Array::from_iter_values(0..words.len() as i64);
+    let terms: Vec<String> = ends.iter().map(|end| format!("{beginning}{end}")).chain(["ab".into(), "b".into()]).collect();
+    let numbers = Int64Array::from_iter_values(0..terms.len() as i64);
     let texts: [ArrayRef; 2] =
-        [Arc::new(StringArray::from_iter_values(&words)), Arc::new(StringViewArray::from_iter_values(&words))];
+        [Arc::new(StringArray::from_iter_values(&terms)), Arc::new(StringViewArray::from_iter_values(&terms))];
     for (text, options) in texts.iter().flat_map(|text| profiles().map(move |options| (text, options))) {
         let whole = batch(vec![("row", Arc::new(numbers.clone()) as ArrayRef, false), ("text", Arc::clone(text), false)]);
         let queue = queue();
@@ -416,9 +416,9 @@ fn long_strings_take_few_rounds() {
 fn dictionaries_sort_by_value() {
     let queue = queue();
     // A resident table's dictionary grows with each batch.
-    let words: StringArray = (0..5000).map(|i| (i % 11 != 0).then(|| format!("word {}", (i * 7919) % (i / 10 + 1)))).collect();
+    let terms: StringArray = (0..5000).map(|i| (i % 11 != 0).then(|| format!("term {}", (i * 7919) % (i / 10 + 1)))).collect();
     let row: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5000));
-    let whole = batch(vec![("row", row, false), ("word", Arc::new(words) as ArrayRef, true)]);
+    let whole = batch(vec![("row", row, false), ("term", Arc::new(terms) as ArrayRef, true)]);
     let mut builder = ResidentBuilder::try_new(&queue, &whole.schema()).unwrap().with_batch_rows(700);
     builder.push(whole.clone()).unwrap();
     let resident = block_on(builder.finish()).unwrap();
@@ -428,11 +428,11 @@ fn dictionaries_sort_by_value() {
         }
     }
     // Unrelated dictionaries.
-    let words = |first: usize| -> DictionaryArray<Int8Type> {
-        let words: Vec<String> = (first..first + 100).map(|i| format!("word {}", (i * 31) % 90)).collect();
-        words.iter().map(|word| Some(word.as_str())).collect()
+    let terms = |first: usize| -> DictionaryArray<Int8Type> {
+        let terms: Vec<String> = (first..first + 100).map(|i| format!("term {}", (i * 31) % 90)).collect();
+        terms.iter().map(|term| Some(term.as_str())).collect()
     };
-    let parts: Vec<RecordBatch> = (0..4).map(|at| batch(vec![("word", Arc::new(words(at * 100)) as ArrayRef, true)])).collect();
+    let parts: Vec<RecordBatch> = (0..4).map(|at| batch(vec![("term", Arc::new(terms(at * 100)) as ArrayRef, true)])).collect();
     let types = natural_types(&parts[0].schema()).unwrap();
     let batches: Vec<DeviceBatch> = parts.iter().map(|part| up(&queue, part, &types)).collect();
     let whole = concat_batches(&parts[0].schema(), &parts).unwrap();

@@ -108,7 +108,7 @@ fn check(whole: &RecordBatch, sizes: &[usize], unnested: &[&str], keeps: KeepEmp
 #[test]
 fn lists_of_every_type() {
     let whole = table_with_lists(0, 700);
-    let names = ["numbers", "flags", "views", "words", "decimals", "nothings", "sure_lists", "texts", "nested", "pairs"];
+    let names = ["numbers", "flags", "views", "terms", "decimals", "nothings", "sure_lists", "texts", "nested", "pairs"];
     for options in profiles() {
         for (index, name) in names.into_iter().enumerate() {
             check(&whole, &[31, 257, 0, 1], &[name], KEEPS[index % 3], &options);

@@ -37,7 +37,7 @@ struct Args {
     /// Files that end in .slt, or folders of them; with --suite, parts of the names of its files
     paths: Vec<String>,
 
-    /// Device that queries run on: auto, none, opencl, cuda, #k or a part of its name
+    /// Device that queries run on: auto, none, a driver such as opencl, #k or a part of its name
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     device: String,
 

@@ -144,8 +144,8 @@ fn is_failure(plain: &RecordResult, device: &RecordResult) -> bool {
 /// Whether a statement is EXPLAIN, after any comments.
 fn is_explain(sql: &str) -> bool {
     let first = sql.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("--"));
-    let word = first.unwrap_or_default().split(char::is_whitespace).next().unwrap_or_default();
-    word.eq_ignore_ascii_case("explain")
+    let keyword = first.unwrap_or_default().split(char::is_whitespace).next().unwrap_or_default();
+    keyword.eq_ignore_ascii_case("explain")
 }
 
 impl Comparison {

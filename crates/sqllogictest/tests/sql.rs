@@ -177,7 +177,7 @@ fn run_ends_with_counts_and_reasons_by_frequency() {
 
     let printed = String::from_utf8(output.stdout).unwrap();
     let counts: Vec<&str> = printed.lines().skip_while(|line| !line.starts_with("records")).collect();
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let tokens = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let wanted = [
         "records 6",
         "wholly on the device 1",
@@ -188,7 +188,7 @@ fn run_ends_with_counts_and_reasons_by_frequency() {
         "1 AggregateExec: ",
         "1 ProjectionExec: ",
     ];
-    let mut rest = counts.into_iter().map(words);
+    let mut rest = counts.into_iter().map(tokens);
     for wanted in wanted {
         assert!(rest.any(|line| line.starts_with(wanted)), "no {wanted:?} in order:\n{printed}");
     }

@@ -83,7 +83,7 @@ impl ImportedArray {
     ///
     /// # Errors
     /// As [`import`](Self::import); also if `array` is null. In every case the struct at `array` is
-    /// released, or marked as released.
+    /// released, or flagged as released.
     ///
     /// # Safety
     /// - `array` is null, or points to an initialised, readable and writable struct.

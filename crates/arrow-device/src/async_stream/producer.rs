@@ -137,8 +137,7 @@ where
     unsafe { handler.set_producer(demand.raw()) };
     AsyncProducer {
         source: Some(Box::pin(source)),
-        schema: Some(schema),
-        buffered: None,
+        ready: Ready::Schema(schema),
         handler: Some(handler),
         device_type,
         error_metadata: options.error_metadata,
@@ -178,16 +177,22 @@ where
 #[must_use = "a producer does nothing unless it is polled"]
 pub struct AsyncProducer<S> {
     source: Option<Pin<Box<S>>>,
-    /// `None` once passed to `on_schema`.
-    schema: Option<Result<FFI_ArrowSchema>>,
-    /// A batch ahead of its request.
-    buffered: Option<AsyncBatch>,
+    ready: Ready,
     /// `None` once released.
     handler: Option<AsyncHandler>,
     device_type: ArrowDeviceType,
     error_metadata: Option<ErrorMetadata>,
     look_ahead: bool,
     demand: Arc<Demand>,
+}
+
+/// The argument of the next callback, if there is one.
+#[derive(Debug)]
+enum Ready {
+    Schema(Result<FFI_ArrowSchema>),
+    /// A batch ahead of its request.
+    Batch(AsyncBatch),
+    Nothing,
 }
 
 impl<S> Drop for AsyncProducer<S> {
@@ -256,30 +261,28 @@ where
             Action::Idle => None,
             Action::Batches(credit) => Some(credit),
         };
-        match self.schema.take() {
-            Some(Err(error)) => return self.report(&error),
-            Some(Ok(mut schema)) => {
+        match (std::mem::replace(&mut self.ready, Ready::Nothing), credit) {
+            (Ready::Schema(Err(error)), _) => return self.report(&error),
+            (Ready::Schema(Ok(mut schema)), _) => {
                 return match handler.on_schema(&mut schema) {
                     Ok(()) => Step::Again,
                     Err(_) => Step::End(None),
                 };
             }
-            None => {}
-        }
-        let Some(credit) = credit else { return Step::Wait };
-        if credit > 0
-            && let Some(batch) = self.buffered.take()
-        {
-            return self.deliver(batch);
-        }
-        if credit == 0 && (self.buffered.is_some() || !self.look_ahead) {
-            return Step::Wait;
+            (Ready::Batch(batch), Some(1..)) => return self.deliver(batch),
+            (Ready::Batch(batch), _) => {
+                self.ready = Ready::Batch(batch);
+                return Step::Wait;
+            }
+            (Ready::Nothing, None) => return Step::Wait,
+            (Ready::Nothing, Some(0)) if !self.look_ahead => return Step::Wait,
+            (Ready::Nothing, Some(_)) => {}
         }
         match self.poll_source(cx) {
             Poll::Pending => Step::Wait,
             // The next step reads the credit again, which may have changed during the poll.
             Poll::Ready(Some(Ok(batch))) => {
-                self.buffered = Some(batch);
+                self.ready = Ready::Batch(batch);
                 Step::Again
             }
             Poll::Ready(Some(Err(error))) => self.report(&error),
@@ -350,7 +353,7 @@ impl<S> AsyncProducer<S> {
     }
 
     fn drop_source(&mut self) {
-        let source = (self.source.take(), self.buffered.take());
+        let source = (self.source.take(), std::mem::replace(&mut self.ready, Ready::Nothing));
         // A panic in the source's drop would only hide how the stream ended.
         let _ = guard("the source of an async stream", || {
             drop(source);
@@ -363,7 +366,7 @@ impl<S> fmt::Debug for AsyncProducer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncProducer")
             .field("device_type", &self.device_type)
-            .field("buffered", &self.buffered)
+            .field("ready", &self.ready)
             .field("ended", &self.handler.is_none())
             .finish_non_exhaustive()
     }

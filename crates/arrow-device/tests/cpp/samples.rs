@@ -227,7 +227,7 @@ fn nested() -> Vec<Sample> {
 }
 
 fn encoded() -> Vec<Sample> {
-    let words = StringArray::from(vec![Some("x"), None, Some("y")]);
+    let texts = StringArray::from(vec![Some("x"), None, Some("y")]);
     let keys = Int32Array::from(vec![Some(0), None, Some(2), Some(1), Some(0)]);
     let fields = vec![Field::new("i", DataType::Int32, true), Field::new("s", DataType::Utf8View, true)];
     let columns: Vec<ArrayRef> = vec![
@@ -243,13 +243,13 @@ fn encoded() -> Vec<Sample> {
             r#"[0, null, 1, 0, 2]|["a", "b", "c"]"#,
         ),
         new(
-            DictionaryArray::new(UInt16Array::from(vec![2, 1, 0, 0, 1]), Arc::new(words.clone())),
+            DictionaryArray::new(UInt16Array::from(vec![2, 1, 0, 0, 1]), Arc::new(texts.clone())),
             r#"[2, 1, 0, 0, 1]|["x", null, "y"]"#,
         ),
         new(DictionaryArray::new(keys, Arc::new(rows)), rows_json),
-        new(RunArray::<Int16Type>::try_new(&Int16Array::from(vec![2, 3, 6]), &words).unwrap(), r#"[2, 3, 6]|["x", null, "y"]"#),
-        new(RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 2, 5]), &words).unwrap(), r#"[1, 2, 5]|["x", null, "y"]"#),
-        new(RunArray::<Int64Type>::try_new(&Int64Array::from(vec![2, 3, 6]), &words).unwrap(), r#"[2, 3, 6]|["x", null, "y"]"#),
+        new(RunArray::<Int16Type>::try_new(&Int16Array::from(vec![2, 3, 6]), &texts).unwrap(), r#"[2, 3, 6]|["x", null, "y"]"#),
+        new(RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 2, 5]), &texts).unwrap(), r#"[1, 2, 5]|["x", null, "y"]"#),
+        new(RunArray::<Int64Type>::try_new(&Int64Array::from(vec![2, 3, 6]), &texts).unwrap(), r#"[2, 3, 6]|["x", null, "y"]"#),
     ]
 }
 

@@ -84,15 +84,15 @@ def released(struct):
 
 
 def release(struct):
-    """Calls the release callback of a struct, if any, and checks that it marks the struct."""
+    """Calls the release callback of a struct, if any, and checks that it flags the struct."""
     inner = struct.array if isinstance(struct, CDeviceArray) else struct
     if inner.release:
         RELEASE(inner.release)(ctypes.addressof(inner))
-        assert not inner.release, "a release callback did not mark its struct"
+        assert not inner.release, "a release callback did not flag its struct"
 
 
 def move(source):
-    """A bitwise copy of a struct; the source is marked as released (R40)."""
+    """A bitwise copy of a struct; the source is flagged as released (R40)."""
     target = type(source)()
     ctypes.memmove(byref(target), byref(source), ctypes.sizeof(source))
     (source.array if isinstance(source, CDeviceArray) else source).release = None

@@ -16,7 +16,7 @@ def values(ty, *items):
     return pa.array(items, ty)
 
 
-WORDS = ["a", None, "", "more than twelve bytes of text", "ü€𝄞", "exactly 12 b"]
+TEXTS = ["a", None, "", "more than twelve bytes of text", "ü€𝄞", "exactly 12 b"]
 BYTES = [b"a", None, b"", b"more than twelve bytes \x00\xff", b"\x00", b"exactly 12 b"]
 LONGS = [1, None, 1_700_000_000_123, -4_000_000, 5, 0]
 CLOCK = [1, None, 86_399_999_999, 4, 5, 0]
@@ -74,7 +74,7 @@ def decimals():
 
 def strings():
     for name in ("string", "large_string", "string_view"):
-        yield name, pa.array(WORDS, getattr(pa, name)())
+        yield name, pa.array(TEXTS, getattr(pa, name)())
     long = [None if index == 4 else f"string number {index} is a long one" for index in range(6)]
     yield "string_view, several buffers", pa.array(long, pa.string_view())
     yield "string_view, all inline", pa.array(["a", "b", "", "c", "d", "eeeeeeeeeeee"], pa.string_view())
@@ -85,10 +85,10 @@ def strings():
 
 def lists():
     yield "list<int32>", values(pa.list_(pa.int32()), [1, None], None, [3], [], [-4, 5], [6])
-    words = [["a", None], None, [""], [], [WORDS[3], WORDS[4]], [WORDS[5]]]
-    yield "list<string>", values(pa.list_(pa.string()), *words)
-    yield "large_list<string>", values(pa.large_list(pa.string()), *words)
-    views = [[WORDS[3], WORDS[4]], None, [None], ["a", None], [], ["", WORDS[3]]]
+    texts = [["a", None], None, [""], [], [TEXTS[3], TEXTS[4]], [TEXTS[5]]]
+    yield "list<string>", values(pa.list_(pa.string()), *texts)
+    yield "large_list<string>", values(pa.large_list(pa.string()), *texts)
+    views = [[TEXTS[3], TEXTS[4]], None, [None], ["a", None], [], ["", TEXTS[3]]]
     yield "list_view<string>", values(pa.list_view(pa.string()), *views)
     yield "large_list_view<string>", values(pa.large_list_view(pa.string()), *views)
     pairs = values(pa.list_(pa.int32(), 2), [0, 1], None, [4, None], [6, 7], [8, 9], [10, 11])
@@ -97,7 +97,7 @@ def lists():
     inner = [[1, 2], None, [3], [], [4, 5], [6]]
     outer = [[inner[0]], None, [], [inner[3]], [inner[4]], [inner[5]]]
     yield "list<list<int16>>", values(pa.list_(pa.list_(pa.int16())), *outer)
-    row = [None if index == 2 else {"i": i, "s": WORDS[index]} for index, i in enumerate(NUMBERS)]
+    row = [None if index == 2 else {"i": i, "s": TEXTS[index]} for index, i in enumerate(NUMBERS)]
     rows = [[row[0], row[1]], None, [row[2]], [], [row[3], row[4]], [row[5]]]
     yield "list<struct>", values(pa.list_(ROW), *rows)
 
@@ -107,7 +107,7 @@ ROW = pa.struct([("i", pa.int32()), ("s", pa.string())])
 
 
 def structs():
-    rows = [None if index == 2 else {"i": i, "s": WORDS[index]} for index, i in enumerate(NUMBERS)]
+    rows = [None if index == 2 else {"i": i, "s": TEXTS[index]} for index, i in enumerate(NUMBERS)]
     yield "struct", values(ROW, *rows)
     metre = pa.field("n", pa.int64(), nullable=False, metadata={"unit": "metre"})
     outer = [None if index == 1 else {"rows": row, "n": index + 1} for index, row in enumerate(rows)]
@@ -115,8 +115,8 @@ def structs():
     yield "struct<>", values(pa.struct([]), {}, None, {}, {}, {}, {})
     entries = [[("a", 1)], None, [], [("b", None), ("c", 3)], [("d", 4)], [("e", 5), ("f", 6), ("g", None)]]
     yield "map<string, int32>", values(pa.map_(pa.string(), pa.int32()), *entries)
-    ids, words = pa.array([0, 5, 5, 0, 5, 0], pa.int8()), pa.array(WORDS)
-    members = [pa.array(NUMBERS, pa.int32()), words]
+    ids, texts = pa.array([0, 5, 5, 0, 5, 0], pa.int8()), pa.array(TEXTS)
+    members = [pa.array(NUMBERS, pa.int32()), texts]
     sparse = pa.UnionArray.from_sparse(ids, members, ["i", "s"], [0, 5])
     yield "sparse_union", sparse
     places = pa.array([0, 0, 3, 1, 4, 5], pa.int32())

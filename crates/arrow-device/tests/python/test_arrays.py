@@ -210,7 +210,7 @@ class Structs(TestCase):
                     pair.expect(name, offset, length)
 
     def test_r45_r47_broken_structs_are_refused_with_a_message_and_released(self):
-        numbers, words = pa.array([1, None, 3]), pa.array(["a", "b"])
+        numbers, texts = pa.array([1, None, 3]), pa.array(["a", "b"])
 
         def says(message, data, change, function="array"):
             pair = Pair.of(data)
@@ -222,7 +222,7 @@ class Structs(TestCase):
             return lambda pair: [setattr(pair.array.array, name, value) for name, value in fields.items()]
 
         def other_schema(pair):
-            with Pair.of(words) as other:
+            with Pair.of(texts) as other:
                 other.schema, pair.schema = pair.schema, other.schema
 
         says("length must not be negative, got -1", numbers, set_array(length=-1))

@@ -203,9 +203,9 @@ fn samples() -> Vec<ArrayRef> {
     let ints: ArrayRef =
         Arc::new(Int32Array::from(vec![Some(5), None, Some(-7), Some(0), Some(100), None, Some(3), Some(4), Some(9)]));
     let longs = cast(&ints, &DataType::Int64).unwrap();
-    let words = ["", "a", "né", "a string of more than twelve bytes", "d", "e", "f", "g", "h"];
+    let texts = ["", "a", "né", "a string of more than twelve bytes", "d", "e", "f", "g", "h"];
     let strings: ArrayRef =
-        Arc::new(words.iter().enumerate().map(|(i, string)| (i != 4).then_some(*string)).collect::<StringArray>());
+        Arc::new(texts.iter().enumerate().map(|(i, string)| (i != 4).then_some(*string)).collect::<StringArray>());
     let mut samples = vec![ints.clone(), longs.clone(), strings.clone()];
     for to in [
         DataType::Int8,
@@ -256,7 +256,7 @@ fn samples() -> Vec<ArrayRef> {
     samples.push(Arc::new(LargeListArray::new(item(&ints), OffsetBuffer::from_lengths([1, 3, 0, 5]), ints.clone(), None)));
     samples.push(Arc::new(FixedSizeListArray::new(item(&ints), 3, ints.clone(), None)));
     samples.push(Arc::new(StructArray::try_from(vec![("i", ints.clone()), ("t", strings.clone())]).unwrap()));
-    let keys: ArrayRef = Arc::new(LargeStringArray::from(words.to_vec()));
+    let keys: ArrayRef = Arc::new(LargeStringArray::from(texts.to_vec()));
     let fields = vec![Field::new("keys", DataType::LargeUtf8, false), Field::new("values", DataType::Int32, true)];
     let entries = StructArray::new(fields.into(), vec![keys, ints.clone()], None);
     let entry = Arc::new(Field::new("entries", entries.data_type().clone(), false));

@@ -350,7 +350,7 @@ static void release(struct ArrowAsyncDeviceStreamHandler *self) {
     unlock(c);
     pthread_mutex_unlock(&c->gate);
     leave(c, 0);
-    // Y3: Arrow C++ does not mark its handler as released.
+    // Y3: Arrow C++ does not flag its handler as released.
     if (!option(s, "style")) self->release = NULL;
     else self->release = release;
     struct ArrowAsyncDeviceStreamHandler tomb = *self;

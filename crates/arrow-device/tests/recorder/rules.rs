@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tests of each rule of `docs/conformance.md`.
 //!
-//! The recorder checks more than a test's name says: each rule marked "every test" is checked on
+//! The recorder checks more than a test's name says: each rule with "every test" is checked on
 //! every callback, by the file in brackets.
 
-/// Each rule in a few words, with its tests, or the reason for having none.
+/// Each rule in short, with its tests, or the reason for having none.
 const RULES: [(&str, &str, &str); 100] = [
     ("R1", "layout of ArrowDeviceArray", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
     ("R2", "layout of ArrowDeviceArrayStream", "header::r1_to_r6_layout_and_constants_are_the_same_in_c_and_rust"),
@@ -126,7 +126,7 @@ const RULES: [(&str, &str, &str); 100] = [
         "an array is released once, and a child only with its parent",
         "arrays::r39_r30_an_import_is_released_once_on_the_last_thread, every test [data.c]",
     ),
-    ("R40", "a move leaves the source marked as released", "arrays::r40_an_import_can_be_passed_on"),
+    ("R40", "a move leaves the source flagged as released", "arrays::r40_an_import_can_be_passed_on"),
     (
         "R41",
         "private_data is the producer's; a released struct is not used",
@@ -442,10 +442,10 @@ fn every_rule_has_its_tests_and_they_exist() {
     ];
     for (index, (rule, _, tests)) in RULES.iter().enumerate() {
         assert_eq!(*rule, format!("R{}", index + 1));
-        for word in tests.split([' ', ',', ';']) {
-            let Some((module, test)) = word.split_once("::") else { continue };
+        for part in tests.split([' ', ',', ';']) {
+            let Some((module, test)) = part.split_once("::") else { continue };
             let Some((_, source)) = sources.iter().find(|(name, _)| *name == module) else { continue };
-            assert!(source.contains(&format!("fn {test}()")), "{rule}: {word}");
+            assert!(source.contains(&format!("fn {test}()")), "{rule}: {part}");
         }
     }
     // Each test that names rules is in the table.

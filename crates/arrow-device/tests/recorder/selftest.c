@@ -18,13 +18,13 @@ static int problems;
 static void configure(Session *s, const char *settings) {
     char buffer[256];
     snprintf(buffer, sizeof buffer, "%s", settings);
-    char *rest = buffer, *word;
-    while ((word = strsep(&rest, " "))) {
-        char *value = strchr(word, '=');
+    char *rest = buffer, *token;
+    while ((token = strsep(&rest, " "))) {
+        char *value = strchr(token, '=');
         if (!value) continue;
         *value++ = 0;
-        if (rec_set(s, word, strtoll(value, NULL, 10))) {
-            fprintf(stderr, "no setting %s\n", word);
+        if (rec_set(s, token, strtoll(value, NULL, 10))) {
+            fprintf(stderr, "no setting %s\n", token);
             exit(1);
         }
     }

@@ -68,10 +68,10 @@ fn test_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi").join(name)
 }
 
-/// Runs a script with the library, the test device and more words. Skipped without a suitable
+/// Runs a script with the library, the test device and more arguments. Skipped without a suitable
 /// Python.
-fn uses_the_driver(script: &Path, words: &[&str]) {
+fn uses_the_driver(script: &Path, arguments: &[&str]) {
     let Some(python) = python() else { return };
     let selector = device::testing::config().unwrap().selector.to_string();
-    run(Command::new(python).arg("-B").arg(script).arg(built().join("libdevicefusion_capi.so")).arg(selector).args(words));
+    run(Command::new(python).arg("-B").arg(script).arg(built().join("libdevicefusion_capi.so")).arg(selector).args(arguments));
 }

@@ -274,9 +274,9 @@ fn arrow_program(installed: &Installed) -> Option<PathBuf> {
 
 #[track_caller]
 fn has_sums_of_cities(printed: &str) {
-    let words: Vec<&str> = printed.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    let words = words.join(" ");
-    assert!(words.contains("Bern Oslo") && words.contains("134000 1409000"), "{printed}");
+    let tokens: Vec<&str> = printed.split(|c: char| !c.is_alphanumeric()).filter(|token| !token.is_empty()).collect();
+    let tokens = tokens.join(" ");
+    assert!(tokens.contains("Bern Oslo") && tokens.contains("134000 1409000"), "{printed}");
     assert!(printed.contains("Invalid: ") && printed.contains("No field named missing"), "{printed}");
 }
 

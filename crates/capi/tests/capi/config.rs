@@ -83,7 +83,7 @@ fn bad_settings_are_refused_when_they_are_set_and_change_nothing() {
         assert_eq!(devicefusion_context_config_set_device(config, c"\xff".as_ptr()), 2);
         assert!(thread_error().starts_with("the device.selector is not UTF-8"));
         assert_eq!(devicefusion_context_config_add_build_option(config, c"-D A".as_ptr()), 2);
-        assert!(thread_error().contains("must be one word"));
+        assert!(thread_error().contains("must be one option"));
         assert_eq!(devicefusion_context_config_set_tuning_param(config, c"device.fallback".as_ptr(), 1), 2);
         let known = numbers().map(|setting| setting.key).collect::<Vec<_>>().join(", ");
         assert_eq!(thread_error(), format!("device.fallback is not a tuning parameter; there are {known}"));

@@ -72,11 +72,11 @@ fn the_futhark_table_names_existing_functions_and_tests() {
 #[test]
 fn the_page_names_every_function() {
     let page = page();
-    let words: BTreeSet<&str> = page.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let tokens: BTreeSet<&str> = page.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let is_named = |name: &str| {
         let short = name.strip_prefix("devicefusion_").unwrap();
         let last = short.strip_prefix("query_bind").unwrap_or("none of these");
-        [name, short, last].iter().any(|name| words.contains(name))
+        [name, short, last].iter().any(|name| tokens.contains(name))
     };
     let missing: Vec<_> = functions().into_iter().filter(|name| !is_named(name)).collect();
     assert!(missing.is_empty(), "docs/c-functions.md lacks {missing:?}");

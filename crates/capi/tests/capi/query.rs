@@ -422,7 +422,7 @@ fn the_message_of_a_stream_is_that_of_the_failure_itself() {
     const ZERO: &str = "SELECT items / (items - 1) FROM t";
     let (context, host) = (with_prices(), Context::on_host());
     host.execute("SET datafusion.runtime.memory_limit = '1M'");
-    for (context, sql, errno, words) in
+    for (context, sql, errno, part) in
         [(&context, ZERO, libc::EINVAL, "Divide by zero"), (&host, MEMORY, libc::ENOMEM, "Resources exhausted")]
     {
         let mut stream = context.query(sql).stream();
@@ -432,7 +432,7 @@ fn the_message_of_a_stream_is_that_of_the_failure_itself() {
         assert_eq!(next_fails(&mut stream), failure);
         let (_, message) = failure;
         let has_prefix = ["External error", "Memory error"].iter().any(|prefix| message.contains(prefix));
-        assert!(message.contains(words) && !has_prefix, "{message}");
+        assert!(message.contains(part) && !has_prefix, "{message}");
     }
     let query = context.query(ENDLESS);
     let mut stream = query.stream();

@@ -352,7 +352,7 @@ fn raw_values_of_every_type_lie_where_the_library_says() {
     let strings: Vec<_> = (0..20).map(|i| (i != 5).then(|| format!("text {i}, longer than twelve bytes"))).collect();
     let lists = ListArray::from_iter_primitive::<Int64Type, _, _>((0..20).map(|i| Some((0..i % 3).map(Some))));
     let pairs = FixedSizeListArray::from_iter_primitive::<Int64Type, _, _>((0..20).map(|i| Some([Some(i), Some(-i)])), 2);
-    let words: DictionaryArray<Int32Type> = (0..20).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
+    let terms: DictionaryArray<Int32Type> = (0..20).map(|i| if i % 2 == 0 { "even" } else { "odd" }).collect();
     let columns: [(&str, ArrayRef); 7] = [
         ("truth", Arc::new(truth)),
         ("text", Arc::new(StringArray::from(strings.clone()))),
@@ -360,7 +360,7 @@ fn raw_values_of_every_type_lie_where_the_library_says() {
         ("view", Arc::new(StringViewArray::from_iter(strings.clone()))),
         ("lists", Arc::new(lists)),
         ("pairs", Arc::new(pairs)),
-        ("words", Arc::new(words)),
+        ("terms", Arc::new(terms)),
     ];
     let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap();
     let schema = schema::export_schema(&batch.schema()).unwrap();
@@ -424,7 +424,7 @@ fn raw_values_of_every_type_lie_where_the_library_says() {
         element_count: 0,
     };
     let (numbers_of, spellings_of) = (element(&l, &numbers), element(&u, &spellings));
-    let names = ["truth", "text", "large", "view", "lists", "words"].map(c);
+    let names = ["truth", "text", "large", "view", "lists", "terms"].map(c);
     let formats = ["b", "u", "U", "vu", "+l", "i"].map(c);
     let columns: Vec<_> = (0..6)
         .map(|index| {
@@ -440,7 +440,7 @@ fn raw_values_of_every_type_lie_where_the_library_says() {
         .collect();
     let released = AtomicUsize::new(0);
     context.ok(register(&context, &columns, 20, &released));
-    let sql = "SELECT count(truth), count(*) FILTER (WHERE truth), max(text), min(large), max(view), sum(cardinality(lists)), min(words) FROM raw";
+    let sql = "SELECT count(truth), count(*) FILTER (WHERE truth), max(text), min(large), max(view), sum(cardinality(lists)), min(terms) FROM raw";
     let least = "text 0, longer than twelve bytes";
     let most = "text 9, longer than twelve bytes";
     assert_eq!(context.rows(sql), [format!("19 6 {most} {least} {most} 19 even")]);

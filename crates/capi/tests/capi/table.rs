@@ -58,20 +58,20 @@ fn without_a_device_tables_lie_in_host_memory() {
 #[test]
 fn records_are_structs_and_sums_are_unions() {
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![3, 1, 4]));
-    let words: ArrayRef = Arc::new(StringArray::from(vec!["c", "a", "d"]));
+    let terms: ArrayRef = Arc::new(StringArray::from(vec!["c", "a", "d"]));
     let record = StructArray::from(vec![
         (Arc::new(Field::new("n", DataType::Int64, true)), Arc::clone(&numbers)),
-        (Arc::new(Field::new("s", DataType::Utf8, true)), Arc::clone(&words)),
+        (Arc::new(Field::new("s", DataType::Utf8, true)), Arc::clone(&terms)),
     ]);
-    let variants = [Field::new("number", DataType::Int64, true), Field::new("word", DataType::Utf8, true)];
+    let variants = [Field::new("number", DataType::Int64, true), Field::new("term", DataType::Utf8, true)];
     let variants = UnionFields::try_new([0, 1], variants).unwrap();
-    let sum = UnionArray::try_new(variants, vec![0, 1, 0].into(), None, vec![numbers, words]).unwrap();
+    let sum = UnionArray::try_new(variants, vec![0, 1, 0].into(), None, vec![numbers, terms]).unwrap();
     let columns: [(&str, ArrayRef, bool); 2] = [("record", Arc::new(record), true), ("sum", Arc::new(sum), true)];
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     for context in [Context::on_host(), Context::of(devicefusion_context_config_new())] {
         context.ok(context.register("t", vec![batch.clone()], DEVICEFUSION_TABLE_HOST));
-        let parts = "SELECT record['n'] + 1, record['s'], union_tag(sum), union_extract(sum, 'word') FROM t";
-        assert_eq!(context.rows(parts), ["4 c number ", "2 a word a", "5 d number "]);
+        let parts = "SELECT record['n'] + 1, record['s'], union_tag(sum), union_extract(sum, 'term') FROM t";
+        assert_eq!(context.rows(parts), ["4 c number ", "2 a term a", "5 d number "]);
         let made = "SELECT named_struct('n', record['n'], 's', record['s']) = record FROM t";
         assert_eq!(context.rows(made), ["true", "true", "true"]);
     }
@@ -276,7 +276,7 @@ fn urls_of_files_and_folders_become_tables() {
     for format in ["parquet", "csv", "json", "arrow", "avro"] {
         let parts = folder.path().join(format);
         std::fs::create_dir(&parts).unwrap();
-        for part in ["one", "two words"] {
+        for part in ["one", "a space"] {
             let path = parts.join(format!("{part}.{format}"));
             match format {
                 "avro" => std::fs::write(path, avro()).unwrap(),
@@ -290,7 +290,7 @@ fn urls_of_files_and_folders_become_tables() {
         let parts = parts.to_str().unwrap();
         for (url, sum) in [
             (format!("file://{parts}/one.{format}"), 9),
-            (format!("file://{parts}/two%20words.{format}"), 9),
+            (format!("file://{parts}/a%20space.{format}"), 9),
             (format!("file://{parts}/"), 18),
             (format!("{parts}/"), 18),
             (parts.to_owned(), 18),

@@ -83,7 +83,7 @@ fn one_row_is_never_too_large() {
 fn strings_of_dictionaries_download_in_parts_of_bounded_bytes() {
     for queue in [default_queue(), discrete_queue()] {
         for data_type in [DataType::Utf8, DataType::LargeUtf8, DataType::Binary] {
-            let strings = StringArray::from_iter((0..1000).map(|row| (row % 7 != 3).then(|| "word".repeat(row % 5))));
+            let strings = StringArray::from_iter((0..1000).map(|row| (row % 7 != 3).then(|| "term".repeat(row % 5))));
             let strings = cast(&strings, &data_type).unwrap();
             let schema = schema_of(&strings);
             let mut types = natural_types(&schema).unwrap();

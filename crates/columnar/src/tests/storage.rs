@@ -53,7 +53,7 @@ fn narrow_columns_come_back() {
     let queue = default_queue();
     let columns: Vec<(String, ArrayRef)> = vec![
         ("narrow".into(), Arc::new(arrow::array::Int64Array::from_iter((0..300).map(|i| (i % 7 > 0).then_some(i))))),
-        ("coded".into(), Arc::new(arrow::array::StringArray::from_iter_values((0..300).map(|i| format!("word {}", i % 5))))),
+        ("coded".into(), Arc::new(arrow::array::StringArray::from_iter_values((0..300).map(|i| format!("term {}", i % 5))))),
         (
             "decimal".into(),
             Arc::new(arrow::array::Decimal128Array::from_iter_values(0..300).with_precision_and_scale(15, 2).unwrap()),

@@ -8,10 +8,10 @@ use device::{Context, DeviceInfo, DeviceKind, ProgramSource};
 use crate::graph::{self, Stage};
 use crate::session::{AdaptiveStart, Cost, DeviceOptions, Fallback, task_context};
 
-/// EXPLAIN's words for such a run.
+/// EXPLAIN's text for such a run.
 pub(crate) const NOT_COMPILED: &str = "its kernels were not compiled yet; SET device.adaptive_start = 'never' waits for them";
 
-/// EXPLAIN's words before such a run.
+/// EXPLAIN's text before such a run.
 pub(crate) const STARTS_ON_HOST: &str = "until its kernels are compiled; SET device.adaptive_start = 'never' waits for them";
 
 /// Most bytes of the input of a run that starts on the host. Over more, a run takes longer than the

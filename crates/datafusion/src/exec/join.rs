@@ -196,7 +196,7 @@ impl DisplayAs for DeviceJoinExec {
             return write!(f, "{label}scalar_subquery={name}@{column}");
         }
         if format == DisplayFormatType::TreeRender {
-            if self.spec.join_type != JoinType::Inner {
+            if !JoinTypeFacts::of(self.spec.join_type).is_inner() {
                 writeln!(f, "join_type={}", self.spec.join_type)?;
             }
             writeln!(f, "on={}", on.join(", "))?;

@@ -32,12 +32,18 @@ pub(crate) enum FilterSides {
 impl FilterSides {
     /// Whether a filter on columns of the build side may run below the join.
     pub fn build(self) -> bool {
-        matches!(self, FilterSides::Both | FilterSides::Build)
+        match self {
+            FilterSides::Both | FilterSides::Build => true,
+            FilterSides::Probe | FilterSides::Neither => false,
+        }
     }
 
     /// Whether a filter on columns of the probe side may run below the join.
     pub fn probe(self) -> bool {
-        matches!(self, FilterSides::Both | FilterSides::Probe)
+        match self {
+            FilterSides::Both | FilterSides::Probe => true,
+            FilterSides::Build | FilterSides::Neither => false,
+        }
     }
 }
 
@@ -64,6 +70,25 @@ impl JoinTypeFacts {
             JoinType::RightMark => (JoinKind::RightMark, JoinColumns::ProbeAndMark, FilterSides::Probe),
         };
         JoinTypeFacts { kind, columns, filter_sides }
+    }
+
+    /// Whether the join is an inner one. Its result is the pairs that meet its condition, which may
+    /// then be evaluated above the join.
+    pub fn is_inner(&self) -> bool {
+        use JoinKind::*;
+        match self.kind {
+            Inner => true,
+            Left | Right | Full | LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark => false,
+        }
+    }
+
+    /// Whether the device has the join with the NULLs of SQL's `NOT IN`.
+    pub fn may_be_null_aware(&self) -> bool {
+        use JoinKind::*;
+        match self.kind {
+            LeftAnti => true,
+            Inner | Left | Right | Full | LeftSemi | LeftMark | RightSemi | RightAnti | RightMark => false,
+        }
     }
 
     /// Whether the result has the probe side's order: no rows of the build side come at the end.

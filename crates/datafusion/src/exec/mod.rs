@@ -6,7 +6,7 @@
 //! [`DeviceStreamExec`]. The other operators exist for EXPLAIN, metrics and rewriting. Executing
 //! one of them is an internal error, never a quiet download.
 //!
-//! `docs/explain.md` lists the words that the operators write into EXPLAIN.
+//! `docs/explain.md` lists the annotations that the operators write into EXPLAIN.
 
 mod adaptive_start;
 mod aggregate;
@@ -66,7 +66,7 @@ pub(crate) use methods::{
 pub(crate) use metrics::OperatorMetrics;
 pub(crate) use operator::{
     DeviceOperator, can_run_again, device_inputs, drops_rows, forget_run, fused_below, is_device, is_repeatable, reads_device,
-    scanned_snapshots,
+    scanned_snapshots, unites_inputs,
 };
 pub use panics::panic_text;
 pub use projection::DeviceProjectionExec;

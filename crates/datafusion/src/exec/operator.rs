@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::union::UnionExec;
 
 use crate::exec::{
     DeviceAggregateExec, DeviceDynamicFilterExec, DeviceExpandExec, DeviceFilterExec, DeviceFutharkExec, DeviceJoinExec,
     DeviceLimitExec, DeviceProjectionExec, DeviceReuseExec, DeviceScanExec, DeviceSharedExec, DeviceSortExec, DeviceStreamExec,
-    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostExec, HostToDeviceExec, OperatorMetrics,
+    DeviceUnionExec, DeviceUnnestExec, DeviceWindowExec, HostExec, HostToDeviceExec, OperatorMetrics, Sharing,
 };
 use crate::table::Snapshot;
 
@@ -77,14 +78,16 @@ impl<'a> DeviceOperator<'a> {
         }
     }
 
-    /// Whether the operator drops rows by a condition or a limit.
+    /// Whether the operator drops rows by a condition or a limit, or reads rows of a shared subplan
+    /// that does.
     fn drops_rows(self) -> bool {
         use DeviceOperator::*;
         match self {
             Filter(_) | DynamicFilter(_) | Limit(_) => true,
             Sort(sort) => sort.fetch_rows().is_some(),
-            Aggregate(_) | Expand(_) | Futhark(_) | Join(_) | Projection(_) | Reuse(_) | Scan(_) | Shared(_) | Stream(_)
-            | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+            Reuse(reuse) => drops_rows(reuse.shared()),
+            Aggregate(_) | Expand(_) | Futhark(_) | Join(_) | Projection(_) | Scan(_) | Shared(_) | Stream(_) | Union(_)
+            | Unnest(_) | Upload(_) | Window(_) => false,
         }
     }
 
@@ -95,6 +98,70 @@ impl<'a> DeviceOperator<'a> {
             Scan(_) | Stream(_) => true,
             Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
             | Reuse(_) | Shared(_) | Sort(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// Whether the operator reads arrays that another library produces meanwhile.
+    pub fn reads_producer(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Stream(_) => true,
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
+            | Reuse(_) | Scan(_) | Shared(_) | Sort(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// The plan of the host whose rows the operator uploads: no part of its offloaded subplan.
+    pub fn host_input(self) -> Option<&'a Arc<dyn ExecutionPlan>> {
+        use DeviceOperator::*;
+        match self {
+            Upload(upload) => Some(upload.input()),
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
+            | Reuse(_) | Scan(_) | Shared(_) | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Window(_) => None,
+        }
+    }
+
+    /// Whether the operator gives the rows of all its inputs, in their own partitions.
+    fn unites_inputs(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Union(_) => true,
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
+            | Reuse(_) | Scan(_) | Shared(_) | Sort(_) | Stream(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// How the operator shares the rows of a subplan.
+    pub fn sharing(self) -> Option<&'a Sharing> {
+        use DeviceOperator::*;
+        match self {
+            Shared(shared) => Some(shared.sharing()),
+            Reuse(reuse) => Some(reuse.sharing()),
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
+            | Scan(_) | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => None,
+        }
+    }
+
+    /// Whether each reader of shared rows does the operator's work for itself: it picks columns, or
+    /// joins a subquery's value.
+    pub fn stays_with_readers(self) -> bool {
+        use DeviceOperator::*;
+        match self {
+            Projection(projection) => projection.expressions().iter().all(|output| output.expr.is::<Column>()),
+            Join(join) => join.spec.scalar.is_some(),
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Limit(_) | Reuse(_) | Scan(_) | Shared(_)
+            | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => false,
+        }
+    }
+
+    /// Forgets what the operator's last run left behind.
+    fn forget_run(self) {
+        use DeviceOperator::*;
+        self.metrics().clear();
+        match self {
+            Shared(shared) => shared.clear(),
+            Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Projection(_)
+            | Reuse(_) | Scan(_) | Sort(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => {}
         }
     }
 
@@ -185,8 +252,8 @@ pub(crate) fn reads_device(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// the host's.
 pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn ExecutionPlan>> {
     match DeviceOperator::of(plan) {
-        None | Some(DeviceOperator::Upload(_)) => Vec::new(),
-        Some(_) => plan.children(),
+        Some(operator) if operator.host_input().is_none() => plan.children(),
+        Some(_) | None => Vec::new(),
     }
 }
 
@@ -216,10 +283,7 @@ fn is_plain_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// Forgets what the last run of a device subtree left behind.
 pub(crate) fn forget_run(plan: &Arc<dyn ExecutionPlan>) {
     if let Some(operator) = DeviceOperator::of(plan) {
-        operator.metrics().clear();
-        if let DeviceOperator::Shared(shared) = operator {
-            shared.clear();
-        }
+        operator.forget_run();
     }
     device_inputs(plan).into_iter().for_each(forget_run);
 }
@@ -228,6 +292,11 @@ pub(crate) fn forget_run(plan: &Arc<dyn ExecutionPlan>) {
 pub(crate) fn scanned_snapshots(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<Snapshot>> {
     let own = DeviceOperator::of(plan).and_then(DeviceOperator::snapshot);
     own.into_iter().chain(device_inputs(plan).into_iter().flat_map(scanned_snapshots)).collect()
+}
+
+/// Whether an operator, of the host too, gives the rows of all its inputs, in their own partitions.
+pub(crate) fn unites_inputs(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<UnionExec>() || DeviceOperator::of(plan).is_some_and(DeviceOperator::unites_inputs)
 }
 
 /// Names of the operators that are fused into the operator above `input`.
@@ -243,9 +312,5 @@ pub(crate) fn fused_below(mut input: &Arc<dyn ExecutionPlan>) -> Vec<&str> {
 
 /// Whether an operator of a device subtree drops rows.
 pub(crate) fn drops_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    match DeviceOperator::of(plan) {
-        Some(DeviceOperator::Reuse(reuse)) => drops_rows(reuse.shared()),
-        Some(operator) => operator.drops_rows() || device_inputs(plan).into_iter().any(drops_rows),
-        None => false,
-    }
+    DeviceOperator::of(plan).is_some_and(DeviceOperator::drops_rows) || device_inputs(plan).into_iter().any(drops_rows)
 }

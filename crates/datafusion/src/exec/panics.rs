@@ -70,7 +70,7 @@ pub fn panic_text(payload: Box<dyn Any + Send>) -> Option<String> {
     text
 }
 
-/// As tokio words it for a task.
+/// As tokio phrases it for a task.
 fn message(panic: Box<dyn Any + Send>) -> String {
     panic_text(panic).map_or_else(|| "panicked".to_owned(), |text| format!("panicked with message {text:?}"))
 }

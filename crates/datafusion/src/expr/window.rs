@@ -90,7 +90,7 @@ pub(crate) fn describe_window(expr: &Arc<dyn WindowExpr>) -> String {
     let Some(function) = function.filter(|function| !expr.name().starts_with(&format!("{function}("))) else {
         return expr.name().to_string();
     };
-    let clause = |word: &str, exprs: String| if exprs.is_empty() { exprs } else { format!(" {word} BY [{exprs}]") };
+    let clause = |keyword: &str, exprs: String| if exprs.is_empty() { exprs } else { format!(" {keyword} BY [{exprs}]") };
     let partition = clause("PARTITION", joined(expr.partition_by()));
     let order = clause("ORDER", joined(expr.order_by()));
     format!("{function}({}){partition}{order} {} as {}", joined(&expr.expressions()), expr.get_window_frame(), expr.name())

@@ -146,20 +146,20 @@ fn source(body: Option<&Expr>, name: &str) -> Result<FunctionSource> {
     let is_convention = |rest: &str| !rest.contains('/') && rest.contains('=');
     let (source, stated) = source.rsplit_once('?').filter(|(_, stated)| is_convention(stated)).unwrap_or((source, ""));
     let (mut conventions, mut tuning) = (Conventions::default(), Vec::new());
-    for word in stated.split('&').filter(|word| !word.is_empty()) {
-        match word {
+    for part in stated.split('&').filter(|part| !part.is_empty()) {
+        match part {
             "nulls=strict" => conventions.nulls = Nulls::Strict,
             "nulls=mask" => conventions.nulls = Nulls::Mask,
             "returns=struct" => conventions.returns_struct = true,
             "returns=table" => conventions.returns_struct = false,
-            word => match word.strip_prefix("tuning.").and_then(|tuned| tuned.split_once('=')) {
+            part => match part.strip_prefix("tuning.").and_then(|tuned| tuned.split_once('=')) {
                 Some((parameter, value)) => match value.parse() {
                     Ok(value) => tuning.push((parameter.to_owned(), value)),
-                    Err(_) => return plan_err!("CREATE FUNCTION {name}: {word}: {value} is no natural number"),
+                    Err(_) => return plan_err!("CREATE FUNCTION {name}: {part}: {value} is no natural number"),
                 },
                 None => {
                     return plan_err!(
-                        "CREATE FUNCTION {name}: {word}: must be nulls=strict, nulls=mask, returns=table, returns=struct or \
+                        "CREATE FUNCTION {name}: {part}: must be nulls=strict, nulls=mask, returns=table, returns=struct or \
                          tuning.NAME=NUMBER"
                     );
                 }

@@ -192,7 +192,10 @@ impl BuildSideJoin {
     /// The join over the rows behind a cut of its [`plan`](Self::plan).
     pub fn behind(&self, plan: ChainPlan) -> Option<BuildSideJoin> {
         let ChainPlan { part, mut sides, predicates, computed: _, types: _, options } = plan;
-        let Some(Side::Build(build)) = sides.pop() else { return None };
+        let build = match sides.pop()? {
+            Side::Build(build) => build,
+            Side::Filter { .. } => return None,
+        };
         let (probe, visited, input) = (Arc::clone(&self.probe), self.visited.clone(), part.input);
         let join = part.joins.into_iter().next()?;
         Some(BuildSideJoin { probe, build: *build, join, input, options, visited, predicates })

@@ -9,7 +9,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::stage::{Stage, StageKind};
-use crate::exec::DeviceStreamExec;
+use crate::exec::DeviceOperator;
 
 impl Stage {
     /// Its partitions in groups, one after another. Groups do not depend on each other: they come
@@ -69,7 +69,8 @@ fn is_live(stage: &Stage) -> bool {
 }
 
 fn is_live_plan(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.boundedness().is_unbounded() || plan.is::<DeviceStreamExec>() || plan.children().into_iter().any(is_live_plan)
+    let reads_producer = DeviceOperator::of(plan).is_some_and(DeviceOperator::reads_producer);
+    plan.boundedness().is_unbounded() || reads_producer || plan.children().into_iter().any(is_live_plan)
 }
 
 fn add_groups(stage: &Stage, sizes: &mut Vec<usize>) {

@@ -8,7 +8,7 @@ use super::aggregate::OverJoins;
 use super::joins::Joins;
 use super::stage::{Stage, StageKind};
 
-/// The words that a source without kernels lacks.
+/// The text that a source without kernels lacks.
 const KERNEL: &str = "KERNEL void ";
 
 impl Stage {
@@ -29,7 +29,14 @@ impl Stage {
 
     /// The stage of joins that this one probes in its own kernels.
     fn fused_joins(&self) -> Option<&Stage> {
-        if let StageKind::Aggregate { input, over_joins: Some(_), .. } = &self.kind { Some(input) } else { None }
+        use StageKind::*;
+        match &self.kind {
+            Aggregate { input, over_joins: Some(_), .. } => Some(input),
+            Aggregate { over_joins: None, .. } | LibraryCalls { .. } | LibraryAggregates { .. } | Upload { .. } => None,
+            Scan { .. } | Stream { .. } | Columns { .. } | Select { .. } | Unnest { .. } | Coalesce { .. } => None,
+            Sort { .. } | Expand { .. } | Union { .. } | Window { .. } | Shared { .. } | Limit { .. } => None,
+            Join(_) | BuildSideJoin(_) => None,
+        }
     }
 
     fn own_programs(&self) -> Option<Vec<ProgramSource>> {

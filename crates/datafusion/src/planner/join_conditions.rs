@@ -18,6 +18,7 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
+use crate::exec::JoinTypeFacts;
 use crate::planner::joins::supported_join;
 use crate::planner::support::support_of;
 
@@ -69,7 +70,7 @@ fn condition(join: &Arc<dyn ExecutionPlan>) -> Option<(JoinFilter, Option<Vec<us
         (join.join_type(), join.filter(), join.projection())
     };
     let projection = projection.as_ref().map(|columns| columns.to_vec());
-    filter.filter(|_| *join_type == JoinType::Inner).map(|filter| (filter.clone(), projection))
+    filter.filter(|_| JoinTypeFacts::of(*join_type).is_inner()).map(|filter| (filter.clone(), projection))
 }
 
 /// The join with another condition and without a projection.

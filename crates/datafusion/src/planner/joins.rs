@@ -14,7 +14,7 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::exec::{JoinSpec, JoinStrings};
+use crate::exec::{JoinSpec, JoinStrings, JoinTypeFacts};
 use crate::expr::supported;
 use crate::planner::columns::{reason_of, support_of_columns};
 use crate::reason::Reason;
@@ -47,6 +47,27 @@ impl<'a> HostJoin<'a> {
             HostJoin::SortMerge(join) => join.join_type(),
             HostJoin::PiecewiseMerge(join) => join.join_type(),
             HostJoin::SymmetricHash(join) => *join.join_type(),
+        }
+    }
+
+    /// Whether the host probes with the right side too, so that orders of its rows may stay.
+    fn probes_as_device(&self) -> bool {
+        match self {
+            HostJoin::Hash(_) => true,
+            HostJoin::NestedLoop(_) | HostJoin::Cross | HostJoin::SortMerge(_) => false,
+            HostJoin::PiecewiseMerge(_) | HostJoin::SymmetricHash(_) => false,
+        }
+    }
+
+    /// Whether it is a `NOT IN` that the device lacks.
+    fn is_refused_not_in(&self) -> bool {
+        match self {
+            HostJoin::Hash(join) => {
+                let is_supported = || join.on().len() == 1 && JoinTypeFacts::of(*join.join_type()).may_be_null_aware();
+                join.null_aware && !is_supported()
+            }
+            HostJoin::NestedLoop(_) | HostJoin::Cross | HostJoin::SortMerge(_) => false,
+            HostJoin::PiecewiseMerge(_) | HostJoin::SymmetricHash(_) => false,
         }
     }
 }
@@ -86,7 +107,7 @@ pub(crate) fn supported_join(plan: &Arc<dyn ExecutionPlan>) -> Result<JoinSpec, 
 fn spec_of(plan: &Arc<dyn ExecutionPlan>, join: HostJoin<'_>) -> Result<JoinSpec, Reason> {
     let mut equivalences = plan.equivalence_properties().clone();
     equivalences.clear_per_partition_constants();
-    if !plan.is::<HashJoinExec>() {
+    if !join.probes_as_device() {
         equivalences.clear_orderings();
     }
     let nulls_equal = |equality| equality == NullEquality::NullEqualsNull;
@@ -103,7 +124,7 @@ fn spec_of(plan: &Arc<dyn ExecutionPlan>, join: HostJoin<'_>) -> Result<JoinSpec
     };
     Ok(match join {
         HostJoin::Cross => plain,
-        HostJoin::Hash(join) if join.null_aware && (join.join_type(), join.on().len()) != (&JoinType::LeftAnti, 1) => {
+        HostJoin::Hash(_) if join.is_refused_not_in() => {
             return Err("NOT IN of several columns is not supported on the device yet".to_string());
         }
         HostJoin::Hash(join) => JoinSpec {

@@ -36,7 +36,7 @@ pub struct Placement {
     pub scans: usize,
 }
 
-/// A [`Placement`] as one word.
+/// The kind of a [`Placement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PlacementKind {
     /// Every computing operator runs on the device.
@@ -50,7 +50,7 @@ pub enum PlacementKind {
 }
 
 impl Placement {
-    /// The placement as one word.
+    /// The kind of the placement.
     pub fn kind(&self) -> PlacementKind {
         match (self.device_operators, self.host_operators.len()) {
             (0, 0) => PlacementKind::ScanOnly,

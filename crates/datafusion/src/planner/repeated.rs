@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlanProperties;
 
-use crate::exec::{DeviceJoinExec, DeviceOperator, Sharing, device_inputs};
-use crate::planner::merging::passed_columns;
+use crate::exec::{DeviceOperator, Sharing, device_inputs};
 use crate::planner::rewrite::Plan;
 use crate::planner::row_classes::RowClasses;
 
@@ -67,13 +66,11 @@ impl RepeatedSubplans {
     }
 }
 
-/// Whether a subplan has a costly operator.
-///
-/// Readers pick columns, and join a subquery's value, for themselves.
+/// Whether a subplan has a costly operator, and its top is not the readers' own work.
 pub(super) fn is_worth_sharing(plan: &Plan) -> bool {
     fn is_costly(plan: &Plan) -> bool {
         DeviceOperator::of(plan).is_some_and(DeviceOperator::is_costly) || device_inputs(plan).into_iter().any(is_costly)
     }
-    let brings_value = plan.downcast_ref::<DeviceJoinExec>().is_some_and(|join| join.spec.scalar.is_some());
-    plan.output_partitioning().partition_count() == 1 && passed_columns(plan).is_none() && !brings_value && is_costly(plan)
+    let stays_with_readers = DeviceOperator::of(plan).is_some_and(DeviceOperator::stays_with_readers);
+    plan.output_partitioning().partition_count() == 1 && !stays_with_readers && is_costly(plan)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 
-use crate::exec::{HostToDeviceExec, device_inputs};
+use crate::exec::{DeviceOperator, device_inputs};
 use crate::planner::rewrite::Plan;
 use crate::planner::same::{hash_source, is_cached, same_operator};
 
@@ -75,8 +75,8 @@ fn hash_of_operator(plan: &Plan) -> u64 {
     let mut hasher = DefaultHasher::new();
     plan.name().hash(&mut hasher);
     plan.schema().fields().hash(&mut hasher);
-    if let Some(upload) = plan.downcast_ref::<HostToDeviceExec>() {
-        hash_source(upload.input(), &mut hasher);
+    if let Some(input) = DeviceOperator::of(plan).and_then(DeviceOperator::host_input) {
+        hash_source(input, &mut hasher);
     }
     // The closure never fails. An operator that fails has fewer expressions in its hash.
     let _ = plan.apply_expressions(&mut |expr| {

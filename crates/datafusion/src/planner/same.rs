@@ -16,7 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 
-use crate::exec::{DeviceReuseExec, DeviceSharedExec, JoinSpec, Sharing, device_inputs, is_device};
+use crate::exec::{DeviceOperator, JoinSpec, Sharing, device_inputs, is_device};
 use crate::expr::AggregateCall;
 
 /// Whether two subplans surely give the same rows.
@@ -41,8 +41,7 @@ pub(super) fn reads_rows_of(plan: &Arc<dyn ExecutionPlan>, subplan: &Arc<dyn Exe
 
 /// Whether the rows of an operator are cached for several offloaded subplans.
 pub(super) fn is_cached(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let sharing = plan.downcast_ref::<DeviceSharedExec>().map(DeviceSharedExec::sharing);
-    let sharing = sharing.or_else(|| plan.downcast_ref::<DeviceReuseExec>().map(DeviceReuseExec::sharing));
+    let sharing = DeviceOperator::of(plan).and_then(DeviceOperator::sharing);
     sharing.is_some_and(|sharing| sharing.cache.is_some())
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Support of host operators on the device, or the reason against it, in a user's words.
+//! Support of host operators on the device, or the reason against it, as a user would say it.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use device::WorkKind;
 use serde::Serialize;
 
 use super::record::nanos;
-use crate::exec::{DeviceToHostExec, HostExec, HostToDeviceExec};
+use crate::exec::{DeviceOperator, DeviceToHostExec, HostExec};
 use crate::run::{Activities, Activity, ActivityKind, OperatorKernels, WallTime};
 
 /// An operator.
@@ -82,7 +82,7 @@ impl Tree {
     /// Adds a plan whose operators run at `place`, unless they say otherwise.
     fn add(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, place: RanOn) {
         let top = plan.downcast_ref::<DeviceToHostExec>();
-        let is_upload = plan.is::<HostToDeviceExec>();
+        let is_upload = DeviceOperator::of(plan).and_then(DeviceOperator::host_input).is_some();
         let here = if top.is_some() || is_upload { RanOn::Device } else { place };
         let number = self.nodes.len();
         let node = self.node(plan, parent, here, number);

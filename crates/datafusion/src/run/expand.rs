@@ -16,7 +16,7 @@ use crate::graph::Stage;
 /// Expands batches of at most `batch_rows` rows of the stage `from`.
 ///
 /// Without rows, sets of no keys still have a group: they get one blank row, which
-/// `DeviceExpandExec::REAL` marks.
+/// `DeviceExpandExec::REAL` flags.
 pub(super) fn expand(
     input: DeviceBatchStream,
     from: &Arc<Stage>,

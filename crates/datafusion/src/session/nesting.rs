@@ -76,7 +76,7 @@ pub fn check_nesting(options: &ConfigOptions, sql: &str) -> Result<()> {
     let operators = statements.map(most_operators).max().unwrap_or(0);
     DEEPEST.fetch_max(operators, Ordering::Relaxed);
     let is_kept =
-        |token: &Token| matches!(token, Token::Word(word) if KEEPING.iter().any(|(keyword, _)| *keyword == word.keyword));
+        |token: &Token| matches!(token, Token::Word(name) if KEEPING.iter().any(|(keyword, _)| *keyword == name.keyword));
     if tokens.iter().any(is_kept) {
         KEPT.fetch_add(operators, Ordering::Relaxed);
     }
@@ -95,7 +95,7 @@ const KEEPING: [(Keyword, &str); 2] = [(Keyword::VIEW, "view"), (Keyword::PREPAR
 /// Whether SQL is so short that any stack holds it, and keeps nothing for later statements. Spares
 /// most short queries the tokenizer.
 fn is_shallow(sql: &str) -> bool {
-    let has = |word: &str| sql.as_bytes().windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word.as_bytes()));
+    let has = |text: &str| sql.as_bytes().windows(text.len()).any(|bytes| bytes.eq_ignore_ascii_case(text.as_bytes()));
     // An operator has at least one byte, and the end of a bracket, which counts as one, another.
     sql.len() <= SHALLOW_OPERATORS && !KEEPING.iter().any(|(_, text)| has(text))
 }
@@ -201,9 +201,9 @@ fn most_operators(tokens: &[Token]) -> usize {
             }
             Token::RParen | Token::RBrace | Token::RBracket => nesting.close_bracket(),
             Token::Comma => nesting.comma(),
-            Token::Word(word) => {
-                selects += usize::from(word.keyword == Keyword::SELECT);
-                nesting.keyword(word.keyword);
+            Token::Word(name) => {
+                selects += usize::from(name.keyword == Keyword::SELECT);
+                nesting.keyword(name.keyword);
             }
             Token::Whitespace(_) | Token::Number(..) | Token::SingleQuotedString(_) => {}
             _ => nesting.count(),

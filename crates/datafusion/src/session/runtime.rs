@@ -96,7 +96,7 @@ impl DeviceRuntime {
     /// The device; opens it if it is not open.
     ///
     /// # Errors
-    /// Why there is no device, in the driver's words.
+    /// Why there is no device, as the driver says it.
     pub fn context(&self, options: &DeviceOptions) -> Result<Context> {
         self.try_context(options).map_err(|problem| exec_datafusion_err!("{}", problem.reason))
     }
@@ -277,7 +277,9 @@ impl Device {
             dump_programs: non_empty(&options.dump_programs).map(PathBuf::from),
             load_programs: non_empty(&options.load_programs).map(PathBuf::from),
             log: Some(log.cloned().unwrap_or_else(|| Arc::new(|line| log::debug!("{line}")))),
-            ..DeviceConfig::default()
+            // No settings: programs that open the context themselves have them.
+            timeline: 0,
+            wrap: None,
         })
     }
 }

@@ -33,12 +33,12 @@ use crate::table::state::TableState;
 pub(super) enum GivenRows {
     /// Those that stay.
     Kept,
-    /// All, with the mark [`CHANGED`].
-    Marked,
+    /// All, with the flag [`CHANGED`].
+    Flagged,
     /// The changed ones, each with its [`NUMBER`].
     Numbered,
     /// The changed, deleted and inserted ones. Each has its [`NUMBER`], NULL for an inserted one,
-    /// and the mark [`DELETED`].
+    /// and the flag [`DELETED`].
     Merged,
 }
 
@@ -61,7 +61,7 @@ impl ChangedTable {
         let (columns, state) = (nullable(&table.schema()), Arc::clone(table.state()));
         let last = match rows {
             GivenRows::Kept => vec![],
-            GivenRows::Marked => vec![Field::new(CHANGED, DataType::Boolean, false)],
+            GivenRows::Flagged => vec![Field::new(CHANGED, DataType::Boolean, false)],
             GivenRows::Numbered => vec![Field::new(NUMBER, DataType::Int64, false)],
             GivenRows::Merged => {
                 vec![Field::new(NUMBER, DataType::Int64, true), Field::new(DELETED, DataType::Boolean, false)]
@@ -89,7 +89,7 @@ impl ChangedTable {
                 let (batch, [numbers, deleted]) = self.split(batch)?;
                 (batch, numbers, deleted.as_boolean_opt().cloned())
             }
-            GivenRows::Kept | GivenRows::Marked | GivenRows::Numbered => {
+            GivenRows::Kept | GivenRows::Flagged | GivenRows::Numbered => {
                 let (batch, [numbers]) = self.split(batch)?;
                 let none = BooleanArray::from(vec![false; batch.num_rows()]);
                 (batch, numbers, Some(none))
@@ -196,7 +196,7 @@ impl DisplayAs for ChangedTable {
     fn fmt_as(&self, _format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.rows {
             GivenRows::Kept => "DeviceTable (delete)",
-            GivenRows::Marked | GivenRows::Numbered => "DeviceTable (update)",
+            GivenRows::Flagged | GivenRows::Numbered => "DeviceTable (update)",
             GivenRows::Merged => "DeviceTable (merge)",
         })
     }
@@ -231,24 +231,24 @@ impl DataSink for ChangedTable {
             output_rows(&self.metrics, 0).add(changed as usize);
             return Ok(changed);
         }
-        let (mut written, mut marked) = (0, 0);
+        let (mut written, mut flagged) = (0, 0);
         while let Some(batch) = rows.next().await {
             let mut batch = batch?;
             written += batch.num_rows() as u64;
-            if self.rows == GivenRows::Marked {
-                let (rows, [marks]) = self.split(&batch)?;
-                let Some(marks) = marks.as_boolean_opt() else { return internal_err!("rows without marks") };
-                (batch, marked) = (rows, marked + marks.true_count() as u64);
+            if self.rows == GivenRows::Flagged {
+                let (rows, [flags]) = self.split(&batch)?;
+                let Some(flags) = flags.as_boolean_opt() else { return internal_err!("rows without flags") };
+                (batch, flagged) = (rows, flagged + flags.true_count() as u64);
             }
             let _timer = time.timer();
             builder.push(batch)?;
         }
-        if written > before || (self.rows == GivenRows::Marked && written < before) {
+        if written > before || (self.rows == GivenRows::Flagged && written < before) {
             return internal_err!("{written} rows in the place of {before}; no row is changed");
         }
         let _timer = time.timer();
         self.state.publish(builder.finish().await?)?;
-        let changed = if self.rows == GivenRows::Marked { marked } else { before - written };
+        let changed = if self.rows == GivenRows::Flagged { flagged } else { before - written };
         output_rows(&self.metrics, 0).add(changed as usize);
         Ok(changed)
     }

@@ -110,7 +110,7 @@ fn rows_of_update(input: &LogicalPlan, table: &Schema, before: &Arc<Snapshot>) -
     let all = LogicalPlanBuilder::from(scan.clone());
     let Some(condition) = condition else {
         let rows = all.project(with_last(new, lit(true).alias(CHANGED)))?.build()?;
-        return Ok((rows, GivenRows::Marked));
+        return Ok((rows, GivenRows::Flagged));
     };
     check_nulls(condition, scan.schema())?;
     if is_plain(condition)? && new.iter().map(is_plain).collect::<Result<Vec<_>>>()?.iter().all(|plain| *plain) {
@@ -122,7 +122,7 @@ fn rows_of_update(input: &LogicalPlan, table: &Schema, before: &Arc<Snapshot>) -
             .map(|((new, old), column)| Ok(when(condition.clone(), new.unalias()).otherwise(old)?.alias(column.name())));
         let changed = Expr::IsTrue(Box::new(condition.clone())).alias(CHANGED);
         let rows = all.project(with_last(chosen.collect::<Result<Vec<_>>>()?, changed))?.build()?;
-        return Ok((rows, GivenRows::Marked));
+        return Ok((rows, GivenRows::Flagged));
     }
     // A second evaluation could choose other rows. DataFusion plans subqueries of a condition in
     // filters only.

@@ -198,10 +198,10 @@ mod tests {
     fn tables_with_lists_or_dictionaries_stay_as_they_are() {
         let queue = Context::new(config().unwrap()).unwrap().queue().unwrap();
         let most = MergedSize { rows: 1 << 20, bytes: ANY_BYTES };
-        let words = (0..300).map(|i| format!("word {i}")).collect::<Vec<_>>();
-        let dictionary: DictionaryArray<Int16Type> = words.iter().map(String::as_str).collect();
-        let words = RecordBatch::try_from_iter([("word", Arc::new(dictionary) as ArrayRef)]).unwrap();
-        for rows in [rows(0, 300, true), words] {
+        let terms = (0..300).map(|i| format!("term {i}")).collect::<Vec<_>>();
+        let dictionary: DictionaryArray<Int16Type> = terms.iter().map(String::as_str).collect();
+        let terms = RecordBatch::try_from_iter([("term", Arc::new(dictionary) as ArrayRef)]).unwrap();
+        for rows in [rows(0, 300, true), terms] {
             let mut table = table(&queue, &rows, 100);
             block_on(merge_batches(&queue, &Options::new(Profile::Cpu), &mut table, 0, most)).unwrap();
             assert_eq!(lengths(&table), [100; 3]);

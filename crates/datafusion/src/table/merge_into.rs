@@ -11,6 +11,7 @@ use datafusion::common::{Column, DFSchema, Result, ScalarValue, TableReference, 
 use datafusion::logical_expr::dml::{MergeIntoAction, MergeIntoClause, MergeIntoClauseKind, MergeIntoOp};
 use datafusion::logical_expr::{Case, Expr, ExprSchemable, JoinType, LogicalPlan, LogicalPlanBuilder, col, lit};
 
+use crate::exec::JoinTypeFacts;
 use crate::table::DeviceTable;
 use crate::table::added_columns::{CLAUSE, DELETED, NUMBER, SOURCE, check_names};
 use crate::table::changes::{check_nulls, for_each_subquery};
@@ -61,7 +62,7 @@ fn check(op: &MergeIntoOp, name: &TableReference, source: &LogicalPlan) -> Resul
     let mut has_subquery = false;
     for_each_subquery(&op.on, &mut |_| has_subquery = true)?;
     // DataFusion plans subqueries in the condition of inner joins only.
-    if has_subquery && join_type(&op.clauses) != JoinType::Inner {
+    if has_subquery && !JoinTypeFacts::of(join_type(&op.clauses)).is_inner() {
         return not_impl_err!("a subquery in ON of MERGE INTO with WHEN NOT MATCHED; put it into the source");
     }
     for clause in &op.clauses {

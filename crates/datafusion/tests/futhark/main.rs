@@ -709,9 +709,9 @@ async fn unused_values_may_be_out_of_range() {
     let nulls = || Some(NullBuffer::from(vec![true, false]));
     let item = Arc::new(Field::new_list_field(DataType::UInt64, true));
     let lists = ListArray::try_new(item, OffsetBuffer::from_lengths([1, 1]), Arc::clone(&numbers), nulls()).unwrap();
-    let fields = Fields::from(vec![Field::new("number", DataType::UInt64, true), Field::new("marks", DataType::Null, true)]);
-    let marks: ArrayRef = Arc::new(NullArray::new(2));
-    let files = StructArray::try_new(fields, vec![numbers, marks], nulls()).unwrap();
+    let fields = Fields::from(vec![Field::new("number", DataType::UInt64, true), Field::new("grades", DataType::Null, true)]);
+    let grades: ArrayRef = Arc::new(NullArray::new(2));
+    let files = StructArray::try_new(fields, vec![numbers, grades], nulls()).unwrap();
     let columns: [(&str, ArrayRef); 2] = [("us", Arc::new(lists)), ("file", Arc::new(files))];
     ctx.register_batch("hidden", RecordBatch::try_from_iter(columns).unwrap()).unwrap();
     check(&ctx, "SELECT describe({variant: 'some', some_0: 1, some_1: us}) FROM hidden", &["101", ""]).await;
@@ -803,37 +803,37 @@ async fn records_and_sums_hold_one_another() {
 async fn arrays_of_records_are_columns_of_structs() {
     for style in [OutputStyle::Outputs, OutputStyle::Output] {
         let (ctx, fixture) = (session(), Fixture::new(style));
-        create(&ctx, &fixture, &["score", "marked", "balance"]).await;
-        create_as(&ctx, &fixture, "marks", "marked?returns=struct").await;
+        create(&ctx, &fixture, &["score", "graded", "balance"]).await;
+        create_as(&ctx, &fixture, "grades", "graded?returns=struct").await;
         create_as(&ctx, &fixture, "filed", "filed?returns=struct").await;
         create_as(&ctx, &fixture, "lists", "listing?returns=struct").await;
         run(&ctx, NUMBERS).await.unwrap();
-        let sql = "SELECT i, marks(i), score({value: x, key: i}), score(marks(i)) FROM numbers WHERE i < 5 ORDER BY i";
+        let sql = "SELECT i, grades(i), score({value: x, key: i}), score(grades(i)) FROM numbers WHERE i < 5 ORDER BY i";
         let expected = ["1,{key: 1, value: 0.5},1.5,0.5", "3,{key: 3, value: 1.5},,4.5", "4,{key: 4, value: 2.0},18.0,8.0"];
         check(&ctx, sql, &expected).await;
-        check(&ctx, "SELECT * FROM marked([7, 9])", &["7,3.5", "9,4.5"]).await;
+        check(&ctx, "SELECT * FROM graded([7, 9])", &["7,3.5", "9,4.5"]).await;
         // Within a value they are lists, as arrays are.
         let sql = "SELECT filed(i), balance(filed(i)) FROM numbers WHERE i < 4 ORDER BY i";
         let files = [
-            "{marks: [{key: 0, value: 0.0}], number: 1},1.0",
-            "{marks: [{key: 0, value: 0.0}, {key: 1, value: 0.5}, {key: 2, value: 1.0}], number: 3},4.5",
+            "{grades: [{key: 0, value: 0.0}], number: 1},1.0",
+            "{grades: [{key: 0, value: 0.0}, {key: 1, value: 0.5}, {key: 2, value: 1.0}], number: 3},4.5",
         ];
         check(&ctx, sql, &files).await;
         check(
             &ctx,
-            "SELECT filed(0), balance({number: 2, marks: [{value: 1.5, key: 1}, {value: 2, key: 2}]})",
-            &["{marks: [], number: 0},5.5"],
+            "SELECT filed(0), balance({number: 2, grades: [{value: 1.5, key: 1}, {value: 2, key: 2}]})",
+            &["{grades: [], number: 0},5.5"],
         )
         .await;
         check(&ctx, "SELECT lists(2), lists(NULL)", &["{even: [true, false], half: [0.0, 0.5], key: [0, 1]},"]).await;
-        let problem = "the argument marks: a list with a NULL is no array";
-        check_fails(&ctx, "SELECT balance({number: 2, marks: [{value: NULL, key: 1}]})", problem).await;
-        check_fails(&ctx, "SELECT balance({number: 2, marks: 3})", "its field marks: Int64 is not accepted for List(").await;
+        let problem = "the argument grades: a list with a NULL is no array";
+        check_fails(&ctx, "SELECT balance({number: 2, grades: [{value: NULL, key: 1}]})", problem).await;
+        check_fails(&ctx, "SELECT balance({number: 2, grades: 3})", "its field grades: Int64 is not accepted for List(").await;
         // Compilers that export no functions for them leave these types opaque.
         let mut manifest = fixture::manifest(style);
-        manifest["types"]["[]mark"].as_object_mut().unwrap().remove("record_array");
+        manifest["types"]["[]grade"].as_object_mut().unwrap().remove("record_array");
         fixture.write_manifest(&manifest);
-        create_as(&ctx, &fixture, "sealed", "marked").await;
+        create_as(&ctx, &fixture, "sealed", "graded").await;
         check(&ctx, "SELECT arrow_typeof(sealed(i)) FROM numbers", &["Binary"]).await;
         clean(ctx, &fixture).await;
     }

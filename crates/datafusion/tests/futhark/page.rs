@@ -86,9 +86,9 @@ fn tests_named_on_the_page_exist() {
     }
     sources += include_str!("../../../futhark/tests/cuda.rs");
     let table = API.split_once("## The C API").unwrap().1;
-    let is_test = |word: &&str| {
-        let letters = word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-        letters && word.matches('_').count() > 3 && !word.starts_with("futhark")
+    let is_test = |name: &&str| {
+        let letters = name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        letters && name.matches('_').count() > 3 && !name.starts_with("futhark")
     };
     let tests: Vec<&str> = table.split('`').filter(is_test).collect();
     assert!(tests.len() > 10, "{tests:?}");

@@ -27,15 +27,15 @@ async fn libraries_are_loaded_only_where_the_setting_allows_it() {
 #[tokio::test]
 async fn sql_alone_runs_no_constructor_of_a_shared_object() {
     const CONSTRUCTOR: &str = "#include <stdio.h>\n\
-        __attribute__((constructor)) static void run(void) { FILE *mark = fopen(MARK, \"w\"); if (mark) fclose(mark); }\n";
+        __attribute__((constructor)) static void run(void) { FILE *sentinel = fopen(SENTINEL, \"w\"); if (sentinel) fclose(sentinel); }\n";
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
-    let (source, manifest, mark) = (file("program.c"), file("program.json"), file("mark"));
+    let (source, manifest, sentinel) = (file("program.c"), file("program.json"), file("sentinel"));
     std::fs::write(&source, CONSTRUCTOR).unwrap();
     std::fs::write(&manifest, fixture::manifest(OutputStyle::Outputs).to_string()).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(file("program.so")).arg(&source);
-    let output = cc.arg(format!("-DMARK=\"{}\"", mark.display())).output().unwrap();
+    let output = cc.arg(format!("-DSENTINEL=\"{}\"", sentinel.display())).output().unwrap();
     assert!(output.status.success(), "{cc:?}: {}", String::from_utf8_lossy(&output.stderr));
 
     let ctx = cautious_session();
@@ -44,9 +44,9 @@ async fn sql_alone_runs_no_constructor_of_a_shared_object() {
     for create in ["CREATE", "CREATE OR REPLACE"] {
         check_fails(&ctx, &format!("{create} {sql}"), "device.futhark = false forbids CREATE FUNCTION").await;
     }
-    assert!(!mark.exists(), "the object has been loaded");
-    // Where the program allows libraries, the mark tells that the object has been loaded.
+    assert!(!sentinel.exists(), "the object has been loaded");
+    // Where the program allows libraries, the sentinel tells that the object has been loaded.
     set(&ctx, "device.futhark", "true");
     check_fails(&ctx, &format!("CREATE {sql}"), "program.so: ").await;
-    assert!(mark.exists(), "the constructor writes no file");
+    assert!(sentinel.exists(), "the constructor writes no file");
 }

@@ -74,8 +74,8 @@ fn array_of_another_schema_makes_no_table() {
 fn narrow_dictionaries_go_in_and_out() {
     block_on(async {
         let ctx = strict(2);
-        let words: DictionaryArray<Int8Type> = (0..5000).map(|row| (row % 13 > 0).then_some(["a", "b", "c"][row % 3])).collect();
-        let batch = RecordBatch::try_from_iter([("w", Arc::new(words) as ArrayRef)]).unwrap();
+        let texts: DictionaryArray<Int8Type> = (0..5000).map(|row| (row % 13 > 0).then_some(["a", "b", "c"][row % 3])).collect();
+        let batch = RecordBatch::try_from_iter([("w", Arc::new(texts) as ArrayRef)]).unwrap();
         // SAFETY: the array is arrow-device's own export.
         let array =
             unsafe { ImportedArray::import(cpu::export_batch(&batch).unwrap(), &schema::batch_field(&batch.schema())).unwrap() };
@@ -91,20 +91,20 @@ fn narrow_dictionaries_go_in_and_out() {
 }
 
 /// Strings as codes of a dictionary that repeats values and has a NULL, with NULL rows besides.
-fn words() -> RecordBatch {
+fn texts() -> RecordBatch {
     let values =
         StringArray::from(vec![Some("pear"), None, Some("apple"), Some("pear"), Some("a longer string than fits a view")]);
     let keys = Int32Array::from_iter((0..5000).map(|row| (row % 11 != 3).then_some(row * 7 % 5)));
-    let words: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::try_new(keys, Arc::new(values)).unwrap());
+    let texts: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::try_new(keys, Arc::new(values)).unwrap());
     let number: ArrayRef = Arc::new(Int32Array::from_iter_values(0..5000));
-    RecordBatch::try_from_iter([("w", words), ("i", number)]).unwrap()
+    RecordBatch::try_from_iter([("w", texts), ("i", number)]).unwrap()
 }
 
 #[test]
 fn dictionaries_are_queried_wherever_they_lie() {
     block_on(async {
         let (host, ctx) = (plain(2), strict(2));
-        let batch = words();
+        let batch = texts();
         host.register_batch("t", batch.clone()).unwrap();
         let queries = [
             "SELECT * FROM t WHERE i < 100",

@@ -544,7 +544,7 @@ async fn facts_and_dims() -> Vec<(&'static str, Arc<dyn TableProvider>)> {
         "SELECT value AS id, value % 4 AS g, value * 7919 % 20011 AS k, {numbers}, \
          CAST(value % 1009 * 0.25 AS DECIMAL(15, 2)) AS d0, CAST(value * 37 % 5009 AS DECIMAL(15, 2)) AS d1, \
          arrow_cast(arrow_cast(value % 2500 + 8000, 'Int32'), 'Date32') AS shipped, \
-         CASE WHEN value % 10 <> 3 THEN 'Word ' || (value * 31 % 5003) END AS s FROM generate_series(1, 200000)"
+         CASE WHEN value % 10 <> 3 THEN 'Term ' || (value * 31 % 5003) END AS s FROM generate_series(1, 200000)"
     );
     let dims = "SELECT value AS k, value * 13 % 1000 AS w, 'name ' || (value % 997) AS name FROM generate_series(1, 20000)";
     let (host, mut tables) = (plain(1), Vec::new());
@@ -579,7 +579,7 @@ const UNDER_LIMITS: [&str; 16] = [
     "SELECT g, count(*), sum(x) FROM (SELECT g, c0 + 1 AS x FROM facts UNION ALL SELECT g, c1 * 2 FROM facts \
          UNION ALL SELECT w % 4, w FROM dims) GROUP BY g",
     "SELECT lower(s) || '-' || g AS u, count(*), max(length(s)) FROM facts GROUP BY u",
-    "SELECT count(*), min(s), max(s) FROM facts WHERE s LIKE '%d 1%7%' OR s LIKE 'Word 49__'",
+    "SELECT count(*), min(s), max(s) FROM facts WHERE s LIKE '%m 1%7%' OR s LIKE 'Term 49__'",
     "SELECT date_part('year', shipped) AS y, count(*), sum(d1) FROM facts WHERE shipped >= DATE '1994-01-01' GROUP BY y",
 ];
 

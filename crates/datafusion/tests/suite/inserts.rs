@@ -99,8 +99,8 @@ fn a_resident_table_refuses_plans_of_another_type() {
         for (rows, given) in [("SELECT 1.5::DOUBLE AS a", "Float64"), ("SELECT 1::DECIMAL(10, 1) AS a", "Decimal128(10, 1)")] {
             let rows = ctx.sql(rows).await.unwrap().create_physical_plan().await.unwrap();
             let error = table.insert_into(&ctx.state(), rows, InsertOp::Append).await.unwrap_err();
-            let words = format!("a of {given} for a resident table of a of Decimal128(10, 2)");
-            assert!(error.to_string().contains(&words), "{error}");
+            let problem = format!("a of {given} for a resident table of a of Decimal128(10, 2)");
+            assert!(error.to_string().contains(&problem), "{error}");
         }
     });
 }

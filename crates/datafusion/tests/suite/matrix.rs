@@ -48,12 +48,12 @@ const TYPES: &[(&str, &str)] = &[
     ("Timestamp(Nanosecond, Some(\"Europe/Berlin\"))", "$ * 100000000003 - 50"),
     ("Duration(Millisecond)", "$ * 1003 - 50"),
     ("Interval(MonthDayNano)", "$ % 5 || ' months ' || ($ % 3 - 1) || ' days ' || $ || '.000000007 seconds'"),
-    ("Utf8", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || ' word ' || $ END"),
-    ("LargeUtf8", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || ' word ' || $ END"),
-    ("Utf8View", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || CASE $ % 2 WHEN 0 THEN ' a word that is long ' ELSE '' END || $ END"),
+    ("Utf8", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || ' term ' || $ END"),
+    ("LargeUtf8", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || ' term ' || $ END"),
+    ("Utf8View", "CASE $ WHEN 2 THEN '' ELSE $ % 7 || CASE $ % 2 WHEN 0 THEN ' a term that is long ' ELSE '' END || $ END"),
     ("Binary", "arrow_cast(CASE $ WHEN 2 THEN '' ELSE $ % 7 || 'x' || $ END, 'Utf8')"),
     ("BinaryView", "arrow_cast(CASE $ WHEN 2 THEN '' ELSE $ % 7 || ' bytes that are many ' || $ END, 'Utf8View')"),
-    ("Dictionary(Int32, Utf8)", "arrow_cast($ % 7 || ' word ' || $, 'Utf8')"),
+    ("Dictionary(Int32, Utf8)", "arrow_cast($ % 7 || ' term ' || $, 'Utf8')"),
 ];
 
 /// Types with the layout of another type, which code distinguishes.
@@ -73,7 +73,7 @@ const SIMILAR: &[(&str, &str)] = &[
     ("LargeBinary", "arrow_cast(CASE $ WHEN 2 THEN '' ELSE $ % 7 || 'x' || $ END, 'LargeUtf8')"),
     ("FixedSizeBinary(6)", "arrow_cast(lpad(CAST($ AS VARCHAR), 6, '0'), 'Binary')"),
     ("Dictionary(UInt16, Int64)", "$ * 4000000007 - 50"),
-    ("Dictionary(Int16, Utf8View)", "arrow_cast($ % 7 || ' word ' || $, 'Utf8View')"),
+    ("Dictionary(Int16, Utf8View)", "arrow_cast($ % 7 || ' term ' || $, 'Utf8View')"),
     ("Dictionary(Int32, Decimal128(15, 2))", "($ - 50)::DECIMAL(15, 2)"),
     ("Null", "NULL"),
 ];

@@ -36,16 +36,16 @@ fn random(row: usize, salt: u64) -> u64 {
 pub fn table() -> RecordBatch {
     let nth = |salt| move |row: usize| (!random(row, salt + 100).is_multiple_of(11)).then(|| random(row, salt));
     let rows = || 0..ROWS;
-    let word = |row: usize| nth(3)(row).map(|x| format!("word {} {}", x % 5000, "ü".repeat((x % 5) as usize)));
-    let words: Vec<Option<String>> = rows().map(word).collect();
+    let term = |row: usize| nth(3)(row).map(|x| format!("term {} {}", x % 5000, "ü".repeat((x % 5) as usize)));
+    let terms: Vec<Option<String>> = rows().map(term).collect();
     let code = |row: usize| nth(4)(row).map(|x| format!("code {}", x % 90));
     let codes: Vec<Option<String>> = rows().map(code).collect();
     RecordBatch::try_from_iter([
         ("row", Arc::new(Int64Array::from_iter_values(rows().map(|row| row as i64))) as ArrayRef),
         ("few", Arc::new(Int64Array::from_iter(rows().map(|row| nth(1)(row).map(|x| (x % 7) as i64))))),
         ("many", Arc::new(Int64Array::from_iter(rows().map(|row| nth(2)(row).map(|x| x as i64))))),
-        ("word", Arc::new(StringArray::from_iter(words.iter().map(Option::as_deref)))),
-        ("text", Arc::new(StringViewArray::from_iter(words.iter().map(Option::as_deref)))),
+        ("term", Arc::new(StringArray::from_iter(terms.iter().map(Option::as_deref)))),
+        ("text", Arc::new(StringViewArray::from_iter(terms.iter().map(Option::as_deref)))),
         ("code", Arc::new(codes.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>())),
         ("float", Arc::new(Float64Array::from_iter(rows().map(|row| nth(5)(row).map(f64::from_bits))))),
         ("day", Arc::new(Date32Array::from_iter(rows().map(|row| nth(6)(row).map(|x| (x % 9000) as i32))))),
@@ -182,11 +182,11 @@ pub fn of_turn<'a>(queries: &[&'a str], unified: UnifiedMemory) -> Vec<&'a str> 
 /// Queries over all columns. The row's number makes the order total.
 const SORTS: [&str; 6] = [
     "SELECT * FROM t ORDER BY many, row",
-    "SELECT * FROM t ORDER BY few DESC NULLS LAST, word NULLS FIRST, row DESC",
-    "SELECT row, word, text FROM t ORDER BY text DESC, code, row",
+    "SELECT * FROM t ORDER BY few DESC NULLS LAST, term NULLS FIRST, row DESC",
+    "SELECT row, term, text FROM t ORDER BY text DESC, code, row",
     "SELECT row FROM t WHERE row % 3 <> 1 ORDER BY float, day DESC, row",
     "SELECT price + 1, flag, code, row FROM t ORDER BY flag, price, row",
-    "SELECT row FROM t ORDER BY word, row LIMIT 100000 OFFSET 7",
+    "SELECT row FROM t ORDER BY term, row LIMIT 100000 OFFSET 7",
 ];
 
 #[test]
@@ -254,7 +254,7 @@ fn equal_rows_keep_their_order() {
 /// Aggregations of many groups, by keys of several kinds.
 const AGGREGATIONS: [&str; 6] = [
     "SELECT many, count(*), sum(row), min(day), max(price) FROM t GROUP BY many",
-    "SELECT word, count(*), count(price), max(text), min(word) FROM t GROUP BY word, row % 40000",
+    "SELECT term, count(*), count(price), max(text), min(term) FROM t GROUP BY term, row % 40000",
     "SELECT text, code, sum(price), bool_and(flag) FROM t WHERE row % 5 > 0 GROUP BY text, code",
     "SELECT DISTINCT row / 2, few FROM t",
     "SELECT code, row + 1, min(float), max(many) FROM t GROUP BY 1, 2",
@@ -269,7 +269,7 @@ fn aggregations_of_many_groups_spill() {
 /// Aggregations with few groups and many values of several DISTINCTs.
 const DISTINCTS: [&str; 7] = [
     "SELECT count(DISTINCT many), count(DISTINCT row), count(DISTINCT text), sum(price), count(*) FROM t",
-    "SELECT few, count(DISTINCT many), sum(DISTINCT row % 90000), max(day), min(word) FROM t GROUP BY few",
+    "SELECT few, count(DISTINCT many), sum(DISTINCT row % 90000), max(day), min(term) FROM t GROUP BY few",
     "SELECT code, count(DISTINCT float), count(DISTINCT row), avg(DISTINCT price) FROM t WHERE row % 5 > 0 GROUP BY code",
     "SELECT flag, few, count(DISTINCT row) FILTER (WHERE day > 4000), count(DISTINCT many), count(price) FROM t GROUP BY 1, 2",
     "SELECT code, few, count(DISTINCT code), count(DISTINCT row), count(DISTINCT many) FROM t GROUP BY code, few",
@@ -285,9 +285,9 @@ fn values_of_distinct_spill() {
 /// Aggregations with many groups, and with values of several DISTINCTs or sketches.
 const GROUPED_DISTINCTS: [&str; 5] = [
     "SELECT many, count(DISTINCT few), count(DISTINCT row), sum(price) FROM t GROUP BY many",
-    "SELECT word, row % 40000, count(DISTINCT many), count(DISTINCT text), max(text) FROM t GROUP BY 1, 2",
+    "SELECT term, row % 40000, count(DISTINCT many), count(DISTINCT text), max(text) FROM t GROUP BY 1, 2",
     "SELECT row / 2, code, sum(DISTINCT row), count(DISTINCT price) FROM t WHERE row % 5 > 0 GROUP BY 1, 2",
-    "SELECT row / 3, count(DISTINCT many) FILTER (WHERE day > 4000), count(DISTINCT word), min(word) FROM t GROUP BY 1",
+    "SELECT row / 3, count(DISTINCT many) FILTER (WHERE day > 4000), count(DISTINCT term), min(term) FROM t GROUP BY 1",
     "SELECT row / 4, approx_distinct(many), count(DISTINCT few) FROM t GROUP BY 1",
 ];
 

@@ -123,7 +123,7 @@ fn message_ends(bytes: &[u8]) -> Vec<usize> {
     let (mut at, mut ends) = (0, vec![]);
     while let Some(length) = bytes.get(at + 4..at + 8) {
         let length = u32::from_le_bytes(length.try_into().unwrap()) as usize;
-        // The mark of the end.
+        // The sentinel of the end.
         if length == 0 {
             break;
         }

@@ -18,12 +18,12 @@ use crate::spill::{
 };
 
 /// `u` has about the rows of `t` whose number ends in 3, with other numbers.
-const TABLE_U: &str = "SELECT row * 3 / 2 AS row, few, many, word, text, code, float, day, price, flag FROM t WHERE row % 3 <> 1";
+const TABLE_U: &str = "SELECT row * 3 / 2 AS row, few, many, term, text, code, float, day, price, flag FROM t WHERE row % 3 <> 1";
 
 /// Joins of every kind, by keys of several types. Those of `u` to `t` and of `t` to `u` build the
 /// same side, but keep rows of another.
 const JOINS: [&str; 23] = [
-    "SELECT t.row, u.row, u.text, t.word FROM t JOIN u ON t.row = u.row",
+    "SELECT t.row, u.row, u.text, t.term FROM t JOIN u ON t.row = u.row",
     "SELECT t.row, u.many FROM t JOIN u ON t.many = u.many",
     "SELECT t.row, u.row, u.code, t.code FROM t LEFT JOIN u ON t.row = u.row + 1",
     "SELECT t.row, u.row, t.text FROM u LEFT JOIN t ON t.row = u.row + 1",
@@ -32,10 +32,10 @@ const JOINS: [&str; 23] = [
     "SELECT row, text FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.row = t.row)",
     "SELECT row, code FROM u WHERE EXISTS (SELECT 1 FROM t WHERE u.row = t.row AND t.many > u.many)",
     "SELECT row, many FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.row = t.row)",
-    "SELECT row, word FROM u WHERE NOT EXISTS (SELECT 1 FROM t WHERE u.row = t.row)",
+    "SELECT row, term FROM u WHERE NOT EXISTS (SELECT 1 FROM t WHERE u.row = t.row)",
     "SELECT row, day FROM t WHERE flag OR row IN (SELECT row FROM u)",
     "SELECT row, day FROM u WHERE flag OR row IN (SELECT row FROM t)",
-    "SELECT t.row, u.row FROM t JOIN u ON t.word = u.text AND t.row % 100 = u.row % 100",
+    "SELECT t.row, u.row FROM t JOIN u ON t.term = u.text AND t.row % 100 = u.row % 100",
     "SELECT t.row, u.row FROM t JOIN u ON t.code = u.code AND t.day = u.day",
     "SELECT t.row, u.row FROM t JOIN u ON (t.many IS NOT DISTINCT FROM u.many) AND t.row / 1000 = u.row / 1000",
     "SELECT t.row, u.row FROM t JOIN u ON t.float = u.float AND t.row <= u.row",

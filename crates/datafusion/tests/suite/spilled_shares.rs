@@ -19,7 +19,7 @@ const QUERIES: [&str; 4] = [
     "WITH w AS (SELECT DISTINCT row / 3 AS h, few, float FROM t) \
      SELECT few AS k, count(*) FROM w GROUP BY 1 UNION ALL SELECT h % 7, max(h) FROM w WHERE float > 0 GROUP BY 1 \
      UNION ALL SELECT h % 1000, count(float) FROM w GROUP BY 1",
-    "WITH w AS (SELECT many, row % 9 AS r, min(word) AS low FROM t GROUP BY 1, 2), v AS (SELECT row / 2 AS h, few, count(*) AS n FROM t GROUP BY 1, 2) \
+    "WITH w AS (SELECT many, row % 9 AS r, min(term) AS low FROM t GROUP BY 1, 2), v AS (SELECT row / 2 AS h, few, count(*) AS n FROM t GROUP BY 1, 2) \
      SELECT r AS k, max(low), count(*) FROM w GROUP BY 1 UNION ALL SELECT many % 99, min(low), count(low) FROM w GROUP BY 1 \
      UNION ALL SELECT few, 'v', sum(n) FROM v GROUP BY 1 UNION ALL SELECT h % 50, 'v', max(n) FROM v GROUP BY 1",
 ];

@@ -12,9 +12,9 @@ use crate::spill::{assert_answers_spill, lines, register, session, spilled, tabl
 /// Partitions of one row to a seventh of all. The row's number makes the order total.
 const WINDOWS: [&str; 9] = [
     "SELECT row, sum(price) OVER (PARTITION BY many % 1000 ORDER BY row) FROM t",
-    "SELECT row, rank() OVER (PARTITION BY word ORDER BY day), count(*) OVER (PARTITION BY word) FROM t",
-    "SELECT row, text, lag(text) OVER (PARTITION BY code ORDER BY row), lead(word, 2) OVER (PARTITION BY code ORDER BY row) FROM t",
-    "SELECT row, max(word) OVER (PARTITION BY day ORDER BY row), count(DISTINCT few) OVER (PARTITION BY day ORDER BY row) FROM t",
+    "SELECT row, rank() OVER (PARTITION BY term ORDER BY day), count(*) OVER (PARTITION BY term) FROM t",
+    "SELECT row, text, lag(text) OVER (PARTITION BY code ORDER BY row), lead(term, 2) OVER (PARTITION BY code ORDER BY row) FROM t",
+    "SELECT row, max(term) OVER (PARTITION BY day ORDER BY row), count(DISTINCT few) OVER (PARTITION BY day ORDER BY row) FROM t",
     "SELECT row, avg(price) OVER (PARTITION BY many ORDER BY row ROWS BETWEEN 3 PRECEDING AND 1 FOLLOWING), code FROM t",
     "SELECT row, sum(row) OVER (PARTITION BY few, flag ORDER BY day RANGE BETWEEN 10 PRECEDING AND CURRENT ROW) FROM t",
     "SELECT row, median(price) OVER (PARTITION BY day) FROM t",
@@ -29,14 +29,14 @@ fn windows_of_many_partitions_fit_little_memory() {
 
 /// Partitions of a half or more of the rows, and windows without `PARTITION BY`.
 const CUT_WINDOWS: [&str; 8] = [
-    "SELECT row, rank() OVER (ORDER BY day), dense_rank() OVER (ORDER BY day), word FROM t",
+    "SELECT row, rank() OVER (ORDER BY day), dense_rank() OVER (ORDER BY day), term FROM t",
     "SELECT row, rank() OVER (PARTITION BY flag ORDER BY many DESC), text FROM t",
     "SELECT row, row_number() OVER (ORDER BY many, row), code FROM t",
-    "SELECT row, sum(price) OVER (ORDER BY row), min(day) OVER (ORDER BY row), word FROM t",
+    "SELECT row, sum(price) OVER (ORDER BY row), min(day) OVER (ORDER BY row), term FROM t",
     "SELECT row, count(*) OVER (PARTITION BY flag ORDER BY day), avg(price) OVER (PARTITION BY flag ORDER BY day), text FROM t",
     "SELECT row, sum(row) OVER (PARTITION BY flag ORDER BY row ROWS UNBOUNDED PRECEDING), text FROM t",
-    "SELECT row, word, n FROM (SELECT row, word, rank() OVER (PARTITION BY flag ORDER BY many, row) AS n FROM t) WHERE n < 100",
-    "SELECT count(*), sum(n), max(word) FROM (SELECT row_number() OVER (ORDER BY word, row) AS n, word FROM t)",
+    "SELECT row, term, n FROM (SELECT row, term, rank() OVER (PARTITION BY flag ORDER BY many, row) AS n FROM t) WHERE n < 100",
+    "SELECT count(*), sum(n), max(term) FROM (SELECT row_number() OVER (ORDER BY term, row) AS n, term FROM t)",
 ];
 
 #[test]
@@ -55,7 +55,7 @@ fn a_window_over_all_rows_holds_few_of_them() {
             let (ctx, context) = session(5 << 20, unified, folder.path(), None);
             register(&ctx, "t", &rows);
             for sql in [
-                "SELECT count(*), sum(n), max(word) FROM (SELECT row_number() OVER () AS n, word FROM t)",
+                "SELECT count(*), sum(n), max(term) FROM (SELECT row_number() OVER () AS n, term FROM t)",
                 "SELECT max(total), max(n), count(code) FROM (SELECT sum(row) OVER w AS total, count(price) OVER w AS n, code FROM t
                  WINDOW w AS (ROWS UNBOUNDED PRECEDING))",
             ] {

@@ -119,7 +119,7 @@ impl Program {
         // SAFETY: the program is loaded. `ProgramSource` has the parameters of kernels that return
         // at once.
         let launched = unsafe { self.loaded.driver.dry_launch(kernel.raw(), parameters) };
-        launched.inspect(|()| _ = kernel.mark_launched()).inspect_err(|error| self.loss.check(error))
+        launched.inspect(|()| _ = kernel.note_launch()).inspect_err(|error| self.loss.check(error))
     }
 
     /// Has later launches use the optimized program.
@@ -194,7 +194,7 @@ impl Kernel {
     }
 
     /// Notes a launch. True for the first since the program was loaded.
-    pub(crate) fn mark_launched(&self) -> bool {
+    pub(crate) fn note_launch(&self) -> bool {
         !self.entry.launched.swap(true, Relaxed)
     }
 }

@@ -59,7 +59,7 @@ impl Queue {
         kernel.add_use(self.worker(), sequence);
         let counters = self.context().live_counters();
         counters.launches.fetch_add(1, Relaxed);
-        counters.first_launches.fetch_add(u64::from(kernel.mark_launched()), Relaxed);
+        counters.first_launches.fetch_add(u64::from(kernel.note_launch()), Relaxed);
         kernel.totals().launches.fetch_add(1, Relaxed);
         self.meters.launched(&kernel.totals().name, buffers().map(|buffer| buffer.len() as u64).sum());
         Ok(())

@@ -19,7 +19,7 @@ const CACHE: &str = "DEVICE_TEST_CACHE_DIR";
 /// The variable of the number of programs.
 const PROGRAMS: &str = "DEVICE_TEST_PROGRAMS";
 
-/// The words that a process prints before its counts of compilations and of hits.
+/// The text that a process prints before its counts of compilations and of hits.
 const COUNTED: &str = "compilations and hits: ";
 
 struct Folders {

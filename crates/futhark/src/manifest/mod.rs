@@ -338,7 +338,7 @@ impl Manifest {
         })
     }
 
-    /// The type of an entry point in Futhark's syntax: a `*` marks consumed arguments and unique
+    /// The type of an entry point in Futhark's syntax: a `*` denotes consumed arguments and unique
     /// results.
     ///
     /// # Errors

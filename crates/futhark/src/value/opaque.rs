@@ -7,8 +7,8 @@ use libffi::middle::{Arg, Type, arg};
 
 use super::{Handle, Origins, ResultSlot};
 use crate::call::LibraryCall;
-use crate::library::{FnAddress, FreeFn, OpaqueFns, Raw};
-use crate::manifest::{Kind, Record, Sum};
+use crate::library::{ContentFns, FnAddress, OpaqueFns, ProjectFn, Raw, RecordFns, SumFns};
+use crate::manifest::{Kind, OpaqueType, Record, Sum};
 use crate::{Context, Error, Library, Result, Value};
 
 /// A value whose layout only the library knows. Records and sums can be taken apart.
@@ -34,8 +34,8 @@ impl Opaque {
     /// [`Error::Usage`] if it is not a record; else the library's failure.
     pub fn fields(&self) -> Result<Vec<Value>> {
         let context = &self.handle.context;
-        let (record, (_, projections)) = context.record_fns(self.type_name())?;
-        let field = |(field, project): (&crate::manifest::Field, &unsafe extern "C" fn(Raw, Raw, Raw) -> i32)| {
+        let (record, functions) = context.record_fns(self.type_name())?;
+        let field = |(field, project): (&crate::manifest::Field, &ProjectFn)| {
             let mut slot = ResultSlot::EMPTY;
             context.with(|raw| {
                 // SAFETY: the record is live, and the slot holds a scalar or a pointer.
@@ -46,7 +46,7 @@ impl Opaque {
                 Ok(value)
             })
         };
-        record.fields.iter().zip(projections).map(field).collect()
+        record.fields.iter().zip(&functions.project).map(field).collect()
     }
 
     /// The variant of a value of a sum type, and its payload.
@@ -55,12 +55,12 @@ impl Opaque {
     /// [`Error::Usage`] if the type is not a sum type; else the library's failure.
     pub fn variant(&self) -> Result<(usize, Vec<Value>)> {
         let context = &self.handle.context;
-        let (sum, (variant_of, functions)) = context.sum_fns(self.type_name())?;
+        let (sum, functions) = context.sum_fns(self.type_name())?;
         context.with(|raw| {
             // SAFETY: the value is live.
-            let number = unsafe { variant_of(raw, self.handle.raw) };
+            let number = unsafe { (functions.variant)(raw, self.handle.raw) };
             let index = usize::try_from(number).unwrap_or(usize::MAX);
-            let (Some(variant), Some((_, destruct))) = (sum.variants.get(index), functions.get(index)) else {
+            let (Some(variant), Some((_, destruct))) = (sum.variants.get(index), functions.variants.get(index)) else {
                 let type_name = self.type_name();
                 let problem = format!("a value of type {type_name} has the unknown variant {number}");
                 return Err(Error::Usage(problem));
@@ -115,9 +115,9 @@ impl Context {
     /// [`Error::Usage`] if the type is not a record, or the fields do not fit; else the library's
     /// failure.
     pub fn record(&self, type_name: &str, fields: &[Value]) -> Result<Opaque> {
-        let (record, (new, _)) = self.record_fns(type_name)?;
+        let (record, functions) = self.record_fns(type_name)?;
         let types: Vec<&str> = record.fields.iter().map(|field| field.type_name.as_str()).collect();
-        self.construct(type_name, &record.new, *new, &types, fields)
+        self.construct(type_name, &record.new, functions.new, &types, fields)
     }
 
     /// Builds a value of a sum type from the variant's index in the manifest. It shares the
@@ -127,8 +127,8 @@ impl Context {
     /// [`Error::Usage`] if the type is not a sum type, or the payload does not fit; else the
     /// library's failure.
     pub fn variant(&self, type_name: &str, variant: usize, payload: &[Value]) -> Result<Opaque> {
-        let (sum, (_, functions)) = self.sum_fns(type_name)?;
-        let (Some(found), Some((construct, _))) = (sum.variants.get(variant), functions.get(variant)) else {
+        let (sum, functions) = self.sum_fns(type_name)?;
+        let (Some(found), Some((construct, _))) = (sum.variants.get(variant), functions.variants.get(variant)) else {
             return Err(Error::Usage(format!("the type {type_name} has {} variants, not {variant}", sum.variants.len())));
         };
         let types: Vec<&str> = found.payload.iter().map(String::as_str).collect();
@@ -176,24 +176,22 @@ impl Context {
         self.library().opaque(type_name).ok_or_else(|| Error::Usage(format!("{type_name} is not an opaque type of the library")))
     }
 
-    #[expect(clippy::type_complexity, reason = "a type of the manifest with its functions")]
-    fn record_fns(&self, type_name: &str) -> Result<(&Record, &(FnAddress, Vec<unsafe extern "C" fn(Raw, Raw, Raw) -> i32>))> {
-        let fns = self.opaque_fns(type_name)?.record.as_ref();
-        let record = match self.library().manifest().kind(type_name) {
-            Some(Kind::Opaque(opaque)) => opaque.record.as_ref(),
-            _ => None,
-        };
-        record.zip(fns).ok_or_else(|| Error::Usage(format!("{type_name} is not a record")))
+    fn record_fns(&self, type_name: &str) -> Result<(&Record, &RecordFns)> {
+        let functions = &self.opaque_fns(type_name)?.content;
+        match (self.library().manifest().kind(type_name), functions) {
+            (Some(Kind::Opaque(OpaqueType { record: Some(record), .. })), ContentFns::Record(functions)) => {
+                Ok((record, functions))
+            }
+            _ => Err(Error::Usage(format!("{type_name} is not a record"))),
+        }
     }
 
-    #[expect(clippy::type_complexity, reason = "as above")]
-    fn sum_fns(&self, type_name: &str) -> Result<(&Sum, &(FreeFn, Vec<(FnAddress, FnAddress)>))> {
-        let fns = self.opaque_fns(type_name)?.sum.as_ref();
-        let sum = match self.library().manifest().kind(type_name) {
-            Some(Kind::Opaque(opaque)) => opaque.sum.as_ref(),
-            _ => None,
-        };
-        sum.zip(fns).ok_or_else(|| Error::Usage(format!("{type_name} is not a sum type")))
+    fn sum_fns(&self, type_name: &str) -> Result<(&Sum, &SumFns)> {
+        let functions = &self.opaque_fns(type_name)?.content;
+        match (self.library().manifest().kind(type_name), functions) {
+            (Some(Kind::Opaque(OpaqueType { sum: Some(sum), .. })), ContentFns::Sum(functions)) => Ok((sum, functions)),
+            _ => Err(Error::Usage(format!("{type_name} is not a sum type"))),
+        }
     }
 }
 

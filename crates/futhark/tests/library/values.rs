@@ -105,17 +105,17 @@ fn arrays_of_records_are_zipped_and_projected() {
     let context = context(&fixture);
     let keys = context.array(&[2], &[3i64, 4]).unwrap();
     let values = context.array(&[2], &[0.5, 2.0]).unwrap();
-    let marks = context.record("[]mark", &[keys.into(), values.into()]).unwrap();
-    let fields = marks.fields().unwrap();
-    let scored = context.call("score", vec![marks.into()]).unwrap();
+    let grades = context.record("[]grade", &[keys.into(), values.into()]).unwrap();
+    let fields = grades.fields().unwrap();
+    let scored = context.call("score", vec![grades.into()]).unwrap();
     let ([Value::Array(score)], [Value::Array(keys), Value::Array(values)]) = (scored.as_slice(), fields.as_slice()) else {
         panic!("{scored:?}, {fields:?}")
     };
     assert_eq!(score.to_vec::<f64>().unwrap(), [1.5, 8.0]);
     assert_eq!((keys.to_vec::<i64>().unwrap(), values.to_vec::<f64>().unwrap()), (vec![3, 4], vec![0.5, 2.0]));
     let short = context.array(&[1], &[0.5]).unwrap();
-    let error = context.record("[]mark", &[context.array(&[2], &[3i64, 4]).unwrap().into(), short.into()]).unwrap_err();
-    assert_eq!(error.to_string(), "futhark_zip_opaque_arr1d_mark: Error: key and value differ in size");
+    let error = context.record("[]grade", &[context.array(&[2], &[3i64, 4]).unwrap().into(), short.into()]).unwrap_err();
+    assert_eq!(error.to_string(), "futhark_zip_opaque_arr1d_grade: Error: key and value differ in size");
     drop((context, scored, fields));
     fixture.assert_clean();
 }

@@ -41,7 +41,7 @@ mod tests {
             assert!(c.to_lowercase().map(u32::from).eq(answers(&words, LOWER, c)), "{c:?}");
             let properties = answers(&words, PROPERTIES, c)[0];
             assert_eq!(properties & 4 != 0, c.is_alphanumeric(), "{c:?}");
-            // A capital sigma behind a letter ends a word, unless a separator is between them.
+            // A capital sigma behind a letter is final, unless a separator is between them.
             let ends = format!("A{c}Σ").to_lowercase().ends_with('ς');
             assert_eq!(properties & 3 != 0, ends, "{c:?}");
         }

@@ -3,7 +3,7 @@
 //!
 //! A [`RowWriter`] appends statements that compute [`Value`]s. [`Params`] collects the kernel's
 //! parameters (columns, literals, the error flag) and binds them to a batch. This module decides
-//! which expressions are supported and words the refusals; [`crate::support`] only asks it.
+//! which expressions are supported and phrases the refusals; [`crate::support`] only asks it.
 //!
 //! # Examples
 //! ```

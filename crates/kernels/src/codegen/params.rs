@@ -180,12 +180,12 @@ impl Params {
         self.params.iter().any(|(param, _)| *param == Param::Error)
     }
 
-    /// Marks a section of the prelude as needed.
+    /// Flags a section of the prelude as needed.
     pub fn need(&mut self, section: Section) {
         self.sections.need(section);
     }
 
-    /// Marks the section of a C type as needed.
+    /// Flags the section of a C type as needed.
     pub fn need_type(&mut self, ctype: CType) {
         match ctype {
             CType::I128 => self.need(Section::I128),

@@ -265,7 +265,7 @@ impl<'a> RowWriter<'a> {
         self.push(&format!("if ({condition}) A_MIN64({err}, (u64){row});"));
     }
 
-    /// Marks the current block as one that runs only for rows that need it.
+    /// Flags the current block as one that runs only for rows that need it.
     pub(super) fn costly(&mut self) {
         self.scope().costly = true;
     }

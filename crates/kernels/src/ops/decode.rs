@@ -56,8 +56,8 @@ impl Decode {
     /// use kernels::ops::{Decode, Options};
     ///
     /// # futures::executor::block_on(async {
-    /// let words: DictionaryArray<Int8Type> = vec![Some("a"), None, Some("b"), Some("a")].into_iter().collect();
-    /// let host = RecordBatch::try_from_iter([("word", Arc::new(words) as _)])?;
+    /// let terms: DictionaryArray<Int8Type> = vec![Some("a"), None, Some("b"), Some("a")].into_iter().collect();
+    /// let host = RecordBatch::try_from_iter([("term", Arc::new(terms) as _)])?;
     /// let queue = device::Context::new(device::DeviceConfig::default())?.queue()?;
     /// let batch = upload(&queue, &host.schema(), &natural_types(&host.schema())?, &[host.clone()])?;
     ///

@@ -156,7 +156,7 @@ impl NullStripping {
 
     /// The result column of type `ty`: `values` in the rows of `arguments`, NULL in the others.
     ///
-    /// Booleans are bytes of 0 or 1. So is the mask beside the values: 0 marks a result that is
+    /// Booleans are bytes of 0 or 1. So is the mask beside the values: 0 denotes a result that is
     /// NULL.
     ///
     /// # Errors

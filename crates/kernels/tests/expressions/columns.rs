@@ -59,16 +59,16 @@ fn views_are_compared_with_literals() {
     let views: ArrayRef = Arc::new(texts.iter().map(Option::as_deref).collect::<arrow::array::StringViewArray>());
     for data_type in [DataType::Utf8View, DataType::BinaryView] {
         let rows = batch(vec![cast(&views, &data_type).unwrap()]);
-        let word = |len: usize| data::literal(&data_type, LiteralValue::Bytes(text[..len].into()));
+        let term = |len: usize| data::literal(&data_type, LiteralValue::Bytes(text[..len].into()));
         for chunk in [[0, 1, 4, 7], [8, 11, 12, 13], [16, 17, 200, 26]] {
             let mut exprs = Vec::new();
             for len in chunk {
-                let literal = || Arc::new(Expr::Literal(word(len)));
+                let literal = || Arc::new(Expr::Literal(term(len)));
                 exprs.push(Expr::Compare { op: CompareOp::Eq, left: column(0), right: literal() });
                 exprs.push(Expr::Compare { op: CompareOp::NotEq, left: literal(), right: column(0) });
             }
             let null = data::literal(&data_type, LiteralValue::Null);
-            let lists = [chunk.map(word).to_vec(), vec![word(chunk[1])], vec![word(chunk[0]), null]];
+            let lists = [chunk.map(term).to_vec(), vec![term(chunk[1])], vec![term(chunk[0]), null]];
             exprs.extend(lists.iter().map(|list| Expr::InList { expr: column(0), list: list.clone(), negated: false }));
             exprs.extend(lists.map(|list| Expr::InList { expr: column(0), list, negated: true }));
             check(&rows, &exprs);
@@ -226,13 +226,13 @@ fn bounded_prices_stay_narrow() {
 #[test]
 fn constants_are_kernel_arguments() {
     let types = [ColumnType::of(&DataType::Int64, true).unwrap(), ColumnType::of(&DataType::Utf8View, true).unwrap()];
-    let text = |number: i128, word: &str, list: &[i128]| {
+    let text = |number: i128, term: &str, list: &[i128]| {
         let number = lit(&DataType::Int64, LiteralValue::Int(number));
-        let word = lit(&DataType::Utf8View, LiteralValue::Bytes(word.into()));
+        let term = lit(&DataType::Utf8View, LiteralValue::Bytes(term.into()));
         let list = list.iter().map(|value| data::literal(&DataType::Int64, LiteralValue::Int(*value))).collect();
         let expr = Expr::And(vec![
             Expr::Compare { op: CompareOp::Gt, left: column(0), right: Arc::new(number) },
-            Expr::Compare { op: CompareOp::Eq, left: column(1), right: Arc::new(word) },
+            Expr::Compare { op: CompareOp::Eq, left: column(1), right: Arc::new(term) },
             Expr::InList { expr: column(0), list, negated: false },
         ]);
         PROFILES.map(|profile| crate::harness::write(&types, std::slice::from_ref(&expr), 1, 8, profile).text)

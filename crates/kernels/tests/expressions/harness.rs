@@ -164,9 +164,9 @@ pub fn evaluate(device: &DeviceBatch, types: &[ColumnType], exprs: &[Expr], slot
 /// The little-endian integer of these bytes.
 fn integer(ctype: CType, bytes: &[u8]) -> LiteralValue {
     let negative = ctype.is_signed() && bytes.last().is_some_and(|byte| byte >> 7 == 1);
-    let mut word = [if negative { 0xff } else { 0 }; 32];
-    word[..bytes.len()].copy_from_slice(bytes);
-    data::number(i256::from_le_bytes(word))
+    let mut padded = [if negative { 0xff } else { 0 }; 32];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    data::number(i256::from_le_bytes(padded))
 }
 
 /// Values of an array as literals.

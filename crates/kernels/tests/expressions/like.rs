@@ -115,7 +115,7 @@ const LETTERS: [&str; 24] = [
 ];
 
 fn texts() -> Vec<LiteralValue> {
-    TEXTS.iter().map(|word| text(word)).chain([LiteralValue::Null]).collect()
+    TEXTS.iter().map(|term| text(term)).chain([LiteralValue::Null]).collect()
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn seeded() -> StdRng {
 }
 
 /// Up to `most` of these letters.
-fn word(rng: &mut StdRng, letters: &[&str], most: usize) -> String {
+fn term(rng: &mut StdRng, letters: &[&str], most: usize) -> String {
     (0..rng.random_range(0..=most)).map(|_| letters[rng.random_range(0..letters.len())]).collect()
 }
 
@@ -188,7 +188,7 @@ fn random_patterns_agree_with_arrow() {
         (&["a", "b"], &["a", "b", "%", "_"]),
     ];
     for (letters, pattern_letters) in alphabets {
-        let rows: Vec<_> = (0..4000).map(|_| (word(&mut rng, letters, 14), word(&mut rng, pattern_letters, 9))).collect();
+        let rows: Vec<_> = (0..4000).map(|_| (term(&mut rng, letters, 14), term(&mut rng, pattern_letters, 9))).collect();
         check_likes(&mut rng, &rows);
     }
 }
@@ -203,14 +203,14 @@ fn periodic_patterns_agree_with_arrow() {
     let periodic = |rng: &mut StdRng, most: usize, exceptions: &[&str]| {
         let part = loop {
             let few = &letters[..rng.random_range(1..=letters.len())];
-            let part = word(rng, few, 3);
+            let part = term(rng, few, 3);
             if !part.is_empty() {
                 break part;
             }
         };
         let mut text = String::new();
         for at in 0..rng.random_range(0..most) {
-            text.push_str(&if at % 40 == 39 { word(rng, exceptions, 1) } else { part.clone() });
+            text.push_str(&if at % 40 == 39 { term(rng, exceptions, 1) } else { part.clone() });
         }
         (part, text)
     };
@@ -313,10 +313,10 @@ fn random_constant_patterns_agree_with_arrow() {
         (&["р", "Р", "с", "д", "Д", "ж"], &["р", "Р", "с", "Д", "ж", "%", "_"]),
     ];
     for (letters, pattern_letters) in alphabets {
-        let texts: Vec<String> = (0..600).map(|row| word(&mut rng, letters, [14, 40, 100][row % 3])).collect();
+        let texts: Vec<String> = (0..600).map(|row| term(&mut rng, letters, [14, 40, 100][row % 3])).collect();
         // Patterns without `_` may be searched for by other functions: other kernels to compile.
         let patterns = (0..24).map(|number| {
-            let parts = [word(&mut rng, pattern_letters, 7), word(&mut rng, pattern_letters, 5)];
+            let parts = [term(&mut rng, pattern_letters, 7), term(&mut rng, pattern_letters, 5)];
             format!("{}{}", ["", "%"][number % 2], parts.join("_"))
         });
         let patterns: Vec<String> = patterns.collect();
@@ -342,7 +342,7 @@ fn long_constant_patterns_agree_with_arrow() {
         "abcdefgh_".repeat(200),
     ];
     texts.extend((0..40).map(|_| {
-        let period = word(&mut rng, &["a", "b", "é", "K"], 3) + "a";
+        let period = term(&mut rng, &["a", "b", "é", "K"], 3) + "a";
         (0..rng.random_range(50..700)).map(|at| if at % 97 == 96 { "b" } else { period.as_str() }).collect::<String>()
     }));
     let patterns = [

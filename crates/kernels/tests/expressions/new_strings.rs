@@ -32,7 +32,7 @@ fn cases_in_every_layout() {
     }
 }
 
-/// Every character, alone and within a word.
+/// Every character, alone and within a text.
 #[test]
 fn cases_of_every_character() {
     device::skip_unless_turn!(4);
@@ -55,8 +55,8 @@ fn final_sigmas_agree_with_rust() {
     println!("DEVICEFUSION_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let letters = ["Σ", "Σ", "σ", "A", "a", "İ", "'", "\u{301}", ".", " ", "ß", "ﬃ", "日", "\u{ad}", "1"];
-    let mut word = || (0..random.random_range(0..8)).map(|_| letters[random.random_range(0..letters.len())]).collect::<String>();
-    let values: Vec<LiteralValue> = (0..4000).map(|_| text(&word())).collect();
+    let mut term = || (0..random.random_range(0..8)).map(|_| letters[random.random_range(0..letters.len())]).collect::<String>();
+    let values: Vec<LiteralValue> = (0..4000).map(|_| text(&term())).collect();
     let rows = batch(vec![array(&DataType::Utf8, &values)]);
     check(&rows, &CASES.map(|function| call(function, vec![Expr::Column(0)], &DataType::Utf8)));
 }
@@ -66,7 +66,7 @@ fn strings_of_constants_and_columns() {
     for (nth, layout) in layouts().into_iter().enumerate() {
         let value_type = kernels::expr::value_type(&layout).clone();
         let rows = batch(vec![laid_out(&layout, &texts())]);
-        let literal = |word: &str| lit(&value_type, text(word));
+        let literal = |term: &str| lit(&value_type, text(term));
         let null = || lit(&value_type, LiteralValue::Null);
         let of = |function, others: Vec<Expr>| call(function, [vec![Expr::Column(0)], others].concat(), &value_type);
         let mut exprs = vec![
@@ -137,12 +137,12 @@ fn concatenations_compare_by_parts() {
         let (left, right) = pairs_of(&data_type, &texts(), &data_type, &texts());
         let rows = batch(vec![left, right]);
         let (a, b) = (|| Expr::Column(0), || Expr::Column(1));
-        let literal = |word: &str| lit(&data_type, text(word));
+        let literal = |term: &str| lit(&data_type, text(term));
         let of = |function, arguments| call(function, arguments, &data_type);
         let compare = |op, left: Expr, right: Expr| Expr::Compare { op, left: left.into(), right: right.into() };
         let every = [Eq, NotEq, Lt, LtEq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom];
         check(&rows, &every.map(|op| compare(op, of(STRICT, vec![a(), b()]), of(STRICT, vec![b(), a()]))));
-        let list = ["", "aé", " aa"].map(|word| data::literal(&data_type, text(word))).to_vec();
+        let list = ["", "aé", " aa"].map(|term| data::literal(&data_type, text(term))).to_vec();
         let listed = |list, negated| Expr::InList { expr: of(STRICT, vec![a(), b()]).into(), list, negated };
         let exprs = [
             compare(Lt, of(CONCAT, vec![a(), b()]), a()),

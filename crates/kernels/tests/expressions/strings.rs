@@ -219,7 +219,7 @@ fn pairs_of_strings_of_two_columns() {
 #[test]
 fn periodic_substrings() {
     let data_type = DataType::Utf8View;
-    let words = ["a".repeat(3000), format!("{}b", "a".repeat(3000)), "ab".repeat(1500), "aab".repeat(900), "aé".repeat(900)];
+    let terms = ["a".repeat(3000), format!("{}b", "a".repeat(3000)), "ab".repeat(1500), "aab".repeat(900), "aé".repeat(900)];
     let parts = ["b", "a", "aab", "aba", "bab", "é", "éb"];
     let found: Vec<LiteralValue> = parts
         .iter()
@@ -227,7 +227,7 @@ fn periodic_substrings() {
         .chain([format!("{}b", "a".repeat(700)), format!("b{}", "a".repeat(700)), format!("{}a", "ab".repeat(700))])
         .map(|part| text(&part))
         .collect();
-    let (left, right) = pairs_of(&data_type, &words.map(|word| text(&word)), &data_type, &found);
+    let (left, right) = pairs_of(&data_type, &terms.map(|term| text(&term)), &data_type, &found);
     let (a, b) = (|| Expr::Column(0), || Expr::Column(1));
     let exprs = [
         call(Function::Contains, vec![a(), b()], &DataType::Boolean),

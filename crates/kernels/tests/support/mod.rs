@@ -205,8 +205,8 @@ pub fn table(first: usize, n: usize) -> RecordBatch {
         3 => 0,
         _ => (x >> 8) as i64 - (1 << 54),
     };
-    let words = ["red", "green", "", "a longer colour than twelve bytes", "a longer colour than twelve", "gr\0"];
-    let word = |i: usize, salt: u64| (!null(i, salt)).then(|| words[(random(i, salt) >> 8) as usize % words.len()]);
+    let terms = ["red", "green", "", "a longer colour than twelve bytes", "a longer colour than twelve", "gr\0"];
+    let term = |i: usize, salt: u64| (!null(i, salt)).then(|| terms[(random(i, salt) >> 8) as usize % terms.len()]);
     let wide = |i: usize| optional(i, 20).map(|x| i128::from(extreme(x)) << (x % 60));
     let numbers: PrimitiveDictionaryBuilder<Int16Type, Int64Type> = rows().fold(Default::default(), |mut builder, i| {
         builder.append_option(optional(i, 21).map(|x| extreme(x % 60)));
@@ -247,7 +247,7 @@ pub fn table(first: usize, n: usize) -> RecordBatch {
             ),
             true,
         ),
-        ("word", Arc::new(rows().map(|i| word(i, 33)).collect::<DictionaryArray<Int8Type>>()), true),
+        ("term", Arc::new(rows().map(|i| term(i, 33)).collect::<DictionaryArray<Int8Type>>()), true),
         ("number", Arc::new(numbers.finish()), true),
         ("nothing", Arc::new(NullArray::new(n)), true),
     ])
@@ -280,7 +280,7 @@ pub fn table_with_lists(first: usize, n: usize) -> RecordBatch {
         ("numbers", of("i64", 44), true),
         ("flags", of("flag", 45), true),
         ("views", of("view", 46), true),
-        ("words", of("word", 47), true),
+        ("terms", of("term", 47), true),
         ("decimals", of("decimal", 48), true),
         ("nothings", of("nothing", 49), true),
         ("sure_lists", lists::<i64>(elements.column_by_name("row").unwrap(), &lengths, None), false),

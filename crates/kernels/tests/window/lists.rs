@@ -154,8 +154,8 @@ fn distinct_values_over_every_frame() {
 fn distinct_values_of_large_partitions() {
     let n = SIZES[4];
     let numbers: Int64Array = (0..n).map(|i| Some((random(i, 1) % 5000) as i64).filter(|number| *number > 7)).collect();
-    let words: StringArray = numbers.iter().map(|number| number.map(|number| format!("word {}", number * 7919 % 5000))).collect();
-    let columns = [("number", Arc::new(numbers.clone()) as ArrayRef, true), ("word", Arc::new(words.clone()) as ArrayRef, true)];
+    let terms: StringArray = numbers.iter().map(|number| number.map(|number| format!("term {}", number * 7919 % 5000))).collect();
+    let columns = [("number", Arc::new(numbers.clone()) as ArrayRef, true), ("term", Arc::new(terms.clone()) as ArrayRef, true)];
     let whole = batch(columns.into());
     let queue = queue();
     let rows = Frame { units: FrameUnits::Rows, ..Frame::RUNNING };
@@ -193,7 +193,7 @@ fn distinct_values_of_large_partitions() {
         assert_eq!(actual(2), falling);
         let mut best: Option<&str> = None;
         for row in 0..n {
-            best = best.max(words.is_valid(row).then(|| words.value(row)));
+            best = best.max(terms.is_valid(row).then(|| terms.value(row)));
             assert_eq!(
                 result.column(5).as_string::<i32>().is_valid(row).then(|| result.column(5).as_string::<i32>().value(row)),
                 best
@@ -201,7 +201,7 @@ fn distinct_values_of_large_partitions() {
         }
         for row in (0..n).step_by(997) {
             assert_eq!(sum(3, row), sums(&mut frame(row)).pop().flatten(), "row {row}");
-            let best = frame(row).filter(|row| words.is_valid(*row)).map(|row| words.value(row)).max();
+            let best = frame(row).filter(|row| terms.is_valid(*row)).map(|row| terms.value(row)).max();
             assert_eq!(Some(result.column(6).as_string::<i32>().value(row)), best, "row {row}");
         }
         for row in (0..n).step_by(9973) {

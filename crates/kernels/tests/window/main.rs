@@ -55,7 +55,7 @@ fn sorted(n: usize, width: u64) -> RecordBatch {
         order.push((o < 500).then_some(o));
     }
     let null = |i: usize, salt: u64| random(i, salt).is_multiple_of(5);
-    let text = |i: usize| (!null(i, 5)).then(|| "word ".repeat((random(i, 6) % 6) as usize));
+    let text = |i: usize| (!null(i, 5)).then(|| "term ".repeat((random(i, 6) % 6) as usize));
     batch(vec![
         ("partition", Arc::new(Int64Array::from(partition)) as ArrayRef, true),
         ("order", Arc::new(Int64Array::from(order)), true),

@@ -414,7 +414,7 @@ fn r39_an_array_is_released_once_on_any_thread() {
 }
 
 #[test]
-fn r40_a_move_out_of_c_marks_the_source_released() {
+fn r40_a_move_out_of_c_flags_the_source_released() {
     let releases = Releases::default();
     let mut source = releases.counted(cpu::export_array(&ints()).unwrap());
     let mut event = 7u64;

@@ -270,7 +270,7 @@ fn r76_a_release_alone_is_an_error_after_the_batches() {
 }
 
 #[test]
-fn r78_release_marks_the_handler_and_leaves_its_memory_to_the_reader() {
+fn r78_release_flags_the_handler_and_leaves_its_memory_to_the_reader() {
     let (mut peer, stream) = opened(2);
     let handler = peer.handler;
     peer.release();

@@ -117,7 +117,7 @@ fn decimals() -> Vec<Named> {
     ]
 }
 
-fn words() -> Vec<Option<&'static str>> {
+fn texts() -> Vec<Option<&'static str>> {
     vec![Some("a"), None, Some(""), Some("more than twelve bytes of text"), Some("ü€𝄞"), Some("exactly 12 b")]
 }
 
@@ -126,9 +126,9 @@ fn strings() -> Vec<Named> {
         vec![Some(b"a"), None, Some(b""), Some(b"more than twelve bytes \x00\xff"), Some(b"\x00"), Some(b"exactly 12 b")];
     let fixed = [Some(b"abc"), None, Some(b"\0\0\0"), Some(b"\xff\xff\xff"), Some(b"def"), Some(b"ghi")];
     vec![
-        ("string", at(StringArray::from(words()))),
-        ("large_string", at(LargeStringArray::from(words()))),
-        ("string_view", at(StringViewArray::from(words()))),
+        ("string", at(StringArray::from(texts()))),
+        ("large_string", at(LargeStringArray::from(texts()))),
+        ("string_view", at(StringViewArray::from(texts()))),
         ("string_view, several buffers", several_buffers()),
         ("string_view, all inline", at(StringViewArray::from(vec!["a", "b", "", "c", "d", "eeeeeeeeeeee"]))),
         ("binary", at(BinaryArray::from(bytes.clone()))),
@@ -160,7 +160,7 @@ fn one_null() -> Option<NullBuffer> {
 
 fn lists() -> Vec<Named> {
     let ints = Int32Array::from(vec![Some(1), None, Some(3), Some(-4), Some(5), Some(6), Some(7)]);
-    let strings = StringArray::from(words());
+    let strings = StringArray::from(texts());
     let lengths = || OffsetBuffer::from_lengths([2, 0, 1, 0, 2, 1]);
     let list = ListArray::new(item(&strings), lengths(), at(strings.clone()), one_null());
     // Out of order, overlapping, and with unreferenced elements.
@@ -203,7 +203,7 @@ fn rows() -> StructArray {
     let ints = Int32Array::from(vec![Some(1), None, Some(3), Some(-4), Some(5), Some(0)]);
     let fields = vec![Field::new("i", DataType::Int32, true), Field::new("s", DataType::Utf8, true)];
     let nulls = Some(vec![true, true, false, true, true, true].into());
-    StructArray::new(fields.into(), vec![at(ints), at(StringArray::from(words()))], nulls)
+    StructArray::new(fields.into(), vec![at(ints), at(StringArray::from(texts()))], nulls)
 }
 
 fn structs() -> Vec<Named> {
@@ -218,9 +218,9 @@ fn structs() -> Vec<Named> {
     let members: UnionFields = members.into_iter().collect();
     let ids = || ScalarBuffer::from(vec![0i8, 5, 5, 0, 5, 0]);
     let ints = || at(Int32Array::from(vec![Some(1), None, Some(3), Some(-4), Some(5), Some(0)]));
-    let sparse = UnionArray::try_new(members.clone(), ids(), None, vec![ints(), at(StringArray::from(words()))]).unwrap();
+    let sparse = UnionArray::try_new(members.clone(), ids(), None, vec![ints(), at(StringArray::from(texts()))]).unwrap();
     let union_offsets = ScalarBuffer::from(vec![0, 0, 3, 1, 4, 5]);
-    let dense = UnionArray::try_new(members, ids(), Some(union_offsets), vec![ints(), at(StringArray::from(words()))]).unwrap();
+    let dense = UnionArray::try_new(members, ids(), Some(union_offsets), vec![ints(), at(StringArray::from(texts()))]).unwrap();
     vec![
         ("struct", at(rows)),
         ("struct<struct>", at(outer)),

@@ -201,7 +201,7 @@ fn one_projection(plan: &Plan) -> Option<Plan> {
 }
 
 /// The columns that a projection passes on; `None` if it computes.
-pub(super) fn passed_columns(plan: &Plan) -> Option<Vec<usize>> {
+fn passed_columns(plan: &Plan) -> Option<Vec<usize>> {
     let outputs = plan.downcast_ref::<DeviceProjectionExec>()?.expressions().iter();
     outputs.map(|output| output.expr.downcast_ref::<Column>().map(Column::index)).collect()
 }

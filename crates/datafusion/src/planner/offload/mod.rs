@@ -18,7 +18,6 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions};
 use kernels::ops::Options;
 
@@ -26,7 +25,7 @@ use self::alternative::with_reason;
 use self::build::{aggregated, ordered};
 use self::exchanges::{subplan_below_exchanges, without_exchanges, without_round_robin};
 use self::order::{by_hash, in_order_of, merged, restore, sorted_for_merge, unsorted};
-use crate::exec::{DeviceToHostExec, DeviceUnionExec, HostAlternative, HostToDeviceExec, is_device};
+use crate::exec::{DeviceToHostExec, HostAlternative, HostToDeviceExec, is_device, unites_inputs};
 use crate::planner::dynamic_filters::with_dynamic_filters;
 use crate::planner::grouping_sets::aggregate_of_sets;
 use crate::planner::most_rows::RowBounds;
@@ -266,7 +265,7 @@ impl<'a> Offloader<'a> {
     fn in_few_partitions(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let most = self.config.execution.target_partitions.saturating_mul(PARTITIONS_PER_TARGET).max(1);
         let are_many = input.output_partitioning().partition_count() > most;
-        let has_union = || input.exists(|node| Ok(node.is::<DeviceUnionExec>() || node.is::<UnionExec>()));
+        let has_union = || input.exists(|node| Ok(unites_inputs(node)));
         if are_many && has_union()? { in_one_partition(input) } else { Ok(input) }
     }
 }

@@ -11,7 +11,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning};
 
-use crate::exec::{DeviceLimitExec, DeviceProjectionExec, DeviceSortExec};
+use crate::exec::{DeviceLimitExec, DeviceOperator, DeviceSortExec};
 use crate::planner::support::support_of;
 
 /// Whether a parent relies on hash partitions.
@@ -119,9 +119,11 @@ fn device_sort(sort: SortExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
 
 /// The `fetch` of a sort below projections.
 fn fetch_of(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    if let Some(sort) = plan.downcast_ref::<DeviceSortExec>() {
-        return sort.fetch_rows();
+    use DeviceOperator::*;
+    match DeviceOperator::of(plan)? {
+        Sort(sort) => sort.fetch_rows(),
+        Projection(_) => plan.children().first().and_then(|child| fetch_of(child)),
+        Aggregate(_) | DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Reuse(_) | Scan(_)
+        | Shared(_) | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_) => None,
     }
-    let is_projection = plan.is::<DeviceProjectionExec>();
-    plan.children().first().filter(|_| is_projection).and_then(|child| fetch_of(child))
 }

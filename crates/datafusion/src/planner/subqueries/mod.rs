@@ -12,9 +12,8 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::physical_plan::ExecutionPlanProperties;
 use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqueryLink};
-use datafusion::physical_plan::union::UnionExec;
 
-use crate::exec::{DeviceToHostExec, DeviceUnionExec, device_inputs, is_device};
+use crate::exec::{DeviceToHostExec, device_inputs, is_device, unites_inputs};
 use crate::planner::dynamic_filters::without_dynamic_filters;
 use crate::planner::rewrite::{Plan, in_one_partition, with_children};
 use crate::planner::sharing::without_sharing;
@@ -76,9 +75,8 @@ fn joined_below(
             readers.push(index);
         }
     }
-    let runs_all = plan.is::<UnionExec>() || plan.is::<DeviceUnionExec>();
     let &[index] = readers.as_slice() else { return Ok(None) };
-    if index > 0 && !runs_all {
+    if index > 0 && !unites_inputs(plan) {
         return Ok(None);
     }
     let Some(child) = joined_below(value, &children[index], offload)? else { return Ok(None) };

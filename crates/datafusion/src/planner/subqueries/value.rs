@@ -162,8 +162,14 @@ impl SubqueryValue {
 
 /// Whether a plan gives one row whatever its input: an aggregation without keys.
 fn gives_one_row(plan: &Plan) -> bool {
-    match plan.downcast_ref::<DeviceAggregateExec>() {
-        Some(aggregate) => aggregate.spec.keys.is_empty(),
-        None => plan.is::<DeviceProjectionExec>() && plan.children().into_iter().all(gives_one_row),
+    use DeviceOperator::*;
+    match DeviceOperator::of(plan) {
+        Some(Aggregate(aggregate)) => aggregate.spec.keys.is_empty(),
+        Some(Projection(_)) => plan.children().into_iter().all(gives_one_row),
+        Some(
+            DynamicFilter(_) | Expand(_) | Filter(_) | Futhark(_) | Join(_) | Limit(_) | Reuse(_) | Scan(_) | Shared(_) | Sort(_)
+            | Stream(_) | Union(_) | Unnest(_) | Upload(_) | Window(_),
+        )
+        | None => false,
     }
 }

@@ -226,7 +226,10 @@ impl PairJoin {
             return Ok((self, probe));
         }
         let rows = self.written(plan, vec![], probe)?;
-        let Pairs::Chain { plan, tables, removed } = &self.pairs else { return Err(self.joins.without_join()) };
+        let (plan, tables, removed) = match &self.pairs {
+            Pairs::Chain { plan, tables, removed } => (plan, tables, removed),
+            Pairs::BuildSide(_) => return Err(self.joins.without_join()),
+        };
         let plan = Arc::new(plan.over(types));
         let (joins, build) = (self.joins.clone(), self.build.clone());
         let (probe, concat) = (joins.probe_partitioning(&plan)?, joins.concat(&plan)?);

@@ -165,7 +165,7 @@ impl DeviceOptions {
         self.opened.store(true, Ordering::Relaxed);
     }
 
-    /// Marks the settings of a plan for EXPLAIN.
+    /// Flags the settings of a plan for EXPLAIN.
     pub(crate) fn set_explained(config: &mut ConfigOptions, plan: Arc<ExplainedPlan>) {
         if let Some(options) = config.extensions.get_mut::<DeviceOptions>() {
             options.explained = Some(plan);
@@ -278,7 +278,7 @@ impl ExtensionOptions for DeviceOptions {
 /// The settings to write instead of a key that is none: the most similar one, or all if none is
 /// similar.
 fn instead_of(key: &str, name: fn(&Setting) -> String) -> String {
-    /// Keys with one wrong letter, a missing end or another last word are above this, others below.
+    /// Keys with one wrong letter, a missing end or another last part are above this, others below.
     const SIMILAR: f64 = 0.8;
     let similarity = |setting: &Setting| strsim::jaro_winkler(key, setting.key.trim_start_matches("device."));
     match SETTINGS.iter().max_by(|left, right| similarity(left).total_cmp(&similarity(right))) {

@@ -240,7 +240,7 @@ settings! {
         value: DeviceSelector,
         frozen: true,
         program_only: false,
-        description: "The device: 'auto', 'none', 'opencl', 'cuda', '#k' (as `devicefusion devices` numbers them) or a part of its name",
+        description: "The device: 'auto', 'none', a driver such as 'opencl', '#k' (as `devicefusion devices` numbers them) or a part of its name",
     }
     spill: SpillSetting {
         default: SpillSetting::Auto,

@@ -51,7 +51,7 @@ fn values_ignore_case() {
 fn errors_name_the_accepted_values() {
     let mut options = DeviceOptions::default();
     for (key, bad, problem) in [
-        ("selector", "", "device.selector is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
+        ("selector", "", "device.selector is empty: must be auto, none, cuda, opencl, #k or a part of a name"),
         ("selector", "#x", "device.selector = #x: expected a number after #"),
         ("memory_bytes", "1e9", "device.memory_bytes = '1e9': its unit must be one of B, K, M, G, T"),
         ("memory_bytes", "-1", "device.memory_bytes = '-1': must be a number, 0 or more, such as 1073741824 or 1G"),

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use datafusion::common::{Result, config_err};
-use device::Selector;
+use device::{DriverKind, Selector};
 
 /// A kind of values of type `T`.
 pub(super) trait Value<T> {
@@ -31,8 +31,8 @@ impl Value<String> for AnyString {
     }
 }
 
-/// Options of a kernel compiler. Others than these could redefine words of the kernels' language,
-/// or read files.
+/// Options of a kernel compiler. Others than these could redefine keywords of the kernels'
+/// language, or read files.
 pub(super) struct CompilerFlags;
 
 /// Options without a value, of OpenCL's compilers and of NVRTC.
@@ -75,10 +75,10 @@ const COMPILER_SETTINGS: &[&str] = &[
 
 impl Value<String> for CompilerFlags {
     fn parse(&self, key: &str, string: &str) -> Result<String> {
-        let is_word = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._,".contains(&byte));
+        let is_name = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._,".contains(&byte));
         let is_known = |option: &str| {
             COMPILER_FLAGS.contains(&option)
-                || COMPILER_SETTINGS.iter().any(|name| option.strip_prefix(name).is_some_and(is_word))
+                || COMPILER_SETTINGS.iter().any(|name| option.strip_prefix(name).is_some_and(is_name))
         };
         match string.split_whitespace().find(|option| !is_known(option)) {
             None => Ok(string.to_string()),
@@ -243,7 +243,10 @@ pub(super) struct DeviceSelector;
 impl Value<Option<Selector>> for DeviceSelector {
     fn parse(&self, key: &str, string: &str) -> Result<Option<Selector>> {
         match string {
-            "" => config_err!("{key} is empty: must be auto, none, opencl, cuda, #k or a part of a name"),
+            "" => {
+                let drivers = DriverKind::ALL.map(DriverKind::name).join(", ");
+                config_err!("{key} is empty: must be auto, none, {drivers}, #k or a part of a name")
+            }
             none if none.eq_ignore_ascii_case("none") => Ok(None),
             string => match string.parse::<Selector>() {
                 Ok(selector) => Ok(Some(selector)),

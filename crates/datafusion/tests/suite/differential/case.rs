@@ -212,7 +212,7 @@ impl Case {
             Err(_) => return Some("the first run gives no answer within 120 seconds".to_string()),
             Ok(Err(panic)) => return Some(format!("the first run panics: {panic}")),
             // Over tables of the device another row may fail first, which the other run judges.
-            Ok(Ok(Err(error))) if ROWS_FAIL_BY.iter().any(|words| harness::text(&error).contains(words)) => return None,
+            Ok(Ok(Err(error))) if ROWS_FAIL_BY.iter().any(|part| harness::text(&error).contains(part)) => return None,
             Ok(Ok(Err(error))) => return Some(format!("the first run fails: {}", harness::text(&error))),
             Ok(Ok(Ok(answer))) => answer,
         };
@@ -226,7 +226,7 @@ impl Case {
     /// joined, the join does not read its probe side.
     async fn fails_over_tables_of_the_device(&self, sides: &Sides, error: &DataFusionError) -> bool {
         let (text, device, sql) = (harness::text(error), sides.device.clone(), self.sql());
-        if !ROWS_FAIL_BY.iter().any(|words| text.contains(words)) {
+        if !ROWS_FAIL_BY.iter().any(|part| text.contains(part)) {
             return false;
         }
         set(&sides.device, "device.enabled", "false");

@@ -75,7 +75,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A SELECT, or a set operation of several. `depth` limits the nesting of subqueries in its
-    /// sources. `inner` marks a query that is a source itself.
+    /// sources. `inner` flags a query that is a source itself.
     pub fn query(&mut self, depth: usize, inner: bool) -> Relation {
         if self.rng.random_bool(if inner { 0.15 } else { 0.25 }) {
             self.set_operation(depth, inner)

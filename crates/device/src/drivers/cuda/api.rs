@@ -2,7 +2,7 @@
 //! The functions of `libcuda.so.1` that the driver uses, and the meaning of their status codes.
 //!
 //! Reference: <https://docs.nvidia.com/cuda/cuda-driver-api/>. The minimum version is CUDA 12.0,
-//! apart from the functions marked optional. Every function may be called from any thread.
+//! apart from the functions labelled optional. Every function may be called from any thread.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_void};
 use std::ptr;

@@ -69,7 +69,7 @@ fn ptx_kernels(image: &[u8]) -> Option<Vec<String>> {
     Some(entries.map(|rest| rest.trim_start().split(['(', ' ', '\n', '\t']).next().unwrap_or_default().to_owned()).collect())
 }
 
-/// Names of the symbols that a cubin marks as entry points.
+/// Names of the symbols that are entry points of a cubin.
 ///
 /// A cubin is a 64-bit little-endian ELF file:
 /// <https://docs.nvidia.com/cuda/cuda-binary-utilities/>.

@@ -239,8 +239,8 @@ mod tests {
         let (before, _) = header.split_once(&format!("}} {name};")).unwrap();
         let (_, body) = before.rsplit_once("typedef struct {").unwrap();
         let code = body.split("/*").map(|text| text.split_once("*/").map_or(text, |(_, code)| code));
-        let words = code.flat_map(|code| code.split(|c: char| !c.is_alphanumeric() && c != '_'));
-        words.filter(|word| !word.is_empty() && *word != "u32").collect()
+        let names = code.flat_map(|code| code.split(|c: char| !c.is_alphanumeric() && c != '_'));
+        names.filter(|name| !name.is_empty() && *name != "u32").collect()
     }
 
     #[test]

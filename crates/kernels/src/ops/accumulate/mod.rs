@@ -111,7 +111,7 @@ impl Accumulators {
         options.profile == Profile::Cpu || slots <= REGISTER_SLOTS
     }
 
-    /// Marks the sections of the prelude that the states need.
+    /// Flags the sections of the prelude that the states need.
     pub fn need(&self, params: &mut Params) {
         self.states.iter().for_each(|state| state.kind.need(params));
     }

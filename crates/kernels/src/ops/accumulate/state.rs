@@ -187,7 +187,7 @@ impl StateKind {
         }
     }
 
-    /// Marks the sections of the prelude that the statements need.
+    /// Flags the sections of the prelude that the statements need.
     pub fn need(self, params: &mut Params) {
         params.need(match self {
             StateKind::Sum128 | StateKind::Min128 | StateKind::Max128 => Section::I128,

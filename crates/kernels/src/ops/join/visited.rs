@@ -43,7 +43,7 @@ pub struct VisitedBitmap {
 
 /// Kernels of a [`VisitedBitmap`] by position.
 const VISIT: usize = 0;
-/// For `NOT IN`: marks the rows that NULLs exclude.
+/// For `NOT IN`: flags the rows that NULLs exclude.
 const VISIT_NULLS: usize = 1;
 
 /// The build rows that were visited so far.

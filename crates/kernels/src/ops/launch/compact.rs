@@ -117,7 +117,7 @@ const STATES: usize = 2;
 /// Rows of a work-item whose loads are under way at once, of `most`. Long statements and those with
 /// loops are not repeated: they fill the time of a load with work of their own.
 fn rows_at_once(statements: &str, most: u32) -> u32 {
-    let is_long = statements.len() > LONGEST_UNROLLED || ["for (", "while ("].iter().any(|word| statements.contains(word));
+    let is_long = statements.len() > LONGEST_UNROLLED || ["for (", "while ("].iter().any(|keyword| statements.contains(keyword));
     [4, 2, 1].into_iter().find(|rows| !is_long && most.is_multiple_of(*rows)).unwrap_or(1)
 }
 

@@ -64,11 +64,11 @@ impl Kernel {
         let mut text = String::with_capacity(definition.len());
         let mut rest = definition.as_str();
         while !rest.is_empty() {
-            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            let (word, behind) = rest.split_at(end);
-            text.push_str(names.get(word).map_or(word, String::as_str));
-            let end = behind.find(is_word).unwrap_or(behind.len());
+            let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
+            let (name, behind) = rest.split_at(end);
+            text.push_str(names.get(name).map_or(name, String::as_str));
+            let end = behind.find(is_of_name).unwrap_or(behind.len());
             let (between, behind) = behind.split_at(end);
             text.push_str(between);
             rest = behind;

@@ -287,8 +287,8 @@ fn compact_kernel(name: &str, column: usize, types: &[ColumnType], options: &Opt
     params.named(COMPACTED, "G u32 *RESTRICT");
     let n = params.named("n", "u64");
     let mut writer = RowWriter::new(types, options.profile, &mut params);
-    let word = writer.eval(&Expr::Column(column))?;
-    writer.push(&format!("if ({COUNTED}[row + 1] != {COUNTED}[row]) {COMPACTED}[{COUNTED}[row]] = {};", word.code));
+    let value = writer.eval(&Expr::Column(column))?;
+    writer.push(&format!("if ({COUNTED}[row + 1] != {COUNTED}[row]) {COMPACTED}[{COUNTED}[row]] = {};", value.code));
     let statements = writer.statements();
     Ok(Kernel::new(name, params, row_loop(options.profile, "row", &n, &statements)))
 }
