@@ -35,9 +35,9 @@ def prose(path):
     """Yields the numbered lines of a page outside code blocks."""
     fence = None
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        mark = FENCE.match(line)
-        if fence is None and mark:
-            fence = mark[1]
+        prefix = FENCE.match(line)
+        if fence is None and prefix:
+            fence = prefix[1]
         elif fence is not None:
             if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
                 fence = None

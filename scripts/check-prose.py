@@ -6,7 +6,7 @@
 - A sentence has at most 25 words, in messages of Rust sources too. Code in backticks, links and
   placeholders count as one word.
 - The subject is a component: no sentence, string or test name has one of SUBJECTS, and no sentence
-  begins with "What". Questions may, and titles in Markdown, which end without a mark.
+  begins with "What". Questions may, and titles in Markdown, which end without a full stop.
 
 `check-prose.py [PATH...]` checks files or folders, the whole repository without any.
 `check-prose.py --summary [PATH...]` prints counts and the average words of a sentence.
@@ -29,7 +29,7 @@ HASHES = {".py", ".sh", ".toml", ".slt", ".part", ".yml"}
 DASHES = {".sql"}
 # Tokens of Rust that may contain a quote.
 TOKENS = re.compile(r'''//[^\n]*|/\*.*?\*/|\b[bc]?r(#*)"(?P<raw>.*?)"\1|'(?:\\.|[^\\'])'|"(?P<string>(?:[^"\\]|\\.)*)"''', re.S)
-# Marks of code and SQL, which no message has: braces, brackets of arrays, statements.
+# Signs of code and SQL, which no message has: braces, brackets of arrays, statements.
 CODE = re.compile(r"[{}]|\[\]|;\s*(\n|$)|\bSELECT\b|^\s*(CREATE|DROP|EXPLAIN|INSERT|SET|WITH)\b")
 # Foreign files, and records of runs.
 LEFT_OUT = ("LICENSE", "Cargo.lock", "docs/log/")
@@ -62,7 +62,7 @@ def comments(path, lines):
                 yield number, found[1], None
                 yield number, None, None
     elif suffix in HASHES | DASHES or path.name in ("Makefile", "run"):
-        mark = "--" if suffix in DASHES else "#"
+        prefix = "--" if suffix in DASHES else "#"
         docstring = False
         for number, line in enumerate(lines, 1):
             bare = line.strip()
@@ -73,8 +73,8 @@ def comments(path, lines):
                 yield number, bare, line
             elif suffix == ".py" and bare.startswith('"""'):
                 yield number, bare.replace('"""', ""), line
-            elif bare.startswith(mark) and not bare.startswith("#!"):
-                yield number, bare.lstrip(mark + " "), line
+            elif bare.startswith(prefix) and not bare.startswith("#!"):
+                yield number, bare.lstrip(prefix + " "), line
             else:
                 yield number, None, line
 

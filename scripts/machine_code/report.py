@@ -8,7 +8,7 @@ from . import limits
 from .measure import Measured
 
 HEADINGS = ["kind", "kernels", "registers", "shared", "warps %", "instructions", "bytes", "in flight", "misses"]
-# Marks around the tables of the page.
+# Comments around the tables of the page.
 BEGIN, END = "<!-- {} -->\n\n", "\n\n<!-- end -->"
 
 
@@ -90,7 +90,7 @@ def broken_table(budget):
 
 
 def page(text, budget, by_kind):
-    """The page with new tables between its marks. Leaves out kinds that only sort, for instance."""
+    """The page with new tables. Leaves out kinds that only sort, for instance."""
     text = replaced(text, "broken", broken_table(budget))
     shown = [row for row in rows(budget, by_kind) if row[-1] or budget.needs_loads(row[0])]
     return replaced(text, "kinds", markdown([HEADINGS, *shown]))
@@ -101,5 +101,5 @@ def replaced(text, name, lines):
 
 
 def between(text, name):
-    """The lines of the page between the marks of a table."""
+    """The lines of the page between the comments of a table."""
     return text.partition(BEGIN.format(name))[2].partition(END)[0]

@@ -54,8 +54,8 @@ class Instruction:
     @property
     def width(self):
         """Bytes of a load or store of a thread."""
-        for mark, width in (("128", 16), ("64", 8), ("8", 1), ("16", 2)):
-            if re.search(rf"\.[US]?{mark}\b", self.opcode):
+        for bits, width in (("128", 16), ("64", 8), ("8", 1), ("16", 2)):
+            if re.search(rf"\.[US]?{bits}\b", self.opcode):
                 return width
         return 4
 

@@ -12,8 +12,8 @@
 //   message.
 // - Threads. Any thread may call any function at any time. The exception are callbacks on the
 //   library's threads, those of a handler and every `release`: they cannot run queries.
-// - Objects. A pointer that is NULL, freed or foreign is an error. If a thread frees an object
-//   while another one uses it, the object stays valid for that call.
+// - Objects. A pointer that is NULL, freed or foreign is an error. An object that one thread
+//   frees stays valid for the call of another thread.
 // - Strings. `const char *` is UTF-8, ends with NUL, and is copied. The caller frees a `char *`
 //   with free().
 // - Arrow structs as inputs are moved: the function flags them as released, even if it fails.
@@ -548,7 +548,7 @@ int devicefusion_array_elements_raw(struct devicefusion_context *context,
 // - Only this call reads the structs and strings.
 // - On a device, offsets, views and codes are not checked: all must be in range.
 // - `release`, unless NULL, is called with `data` once, on any thread. It is called if this
-//   function fails; otherwise when the table is dropped and the queries that read it have ended.
+//   function fails. Otherwise it is called once the table is dropped and its queries have ended.
 int devicefusion_register_raw(struct devicefusion_context *context,
                               const char *name,
                               const struct devicefusion_raw_column *columns,

@@ -16,8 +16,8 @@ impl Canceller {
         Self(Mutex::new(watch::Sender::new(false)))
     }
 
-    /// A future that is ready once [`cancel`](Self::cancel) is called, and pending for ever if the
-    /// canceller is dropped before that.
+    /// A future that is ready once [`cancel`](Self::cancel) is called. Without a call it stays
+    /// pending.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut cancelled = self.0.lock().subscribe();
         async move {

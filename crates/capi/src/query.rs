@@ -523,8 +523,8 @@ mod tests {
     use crate::context::*;
     use crate::error::{DEVICEFUSION_FAILURE, DEVICEFUSION_SUCCESS};
 
-    /// An empty table that signals when it is planned. Its planning ends when the test says so, or
-    /// never.
+    /// An empty table that signals when it is planned. Its planning ends at a signal of the test,
+    /// or not at all.
     #[derive(Debug)]
     struct SlowTable {
         schema: SchemaRef,

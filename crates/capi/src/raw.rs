@@ -346,7 +346,7 @@ impl Drop for BorrowedMemory {
 /// - Only this call reads the structs and strings.
 /// - On a device, offsets, views and codes are not checked: all must be in range.
 /// - `release`, unless NULL, is called with `data` once, on any thread. It is called if this
-///   function fails; otherwise when the table is dropped and the queries that read it have ended.
+///   function fails. Otherwise it is called once the table is dropped and its queries have ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_register_raw(
     context: *mut devicefusion_context,

@@ -9,8 +9,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
 use device::LogSink;
 use devicefusion::{
-    DeviceOptions, DeviceRuntime, Fallback, STACK_BYTES, SessionStateBuilderExt, register_schema, with_enough_stack,
-    with_file_tables,
+    DeviceOptions, DeviceRuntime, STACK_BYTES, SessionStateBuilderExt, register_schema, with_enough_stack, with_file_tables,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -48,7 +47,7 @@ impl Session {
             false => Arc::new(|_| ()),
         };
         let device = DeviceRuntime::for_program(sink, options.queue.clone());
-        if device.context_if_any(&device_options)?.is_none() && device_options.fallback == Fallback::Error {
+        if device.context_if_any(&device_options)?.is_none() && device_options.fallback.is_strict() {
             let reason = device.problem().unwrap_or_default();
             return Err(Failure::other(format!("a strict context needs a device, and there is none: {reason}")));
         }

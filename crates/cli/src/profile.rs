@@ -99,10 +99,10 @@ impl Profiling {
         if let (Err(error), Err(_)) = (&outcome, &written) {
             print_error(error);
         }
-        let place = written?;
+        let target = written?;
         let rows = if profile.rows() == 1 { "row" } else { "rows" };
         let ended = if outcome.is_ok() { format!("{} {rows}", profile.rows()) } else { "failed".to_string() };
-        eprintln!("{ended} in {:.3} s; wrote {place}", profile.total().as_secs_f64());
+        eprintln!("{ended} in {:.3} s; wrote {target}", profile.total().as_secs_f64());
         outcome
     }
 }

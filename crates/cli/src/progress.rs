@@ -115,9 +115,9 @@ impl fmt::Display for State {
             _ if read > 0 => parts.push(format!("{} rows", HumanCount(read as u64))),
             _ => {}
         }
-        for (place, bytes) in [("device", self.device_bytes), ("host", self.host_bytes)] {
+        for (ran_on, bytes) in [("device", self.device_bytes), ("host", self.host_bytes)] {
             if bytes > 0 {
-                parts.push(format!("{place} {}", HumanBytes(bytes as u64)));
+                parts.push(format!("{ran_on} {}", HumanBytes(bytes as u64)));
             }
         }
         parts.extend(self.compiling.as_ref().map(|compiling| match compiling {

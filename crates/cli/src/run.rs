@@ -123,8 +123,8 @@ pub fn print_error(error: &DataFusionError) {
 /// Most characters of an error that are printed.
 const MOST_CHARACTERS: usize = 4000;
 
-/// As [`print_error`], behind the place of the statement.
-fn print_error_of(place: &str, error: &DataFusionError) {
+/// As [`print_error`], behind the position of the statement.
+fn print_error_of(prefix: &str, error: &DataFusionError) {
     let text = error_text(error);
     // Arrow's writers make text of an I/O error.
     let is_of_writer = matches!(error.find_root(), DataFusionError::ArrowError(..) | DataFusionError::IoError(_));
@@ -133,8 +133,8 @@ fn print_error_of(place: &str, error: &DataFusionError) {
     }
     // Some errors quote what a whole file has.
     match text.char_indices().nth(MOST_CHARACTERS) {
-        Some((end, _)) => eprintln!("{place}Error: {}… ({} bytes in all)", &text[..end], text.len()),
-        None => eprintln!("{place}Error: {text}"),
+        Some((end, _)) => eprintln!("{prefix}Error: {}… ({} bytes in all)", &text[..end], text.len()),
+        None => eprintln!("{prefix}Error: {text}"),
     }
 }
 
@@ -297,8 +297,8 @@ impl Statements<'_> {
         }
     }
 
-    fn report(&mut self, place: &str, error: &DataFusionError) {
-        print_error_of(place, error);
+    fn report(&mut self, prefix: &str, error: &DataFusionError) {
+        print_error_of(prefix, error);
         self.outcome = Outcome::StatementsFailed;
     }
 

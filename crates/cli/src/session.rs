@@ -28,7 +28,7 @@ use datafusion_cli::object_storage::StdinCarriesCommands;
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::pool_type::PoolType;
 use device::{DeviceConfig, Selector};
-use devicefusion::{DeviceOptions, DevicePlanner, Fallback};
+use devicefusion::{DeviceOptions, DevicePlanner};
 use futures::future::BoxFuture;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
@@ -103,7 +103,7 @@ impl Session {
 
     fn is_strict(&self) -> bool {
         let options = self.context.state().config().options().extensions.get::<DeviceOptions>().cloned();
-        options.is_some_and(|options| options.fallback == Fallback::Error)
+        options.is_some_and(|options| options.fallback.is_strict())
     }
 
     /// Fails if a setting forbids the query's plan. DataFusion's EXPLAIN in the format `indent`

@@ -32,10 +32,10 @@ pub fn statements(dialect: &Dialect, sql: &str) -> Vec<String> {
     let Ok(tokens) = Tokenizer::new(dialect.as_ref(), sql).tokenize_with_location() else { return vec![sql.to_owned()] };
     let lines: Vec<&str> = sql.split_inclusive('\n').collect();
     // Columns count characters from 1.
-    let offset = |place: Location| {
-        let line = (place.line as usize).saturating_sub(1);
+    let offset = |position: Location| {
+        let line = (position.line as usize).saturating_sub(1);
         let before: usize = lines.iter().take(line).map(|line| line.len()).sum();
-        let characters = (place.column as usize).saturating_sub(1);
+        let characters = (position.column as usize).saturating_sub(1);
         let within = lines.get(line).map_or(0, |line| line.chars().take(characters).map(char::len_utf8).sum());
         (before + within).min(sql.len())
     };

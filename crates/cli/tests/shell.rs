@@ -338,7 +338,7 @@ fn devices_are_chosen_by_keyword_number_and_name() {
         ("#99", "device #99: no such device; there is #0"),
         ("no such", "device no such: no such device; there is #0"),
         ("#x", "device.selector = #x: expected a number after #"),
-        ("", "device.selector is empty: must be auto, none, opencl"),
+        ("", "device.selector is empty: must be auto, none, cuda, opencl"),
     ] {
         let run = shell(&["--device", device, "-c", "SELECT 1"]);
         assert!(!run.success && run.stdout.is_empty(), "{}", run.stdout);

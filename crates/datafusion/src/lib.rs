@@ -7,13 +7,12 @@
 //!
 //! | folder | content |
 //! |---|---|
-//! | `session` | sessions, settings, the device runtime |
+//! | `session` | sessions, settings, the device runtime, profiles of runs as HTML and JSON |
 //! | `planner` | offloading of operators, and the reasons against it |
 //! | `expr` | translation of expressions, aggregates and window functions |
 //! | `exec` | the physical operators |
 //! | `graph` | lowering of device operators to stages |
 //! | `run` | execution of stages |
-//! | `profile` | profiles of runs, as HTML and JSON |
 //! | `table` | resident tables |
 //! | `exchange` | device arrays of other libraries, and results for them |
 //! | `futhark` | SQL functions from compiled Futhark libraries |
@@ -51,7 +50,6 @@ mod expr;
 mod futhark;
 mod graph;
 mod planner;
-mod profile;
 mod reason;
 mod run;
 mod session;
@@ -65,12 +63,11 @@ pub use planner::{
     DevicePlanner, HostOperator, HostReasons, Placement, PlacementKind, ProjectionKeeper, SubqueryColumns, WindowFilters,
     placement,
 };
-pub use profile::Profile;
 pub use run::DeviceBatchStream;
 pub use session::{
-    AdaptiveStart, Cost, DeviceOptions, DeviceRuntime, Fallback, ProfileSetting, STACK_BYTES, SessionStateBuilderExt, SettingDoc,
-    SpillSetting, check_nesting, execute_logical_plan, execute_logical_plan_watched, has_device, parse_bytes, parse_statements,
-    plan_for_explain, session, session_with, with_enough_stack, with_file_tables, with_large_stack, with_parameters,
-    with_rows_of_parameters,
+    AdaptiveStart, Cost, DeviceOptions, DeviceRuntime, Fallback, Profile, ProfileSetting, STACK_BYTES, SessionStateBuilderExt,
+    SettingDoc, SpillSetting, check_nesting, execute_logical_plan, execute_logical_plan_watched, has_device, parse_bytes,
+    parse_statements, plan_for_explain, session, session_with, with_enough_stack, with_file_tables, with_large_stack,
+    with_parameters, with_rows_of_parameters,
 };
 pub use table::{DeviceTable, register_schema};

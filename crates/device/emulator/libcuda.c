@@ -107,7 +107,7 @@ static int is_of(int kind, const char *at, size_t bytes) { return owner(kind, at
 int emulator_is_pinned(const char *at, size_t bytes) { LOCKED; return is_of(PINNED, at, bytes); }
 
 typedef struct { int kind; unsigned flags; } Object;
-// `ends` has the end time of each piece of work; number 0 is the stream's creation.
+// `ends` has the end time of each unit of work; number 0 is the stream's creation.
 typedef struct { Object object; int ended; uint64_t submitted, done, counted; struct Op *first, **last; double *ends; struct Counts **counts; void *context; } Stream;
 typedef struct { Object object; Stream *stream; uint64_t number; double recorded; } Event;
 typedef struct Function {

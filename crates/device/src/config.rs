@@ -32,13 +32,38 @@ pub enum UnifiedMemory {
 impl UnifiedMemory {
     /// The device's properties with this setting applied.
     pub(crate) fn apply(self, mut info: DeviceInfo) -> Result<DeviceInfo> {
-        if self == Self::Always && !info.unified_memory {
-            let reason = "it cannot work in the host's memory, which device.unified_memory = always asks for".to_owned();
-            return Err(Error::Unusable { device: info.name, reason });
+        match self {
+            Self::Never => info.unified_memory = false,
+            Self::Auto => {}
+            Self::Always if info.unified_memory => {}
+            Self::Always => {
+                let reason = "it cannot work in the host's memory, which device.unified_memory = always asks for".to_owned();
+                return Err(Error::Unusable { device: info.name, reason });
+            }
         }
-        info.unified_memory &= self != Self::Never;
         Ok(info)
     }
+
+    /// Whether devices that need a copy are refused.
+    pub fn is_required(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never | Self::Auto => false,
+        }
+    }
+}
+
+/// The folder of compiled programs that later processes reuse.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum CacheDir {
+    /// No program is kept.
+    #[default]
+    None,
+    /// This folder. A folder that cannot be used is an error.
+    Folder(PathBuf),
+    /// This folder, except for CPU devices: their drivers have caches of their own. A folder that
+    /// cannot be used is none.
+    GpuDefault(PathBuf),
 }
 
 /// The configuration of a context.
@@ -63,12 +88,9 @@ pub struct DeviceConfig {
     pub memory_bytes: usize,
     /// Options for the device's compiler, after those of this crate.
     pub compile_options: Vec<String>,
-    /// The folder of compiled programs that later processes reuse; `None` keeps none. It has at
-    /// most [`CACHE_BYTES`](Self::CACHE_BYTES).
-    pub cache_dir: Option<PathBuf>,
-    /// That folder for GPUs, if there is no `cache_dir`. Where it cannot be used, there is none.
-    /// CPU drivers have caches of their own.
-    pub gpu_cache_dir: Option<PathBuf>,
+    /// The folder of compiled programs that later processes reuse. It has at most
+    /// [`CACHE_BYTES`](Self::CACHE_BYTES).
+    pub cache_dir: CacheDir,
     /// Whether the device times each launch, which costs a few microseconds.
     pub profiling: bool,
     /// The most launches in [`Context::timeline`](crate::Context::timeline), about 40 bytes each; 0
@@ -104,8 +126,7 @@ impl Default for DeviceConfig {
             platform: None,
             memory_bytes: 0,
             compile_options: Vec::new(),
-            cache_dir: None,
-            gpu_cache_dir: None,
+            cache_dir: CacheDir::None,
             profiling: true,
             timeline: 0,
             nvrtc_path: None,
@@ -128,7 +149,6 @@ impl fmt::Debug for DeviceConfig {
             memory_bytes,
             compile_options,
             cache_dir,
-            gpu_cache_dir,
             profiling,
             timeline,
             nvrtc_path,
@@ -145,7 +165,6 @@ impl fmt::Debug for DeviceConfig {
             .field("memory_bytes", memory_bytes)
             .field("compile_options", compile_options)
             .field("cache_dir", cache_dir)
-            .field("gpu_cache_dir", gpu_cache_dir)
             .field("profiling", profiling)
             .field("timeline", timeline)
             .field("nvrtc_path", nvrtc_path)
@@ -194,7 +213,7 @@ impl DeviceConfig {
 
     /// Sets the folder of compiled programs.
     pub fn with_cache_dir(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.cache_dir = Some(folder.into());
+        self.cache_dir = CacheDir::Folder(folder.into());
         self
     }
 

@@ -8,8 +8,8 @@
 //! The C library destroys the main thread's thread-locals first, then runs `atexit` handlers, the
 //! last registered ones first. So this module waits in two places:
 //! - in a thread-local of the main thread, if a context was opened there;
-//! - in `atexit` handlers, which are registered repeatedly: they must run before those of objects
-//!   that the driver's compiler has made since.
+//! - in `atexit` handlers, registered repeatedly: they must run before those of objects that the
+//!   driver's compiler has made since.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -105,7 +105,7 @@ pub(crate) fn wait_for(context: impl Unfinished + 'static) {
     drop(contexts);
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     register();
-    // The access fails on a thread that is ending, which is not the one that ends the process.
+    // The access fails on an ending thread. Another thread ends the process.
     _ = MAIN_THREAD.try_with(|_| ());
 }
 

@@ -81,11 +81,11 @@ mod report;
 mod selector;
 pub mod testing;
 
-pub use config::{DeviceConfig, UnifiedMemory, Wrap};
+pub use config::{CacheDir, DeviceConfig, UnifiedMemory, Wrap};
 pub use context::Context;
 pub use driver::{Grid, KeepAlive, LogSink, Parameter};
 pub use drivers::opencl::DECLARES_BUILTINS;
-pub use drivers::{ArrowDeviceTypes, DriverKind, MemoryHandle, cuda, devices, devices_for};
+pub use drivers::{ArrowDeviceTypes, CompilerOptions, DriverKind, MemoryHandle, cuda, devices, devices_for};
 pub use error::{Error, Result};
 pub use info::{DeviceEntry, DeviceInfo, DeviceKind};
 pub use interop::{ApplicationQueue, ForeignContext, LibraryQueue};

@@ -13,10 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 
-use device::{Buffer, DriverKind, ForeignContext, Queue};
+use device::{Buffer, ForeignContext, Queue};
 use parking_lot::{Mutex, ReentrantMutex};
 
 use crate::library::{BackendApi, FreeFn, Raw};
+use crate::manifest::Backend;
 use crate::{Error, Library, Result};
 
 /// Settings of a new context.
@@ -117,14 +118,16 @@ impl Context {
     pub fn on_device(library: &Library, config: ContextConfig, device: &device::Context) -> Result<Context> {
         let backend = library.manifest().backend;
         let driver = device.info().driver;
-        match backend.driver() {
-            None => Err(Error::Usage(format!("a library of the back end {} cannot share a device", backend.name()))),
-            Some(own) if own != driver => {
-                let (backend, name) = (backend.name(), &device.info().name);
-                Err(Error::Usage(format!("a library of the back end {backend} cannot share {name}, a device of {driver:?}")))
+        if backend.driver().is_some_and(|own| own != driver) {
+            let (backend, name) = (backend.name(), &device.info().name);
+            return Err(Error::Usage(format!("a library of the back end {backend} cannot share {name}, a device of {driver:?}")));
+        }
+        match backend {
+            Backend::C | Backend::Multicore | Backend::Ispc | Backend::Hip => {
+                Err(Error::Usage(format!("a library of the back end {} cannot share a device", backend.name())))
             }
-            Some(DriverKind::OpenCl) => Self::make(library, config, Some(device)),
-            Some(DriverKind::Cuda) => {
+            Backend::OpenCl => Self::make(library, config, Some(device)),
+            Backend::Cuda => {
                 let context = Self::make(library, config, Some(device))?;
                 let foreign_context = context.find_foreign_context(device)?;
                 _ = context.inner.shared.set(SharedDevice { device: device.clone(), foreign_context: Some(foreign_context) });

@@ -173,12 +173,14 @@ impl Library {
     /// Whether a context can share a device of this driver
     /// ([`Context::on_device`](crate::Context::on_device)).
     pub fn can_share(&self, driver: DriverKind) -> bool {
-        let reveals_context = match driver {
-            DriverKind::OpenCl => true,
+        let backend = self.manifest().backend;
+        let reveals_context = match backend {
+            Backend::OpenCl => true,
             // An array must reveal the library's own driver context.
-            DriverKind::Cuda => self.shared_element().is_some(),
+            Backend::Cuda => self.shared_element().is_some(),
+            Backend::C | Backend::Multicore | Backend::Ispc | Backend::Hip => false,
         };
-        self.manifest().backend.driver() == Some(driver) && reveals_context
+        backend.driver() == Some(driver) && reveals_context
     }
 
     /// An element type of one-dimensional arrays that expose their memory.

@@ -5,6 +5,7 @@
    - COLD_FN, ROLLED: a long helper with several callers, and its loops. Neither is expanded, since
      compile time counts.
    - G, L: qualifiers of pointers to global and to shared (OpenCL: local) memory.
+   - RESTRICT: of a pointer whose memory has no other name.
    - SHARED, TABLE: an array in shared memory, and a constant array outside of functions.
    - SYNC, SYNC_ALL: a barrier of the work-group, for shared memory and for all memory.
    - GID to NGRP: indices and sizes of the grid.

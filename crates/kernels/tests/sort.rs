@@ -429,7 +429,7 @@ fn dictionaries_sort_by_value() {
     }
     // Unrelated dictionaries.
     let terms = |first: usize| -> DictionaryArray<Int8Type> {
-        let terms: Vec<String> = (first..first + 100).map(|i| format!("term {}", (i * 31) % 90)).collect();
+        let terms: Vec<String> = (first..first + 100).map(|i| format!("value {}", (i * 31) % 90)).collect();
         terms.iter().map(|term| Some(term.as_str())).collect()
     };
     let parts: Vec<RecordBatch> = (0..4).map(|at| batch(vec![("term", Arc::new(terms(at * 100)) as ArrayRef, true)])).collect();

@@ -20,7 +20,7 @@ use crate::ffi::{ArrowDeviceType, FFI_ArrowAsyncProducer};
 /// The producer's future and every delivered batch hold a reference, because consumers call
 /// `request` before they extract, and even after their release (R96).
 pub(super) struct Demand {
-    state: Mutex<DemandState>,
+    phase: Mutex<Phase>,
     /// Wakes the producer's future.
     pub waker: AtomicWaker,
     raw: NonNull<FFI_ArrowAsyncProducer>,
@@ -40,17 +40,29 @@ impl Drop for Demand {
     }
 }
 
+/// The state of the consumer's demand. A failed stream can still be cancelled.
 #[derive(Default)]
-struct DemandState {
-    /// Batches requested and not yet delivered.
-    credit: i64,
-    /// Whether there was a request.
-    started: bool,
-    cancelled: bool,
+enum Phase {
+    /// There was no request.
+    #[default]
+    Idle,
+    /// This many batches are requested and not yet delivered, maybe 0.
+    Requested(i64),
     /// The first failed request or extraction.
-    failure: Option<Error>,
-    /// Whether the handler is released, or about to be.
-    closed: bool,
+    Failed(Error),
+    Cancelled,
+    /// The handler is released, or about to be.
+    Closed,
+}
+
+impl Phase {
+    /// Whether the stream is ending, and ignores requests (R88).
+    fn is_ending(&self) -> bool {
+        match self {
+            Self::Idle | Self::Requested(_) | Self::Failed(_) => false,
+            Self::Cancelled | Self::Closed => true,
+        }
+    }
 }
 
 /// The next action of the producer's future.
@@ -74,7 +86,7 @@ impl Demand {
             additional_metadata: metadata.as_ref().map_or(std::ptr::null(), |bytes| bytes.as_ptr().cast::<c_char>()),
             private_data: std::ptr::null_mut(),
         })));
-        let demand = Arc::new(Self { state: Mutex::default(), waker: AtomicWaker::new(), raw, _metadata: metadata });
+        let demand = Arc::new(Self { phase: Mutex::default(), waker: AtomicWaker::new(), raw, _metadata: metadata });
         // SAFETY: `raw` is not shared yet. The pointer is valid as long as `raw`.
         unsafe { (*raw.as_ptr()).private_data = Arc::as_ptr(&demand).cast_mut().cast() };
         demand
@@ -87,59 +99,63 @@ impl Demand {
     /// The next action. Cancellation takes precedence, because a cancelled stream must not end in
     /// an error (R89).
     pub fn next_action(&self) -> Action {
-        let state = self.state.lock();
-        match &state.failure {
-            _ if state.cancelled => Action::Cancel,
-            Some(error) => Action::Fail(error.clone()),
-            None if state.started => Action::Batches(state.credit),
-            None => Action::Idle,
+        match &*self.phase.lock() {
+            Phase::Idle => Action::Idle,
+            Phase::Requested(credit) => Action::Batches(*credit),
+            Phase::Failed(error) => Action::Fail(error.clone()),
+            Phase::Cancelled | Phase::Closed => Action::Cancel,
         }
     }
 
     /// Deducts a batch that is about to be delivered.
     pub fn spend(&self) {
-        let mut state = self.state.lock();
-        state.credit = state.credit.saturating_sub(1);
+        match &mut *self.phase.lock() {
+            Phase::Requested(credit) => *credit = credit.saturating_sub(1),
+            Phase::Idle | Phase::Failed(_) | Phase::Cancelled | Phase::Closed => {}
+        }
     }
 
     /// Records the failed extraction of a delivered batch (R95).
     pub fn fail(&self, error: Error) {
-        self.update(|state| {
-            state.failure.get_or_insert(error);
+        self.update(|phase| match phase {
+            Phase::Idle | Phase::Requested(_) => *phase = Phase::Failed(error),
+            Phase::Failed(_) | Phase::Cancelled | Phase::Closed => {}
         });
     }
 
     /// Ignores further requests, and returns whether the consumer has cancelled.
     pub fn close(&self) -> bool {
-        let mut state = self.state.lock();
-        state.closed = true;
-        state.cancelled
+        let phase = std::mem::replace(&mut *self.phase.lock(), Phase::Closed);
+        match phase {
+            Phase::Cancelled => true,
+            Phase::Idle | Phase::Requested(_) | Phase::Failed(_) | Phase::Closed => false,
+        }
     }
 
     fn request(&self, n: i64) {
-        self.update(|state| {
-            if n > 0 {
-                state.credit = state.credit.saturating_add(n);
-                state.started = true;
-            } else {
-                let message = format!("async stream: request({n}): the number of batches must be positive (R87)");
-                state.failure.get_or_insert(Error::Invalid(message));
-            }
+        if n <= 0 {
+            let message = format!("async stream: request({n}): the number of batches must be positive (R87)");
+            return self.fail(Error::Invalid(message));
+        }
+        self.update(|phase| match phase {
+            Phase::Idle => *phase = Phase::Requested(n),
+            Phase::Requested(credit) => *credit = credit.saturating_add(n),
+            Phase::Failed(_) | Phase::Cancelled | Phase::Closed => {}
         });
     }
 
     fn cancel(&self) {
-        self.update(|state| state.cancelled = true);
+        self.update(|phase| *phase = Phase::Cancelled);
     }
 
-    /// Changes the state and wakes the future, unless the stream is ending anyway (R88).
-    fn update(&self, change: impl FnOnce(&mut DemandState)) {
+    /// Changes the phase and wakes the future, unless the stream is ending anyway.
+    fn update(&self, change: impl FnOnce(&mut Phase)) {
         {
-            let mut state = self.state.lock();
-            if state.closed || state.cancelled {
+            let mut phase = self.phase.lock();
+            if phase.is_ending() {
                 return;
             }
-            change(&mut state);
+            change(&mut phase);
         }
         self.waker.wake();
     }

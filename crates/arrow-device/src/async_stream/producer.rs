@@ -87,8 +87,8 @@ impl fmt::Debug for ProduceOptions {
 ///   batch on another device type, `request(n)` with `n <= 0`, and a failed extraction.
 /// - Without a further call once the consumer has cancelled, or refused the schema or a batch (R81,
 ///   R82, R89).
-/// - When the future drops early, with `on_error` and `ECANCELED` before, because data is missing;
-///   without it if the consumer has cancelled.
+/// - When the future drops early. Data is missing then, so `on_error` with `ECANCELED` comes
+///   before, unless the consumer has cancelled.
 ///
 /// `source` drops before `release`.
 ///

@@ -3,10 +3,10 @@
 
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
-use device::{Context, DeviceInfo, DeviceKind, ProgramSource};
+use device::{Context, DeviceInfo, ProgramSource};
 
 use crate::graph::{self, Stage};
-use crate::session::{AdaptiveStart, Cost, DeviceOptions, Fallback, task_context};
+use crate::session::{DeviceOptions, task_context};
 
 /// EXPLAIN's text for such a run.
 pub(crate) const NOT_COMPILED: &str = "its kernels were not compiled yet; SET device.adaptive_start = 'never' waits for them";
@@ -40,12 +40,7 @@ pub(crate) fn missing_programs(
 
 /// Whether the settings allow a start on the host.
 fn may_start_on_host(info: &DeviceInfo, options: &DeviceOptions) -> bool {
-    let for_device = match options.adaptive_start {
-        AdaptiveStart::Auto => info.kind == DeviceKind::Cpu,
-        AdaptiveStart::Always => true,
-        AdaptiveStart::Never => false,
-    };
-    for_device && options.cost == Cost::Auto && options.fallback == Fallback::Host
+    options.adaptive_start.starts_on_host(info.kind) && !options.always()
 }
 
 /// Whether a run is the host's. Then the missing programs are compiled in the background.
@@ -59,9 +54,11 @@ pub(crate) fn starts_on_host(stage: &Stage, task: &TaskContext) -> Result<bool> 
 
 #[cfg(test)]
 mod tests {
+    use device::DeviceKind;
     use device::testing::some_info;
 
     use super::*;
+    use crate::session::{AdaptiveStart, Cost, Fallback};
 
     #[test]
     fn settings_and_the_kind_of_device_decide_where_first_runs_are() {

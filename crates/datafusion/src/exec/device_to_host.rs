@@ -45,8 +45,8 @@ pub struct DeviceToHostExec {
     stage: Arc<Stage>,
     /// Whether each run lowers the operators anew, with the values of scalar subqueries.
     awaits_subqueries: bool,
-    /// Runs if kernels are not compiled yet, or if the device refuses the subplan; `None` if that
-    /// is an error.
+    /// Runs before kernels are compiled, or if the device refuses the subplan. `None` makes a
+    /// refusal an error.
     alternative: Option<HostAlternative>,
     /// Whether kernels were missing when the query was planned, so that its run starts on the host.
     starts_on_host: AtomicBool,

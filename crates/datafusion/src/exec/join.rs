@@ -62,8 +62,8 @@ impl ScalarSubquery {
     ///
     /// # Errors
     /// If an earlier run of the plan has stored another value. Its scans may still prune rows by
-    /// that value. DataFusion itself would keep the first value: it wants plans reset between their
-    /// runs.
+    /// that value. DataFusion itself would keep the first value. It requires a reset of plans
+    /// between their runs.
     pub fn publish(&self, value: ScalarValue) -> Result<()> {
         match self.results.get(self.index) {
             None => self.results.set(self.index, value),

@@ -9,7 +9,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use kernels::expr::{Aggregate, AggregateFunction, DistinctRule, Expr, RankRule, SqlAggregate};
+use kernels::expr::{Aggregate, AggregateFunction, ArgumentRule, DistinctRule, Expr, RankRule, SqlAggregate};
 use kernels::function::Function;
 
 use super::builtin::is_builtin_aggregate;
@@ -66,7 +66,8 @@ impl AggregateCall {
 
     /// Whether the result may overflow its type.
     pub fn may_overflow(&self) -> bool {
-        builtin_function(&self.function) == Some(AggregateFunction::Avg) && self.function.field().data_type().is_decimal()
+        let result = self.function.field();
+        builtin_function(&self.function).is_some_and(|function| function.row().family.may_overflow(result.data_type()))
     }
 
     /// The call with other arguments and filter, in the order of [`exprs`](Self::exprs).
@@ -77,7 +78,11 @@ impl AggregateCall {
 
     /// The call with keys in place of lists, whose distinct values it counts.
     pub fn over_keys(&self, schema: &Schema) -> Result<AggregateCall, DataFusionError> {
-        if builtin_function(&self.function) != Some(AggregateFunction::Count) || !self.function.is_distinct() {
+        let counts_distinct = match builtin_function(&self.function).map(|function| function.row().argument) {
+            Some(ArgumentRule::Counted) => self.function.is_distinct(),
+            Some(ArgumentRule::Picked | ArgumentRule::Computed) | None => false,
+        };
+        if !counts_distinct {
             return Ok(self.clone());
         }
         let arguments = self.arguments.iter().map(|argument| as_key(argument, schema)).collect::<Result<_, _>>()?;
@@ -86,14 +91,12 @@ impl AggregateCall {
 
     /// The input column of lists from which a lowered call picks one list.
     pub fn list(lowered: &Aggregate) -> Option<usize> {
-        match (lowered.function, lowered.arguments.as_slice()) {
-            (AggregateFunction::AnyValue, [Expr::Call { function: Function::ListView, arguments, .. }]) => {
-                match arguments.as_slice() {
-                    [Expr::Column(column)] => Some(*column),
-                    _ => None,
-                }
-            }
-            _ => None,
+        match (lowered.function.row().argument, lowered.arguments.as_slice()) {
+            (ArgumentRule::Picked, [Expr::Call { function: Function::ListView, arguments, .. }]) => match arguments.as_slice() {
+                [Expr::Column(column)] => Some(*column),
+                _ => None,
+            },
+            (ArgumentRule::Counted | ArgumentRule::Picked | ArgumentRule::Computed, _) => None,
         }
     }
 
@@ -113,8 +116,8 @@ impl AggregateCall {
             return Err(format!("the aggregate {name} is not supported on the device here"));
         }
         let mut data_type = self.function.field().data_type().clone();
-        let (function, distinct) = match (function, self.arguments.as_slice()) {
-            (AggregateFunction::ApproxDistinct, [argument]) => {
+        let (function, distinct) = match self.arguments.as_slice() {
+            [argument] if function.row().family.is_sketch() => {
                 match argument.data_type(schema).map_err(|error| error.to_string())? {
                     // DataFusion counts values of these types exactly, and has no sketch of
                     // dictionary codes.
@@ -138,23 +141,25 @@ impl AggregateCall {
                 (function, distinct && !self.selected_by_rank)
             }
         };
-        let arguments = match self.arguments.as_slice() {
+        let arguments = match (function.row().argument, self.arguments.as_slice()) {
             // COUNT(*) arrives as COUNT(1).
-            [argument] if function == AggregateFunction::Count && !distinct && is_constant(argument) => Vec::new(),
+            (ArgumentRule::Counted, [argument]) if !distinct && is_constant(argument) => Vec::new(),
             // The kernel picks the (offset, length) pair; the stage attaches the elements again.
-            [list] if function == AggregateFunction::AnyValue && data_type.is_list() => {
+            (ArgumentRule::Picked, [list]) if data_type.is_list() => {
                 data_type = DataType::UInt64;
                 vec![list_view(list, schema)?]
             }
             // The pair's validity says whether there is a list.
-            [list] if function == AggregateFunction::Count && list.data_type(schema).is_ok_and(|of| of.is_list()) => {
+            (ArgumentRule::Counted, [list]) if list.data_type(schema).is_ok_and(|of| of.is_list()) => {
                 vec![list_view(list, schema)?]
             }
-            arguments => arguments.iter().map(|argument| lower(argument, schema)).collect::<Result<_, _>>()?,
+            (ArgumentRule::Counted, [_, _, ..]) => {
+                return Err(format!("the aggregate {name} of several columns is not supported on the device"));
+            }
+            (ArgumentRule::Counted | ArgumentRule::Picked | ArgumentRule::Computed, arguments) => {
+                arguments.iter().map(|argument| lower(argument, schema)).collect::<Result<_, _>>()?
+            }
         };
-        if arguments.len() > 1 && function == AggregateFunction::Count {
-            return Err(format!("the aggregate {name} of several columns is not supported on the device"));
-        }
         let filter = self.filter.as_ref().map(|filter| lower(filter, schema)).transpose()?;
         Ok(Aggregate { function, arguments, filter, distinct, data_type })
     }

@@ -2,8 +2,8 @@
 //! Strings that expressions compute within themselves, such as `lower(s)` in `lower(s) = 'x'`.
 //!
 //! Kernels write new strings to columns only. So such a string becomes a column behind the others,
-//! and the expression refers to that column. A string that may fail stays in the expression if it
-//! is evaluated conditionally: rows that do not need it must not fail.
+//! and the expression refers to that column. A conditionally evaluated string stays in the
+//! expression if it may fail. Rows without need of it must not fail.
 
 use std::sync::Arc;
 

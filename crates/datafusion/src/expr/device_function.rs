@@ -8,7 +8,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use kernels::function::Function;
+use kernels::function::{ColumnFunction, Function};
 
 /// A function of the kernels as a scalar UDF.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -51,14 +51,18 @@ impl ScalarUDFImpl for DeviceFunction {
 
     /// Called on the host for a row that failed in a kernel, for the message.
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match self.function {
+        match self.function.row().column_function() {
             // It fails for no other reason.
-            Function::StringOfRows => {
+            Some(ColumnFunction::StringOfRows) => {
                 exec_err!("string_agg: the string of a group is longer than 4 GiB, the limit of strings on the device")
             }
             // The key itself never fails.
-            Function::ListKey { .. } => Ok(ColumnarValue::Scalar(ScalarValue::try_from(arguments.return_field.data_type())?)),
-            _ => internal_err!("{} runs on the device alone", self.name()),
+            Some(ColumnFunction::ListKey) => {
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from(arguments.return_field.data_type())?))
+            }
+            Some(ColumnFunction::ListOfRows | ColumnFunction::ListLength | ColumnFunction::ListView) | None => {
+                internal_err!("{} runs on the device alone", self.name())
+            }
         }
     }
 }

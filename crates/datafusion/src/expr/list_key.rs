@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists as keys: bytes that are equal where the lists are equal, and that sort as the lists sort.
+//! Lists as keys: bytes with the equality and the order of the lists.
 
 use std::sync::Arc;
 

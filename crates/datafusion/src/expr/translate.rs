@@ -373,10 +373,10 @@ fn translate_named(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Exp
 fn if_exact(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let Expr::Call { function: called, data_type, .. } = &call else { return Ok(call) };
     let name = function.fun().name();
-    let differs = match called {
-        Function::Inexact(_) => format!("the last digits of the function {name} differ between the host and devices"),
-        _ if libm::host_agrees(*called, data_type) => return Ok(call),
-        _ => format!("this host's C library computes {name} in another way than devices, so that last digits differ"),
+    let differs = match called.row().is_inexact() {
+        true => format!("the last digits of the function {name} differ between the host and devices"),
+        false if libm::host_agrees(*called, data_type) => return Ok(call),
+        false => format!("this host's C library computes {name} in another way than devices, so that last digits differ"),
     };
     if !DeviceOptions::of(function.config_options()).exact_functions {
         return Ok(call);

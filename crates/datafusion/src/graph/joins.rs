@@ -52,8 +52,7 @@ impl Joins {
         self.probe.pipelines() + chain.pipelines() + builds.sum::<usize>()
     }
 
-    /// Names and sources of the kernels where rows go through `chain`, in the order in which they
-    /// run.
+    /// Names and sources of the kernels where rows go through `chain`, in launch order.
     pub(super) fn kernel_sources(&self, chain: &JoinChain) -> Vec<(String, String)> {
         let of_builds = self.builds().flat_map(BuildSide::kernel_sources);
         of_builds.chain(self.probe.kernel_sources()).chain(chain.kernel_source()).collect()

@@ -95,7 +95,7 @@ impl<'a> Pipeline<'a> {
         Ok(false)
     }
 
-    /// Ends the pipeline if its rows go through joins, for an operator that cannot do that itself.
+    /// Ends a pipeline with joins before an operator that cannot probe them itself.
     pub fn ended_if_joined(self, schema: SchemaRef) -> Result<Pipeline<'a>> {
         match self.joins.is_empty() {
             true => Ok(self),
@@ -251,14 +251,30 @@ impl Stage {
     /// become long ones.
     pub(super) fn coalescing(mut self, options: &Options) -> Result<Stage> {
         let has_dictionaries = self.types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. }));
-        if let StageKind::Join(joins) = &mut self.kind
-            && !has_dictionaries
-        {
-            let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), options.clone());
-            // No other stage has these joins yet, so nothing is copied.
-            Arc::make_mut(joins).coalescer =
-                Some(concat.map_err(kernel_error)?).filter(|concat| concat.output_types() == self.types);
-        }
+        let joins = match &mut self.kind {
+            StageKind::Join(joins) if !has_dictionaries => joins,
+            StageKind::Join(_)
+            | StageKind::Upload { .. }
+            | StageKind::Scan { .. }
+            | StageKind::Stream { .. }
+            | StageKind::Columns { .. }
+            | StageKind::Select { .. }
+            | StageKind::Aggregate { .. }
+            | StageKind::LibraryCalls { .. }
+            | StageKind::LibraryAggregates { .. }
+            | StageKind::Unnest { .. }
+            | StageKind::Coalesce { .. }
+            | StageKind::Sort { .. }
+            | StageKind::Expand { .. }
+            | StageKind::Union { .. }
+            | StageKind::Window { .. }
+            | StageKind::BuildSideJoin(_)
+            | StageKind::Shared { .. }
+            | StageKind::Limit { .. } => return Ok(self),
+        };
+        let concat = Concat::try_new(Arc::clone(&self.schema), self.types.clone(), options.clone());
+        // No other stage has these joins yet, so nothing is copied.
+        Arc::make_mut(joins).coalescer = Some(concat.map_err(kernel_error)?).filter(|concat| concat.output_types() == self.types);
         Ok(self)
     }
 }

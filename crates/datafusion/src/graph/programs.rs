@@ -8,7 +8,7 @@ use super::aggregate::OverJoins;
 use super::joins::Joins;
 use super::stage::{Stage, StageKind};
 
-/// The text that a source without kernels lacks.
+/// The begin of a kernel. Sources without kernels lack it.
 const KERNEL: &str = "KERNEL void ";
 
 impl Stage {

@@ -17,7 +17,7 @@ use crate::planner::placement::host_operators;
 use crate::planner::projection_keeper;
 use crate::planner::support::{has_tiny_inputs, support_of};
 use crate::planner::unnest_arrays::rewrite_computed_lists;
-use crate::session::{DeviceOptions, DeviceRuntime, Fallback, PlannedDevice, kernel_options_for};
+use crate::session::{DeviceOptions, DeviceRuntime, PlannedDevice, kernel_options_for};
 
 /// Replaces host operators by offloaded subplans.
 ///
@@ -47,7 +47,7 @@ impl PhysicalOptimizerRule for DevicePlanner {
         if !resident && (!options.enabled || reads_catalog(&plan) || !any(&plan, &computes)?) {
             return Ok(plan);
         }
-        let strict = options.enabled && options.fallback == Fallback::Error;
+        let strict = options.enabled && options.fallback.is_strict();
         let bounds = RowBounds::default();
         let pays = |node: &Arc<dyn ExecutionPlan>| !has_tiny_inputs(node, &options, &bounds);
         let movable = resident || any(&plan, &|node| !is_trivial(node) && support_of(node).is_ok() && pays(node))?;

@@ -90,8 +90,8 @@ impl SpilledValues {
                 Some(writer) => writer,
                 None => self.writer.insert(self.spill.writer(&of.queue)?),
             };
-            for piece in batch.chunks(of.run.batch_rows) {
-                writer.write(&piece).await?;
+            for chunk in batch.chunks(of.run.batch_rows) {
+                writer.write(&chunk).await?;
             }
         }
         Ok(())

@@ -82,8 +82,8 @@ impl KeptRows {
             match &mut file {
                 None => in_memory.push(batch),
                 Some((_, writer)) => {
-                    for piece in batch.chunks(batch_rows) {
-                        writer.write(&piece).await?;
+                    for chunk in batch.chunks(batch_rows) {
+                        writer.write(&chunk).await?;
                     }
                 }
             }

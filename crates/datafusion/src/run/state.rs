@@ -33,8 +33,8 @@ pub(super) const BATCHES_AHEAD: usize = 3;
 /// input, output and the state of operators.
 const LIMIT_PER_ROW: usize = 1 << 10;
 
-/// Share of the limit that a batch has whose columns are many, for each partition that is read at
-/// once. A partition has a few batches on their way.
+/// Share of the limit for a batch of many columns, for each partition that is read at once. A
+/// partition has a few batches on their way.
 const BATCHES_OF_LIMIT: usize = 16;
 
 /// Rows of a batch under any limit.
@@ -111,7 +111,7 @@ impl Run {
 
     /// Whether operators may write rows to the session's temporary files.
     pub fn may_spill(&self) -> bool {
-        self.spill == SpillSetting::Auto && self.task.runtime_env().disk_manager.tmp_files_enabled()
+        self.spill.allows_files() && self.task.runtime_env().disk_manager.tmp_files_enabled()
     }
 
     /// A handle of a queue whose work is charged to an operator's metrics, and whose memory to its

@@ -8,13 +8,12 @@ use std::sync::{Arc, Weak};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionConfig;
-use device::{ApplicationQueue, Context, DeviceConfig, DeviceInfo, DeviceKind, LogSink, UnifiedMemory};
+use device::{ApplicationQueue, CacheDir, Context, DeviceConfig, DeviceInfo, LogSink};
 use futhark::WeakContext;
-use kernels::codegen::Profile;
 use kernels::ops::{Options, Sizes};
 use parking_lot::Mutex;
 
-use super::options::{AUTO, DeviceOptions, ProfileSetting};
+use super::options::{AUTO, DeviceOptions};
 
 /// Opens the device once, for all queries of the sessions that share this object.
 ///
@@ -268,8 +267,7 @@ impl Device {
             platform: non_empty(&options.platform),
             memory_bytes: options.memory_bytes,
             compile_options: options.compile_options.split_whitespace().map(str::to_string).collect(),
-            cache_dir: non_empty(&options.cache_dir).filter(|folder| folder != AUTO).map(PathBuf::from),
-            gpu_cache_dir: if options.cache_dir == AUTO { user_cache() } else { None },
+            cache_dir: cache_dir(&options.cache_dir),
             profiling: options.profiling,
             nvrtc_path: non_empty(&options.nvrtc_path).map(PathBuf::from),
             unified_memory: options.unified_memory,
@@ -287,7 +285,7 @@ impl Device {
 impl Problem {
     fn of(error: device::Error, options: &DeviceOptions, queue: Option<&ApplicationQueue>) -> Problem {
         let demand = options.demand();
-        let asked = demand.is_some() || queue.is_some() || options.unified_memory == UnifiedMemory::Always;
+        let asked = demand.is_some() || queue.is_some() || options.unified_memory.is_required();
         let is_mistake = asked || matches!(error, device::Error::Config { .. });
         let reason = match (demand, error) {
             (Some(demand), device::Error::NoDevice { available, .. }) => format!("{demand}: no such device; {available}"),
@@ -315,6 +313,15 @@ impl From<Context> for PlannedDevice {
     }
 }
 
+/// The folder that a value of `device.cache_dir` means.
+fn cache_dir(setting: &str) -> CacheDir {
+    match setting {
+        "" => CacheDir::None,
+        AUTO => user_cache().map_or(CacheDir::None, CacheDir::GpuDefault),
+        folder => CacheDir::Folder(PathBuf::from(folder)),
+    }
+}
+
 /// The folder of compiled programs below that of the user's caches.
 fn user_cache() -> Option<PathBuf> {
     Some(dirs::cache_dir()?.join("devicefusion").join("programs"))
@@ -334,13 +341,9 @@ pub(crate) fn kernel_options(options: &DeviceOptions, context: &Context) -> Resu
 
 /// As [`kernel_options`], for a device that may be closed. The limit is that of its memory pool.
 pub(crate) fn kernel_options_for(options: &DeviceOptions, info: &DeviceInfo, memory_limit: usize) -> Result<Options> {
-    let profile = match (options.profile, info.kind) {
-        (ProfileSetting::Cpu, _) | (ProfileSetting::Auto, DeviceKind::Cpu) => Profile::Cpu,
-        _ => Profile::Gpu,
-    };
     let DeviceOptions { work_group_size, compaction_tile_rows, max_work_groups, .. } = *options;
     let sizes = Sizes { work_group_size, compaction_tile_rows, max_work_groups };
-    let kernels = Options::new(profile).with_threshold_divisor(options.threshold_divisor);
+    let kernels = Options::new(options.profile.shape(info.kind)).with_threshold_divisor(options.threshold_divisor);
     let sized = kernels.with_memory(memory_limit).with_sizes(sizes, info);
     sized.map_err(|error| DataFusionError::Configuration(error.to_string()))
 }

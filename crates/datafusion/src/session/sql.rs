@@ -69,7 +69,7 @@ fn parameter(token: &TokenWithSpan) -> Option<(&str, &TokenWithSpan)> {
     }
 }
 
-/// The rest of a text, and the place where it begins, counted from 1.
+/// The rest of a text, and the position where it begins, counted from 1.
 struct Rest<'a> {
     sql: &'a str,
     line: u64,
@@ -77,7 +77,7 @@ struct Rest<'a> {
 }
 
 impl<'a> Rest<'a> {
-    /// Takes the text before a place.
+    /// Takes the text before a position.
     fn until(&mut self, line: u64, column: u64) -> &'a str {
         let mut end = self.sql.len();
         for (at, c) in self.sql.char_indices() {

@@ -101,8 +101,8 @@ impl ChangedTable {
         }
     }
 
-    /// Writes all rows of the table: those with numbers in the place of the old ones, the inserted
-    /// ones behind them. Returns how many were changed, deleted or inserted.
+    /// Writes all rows of the table: those with numbers instead of the old ones, the inserted ones
+    /// behind them. Returns how many were changed, deleted or inserted.
     async fn replace(
         &self,
         mut rows: SendableRecordBatchStream,
@@ -111,23 +111,25 @@ impl ChangedTable {
     ) -> Result<u64> {
         let reservation = MemoryConsumer::new("changed rows of a resident table").register(task.memory_pool());
         // The new rows, and for each its number, batch and row. Batch 0 will be one of old rows. A
-        // deleted row has no place among the new ones.
-        let (mut new_rows, mut places, mut inserted) = (Vec::new(), Vec::new(), Vec::new());
+        // deleted row has neither batch nor row.
+        let (mut new_rows, mut replaced, mut inserted) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(batch) = rows.next().await {
             let (batch, numbers, deleted) = self.split_numbered(&batch?)?;
             reservation.try_grow(batch.get_array_memory_size() + size_of_val(numbers.values().as_ref()) * 4)?;
             new_rows.push(batch);
             let batch = new_rows.len();
             for (row, number) in numbers.iter().enumerate() {
-                match number {
-                    Some(number) => places.push((number, (!deleted.value(row)).then_some((batch, row)))),
-                    None if self.rows == GivenRows::Merged => inserted.push((batch, row)),
-                    None => return internal_err!("a changed row without a number"),
+                match (number, self.rows) {
+                    (Some(number), _) => replaced.push((number, (!deleted.value(row)).then_some((batch, row)))),
+                    (None, GivenRows::Merged) => inserted.push((batch, row)),
+                    (None, GivenRows::Kept | GivenRows::Flagged | GivenRows::Numbered) => {
+                        return internal_err!("a changed row without a number");
+                    }
                 }
             }
         }
-        places.sort_unstable();
-        if places.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        replaced.sort_unstable();
+        if replaced.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return exec_err!("the condition chooses a row more than once; no row is changed");
         }
         let columns = (0..self.columns.fields().len()).collect();
@@ -135,7 +137,7 @@ impl ChangedTable {
         let (context, options) = task_context(task)?;
         let scan = DeviceToHostExec::try_new(scan, "the changed table", kernel_options(&options, &context)?)?;
         let mut old_rows = scan.execute(0, Arc::clone(task))?;
-        let (mut first, mut rest) = (0, places.as_slice());
+        let (mut first, mut rest) = (0, replaced.as_slice());
         while let Some(old) = old_rows.next().await {
             let old = RecordBatch::try_new(Arc::clone(&self.columns), old?.columns().to_vec())?;
             let end = first + old.num_rows() as i64;
@@ -145,7 +147,7 @@ impl ChangedTable {
                 builder.push(old)?;
             } else {
                 let mut of_row: Vec<_> = (0..old.num_rows()).map(|row| Some((0, row))).collect();
-                here.iter().for_each(|(number, place)| of_row[(number - first) as usize] = *place);
+                here.iter().for_each(|(number, new)| of_row[(number - first) as usize] = *new);
                 let of_row: Vec<(usize, usize)> = of_row.into_iter().flatten().collect();
                 let batches: Vec<&RecordBatch> = std::iter::once(&old).chain(&new_rows).collect();
                 builder.push(interleave_record_batch(&batches, &of_row)?)?;
@@ -157,7 +159,7 @@ impl ChangedTable {
         for rows in inserted.chunks(task.session_config().batch_size().max(1)) {
             builder.push(interleave_record_batch(&batches, rows)?)?;
         }
-        Ok((places.len() + inserted.len()) as u64)
+        Ok((replaced.len() + inserted.len()) as u64)
     }
 }
 
@@ -224,18 +226,22 @@ impl DataSink for ChangedTable {
         let builder = SnapshotBuilder::new(current.context(), current.schema())?;
         let mut builder = builder.with_options(&DeviceOptions::of(task.session_config().options()));
         let before = current.num_rows() as u64;
-        if matches!(self.rows, GivenRows::Numbered | GivenRows::Merged) {
-            let changed = self.replace(rows, &mut builder, task).await?;
-            let _timer = time.timer();
-            self.state.publish(builder.finish().await?)?;
-            output_rows(&self.metrics, 0).add(changed as usize);
-            return Ok(changed);
-        }
+        let has_flags = match self.rows {
+            GivenRows::Kept => false,
+            GivenRows::Flagged => true,
+            GivenRows::Numbered | GivenRows::Merged => {
+                let changed = self.replace(rows, &mut builder, task).await?;
+                let _timer = time.timer();
+                self.state.publish(builder.finish().await?)?;
+                output_rows(&self.metrics, 0).add(changed as usize);
+                return Ok(changed);
+            }
+        };
         let (mut written, mut flagged) = (0, 0);
         while let Some(batch) = rows.next().await {
             let mut batch = batch?;
             written += batch.num_rows() as u64;
-            if self.rows == GivenRows::Flagged {
+            if has_flags {
                 let (rows, [flags]) = self.split(&batch)?;
                 let Some(flags) = flags.as_boolean_opt() else { return internal_err!("rows without flags") };
                 (batch, flagged) = (rows, flagged + flags.true_count() as u64);
@@ -243,12 +249,12 @@ impl DataSink for ChangedTable {
             let _timer = time.timer();
             builder.push(batch)?;
         }
-        if written > before || (self.rows == GivenRows::Flagged && written < before) {
-            return internal_err!("{written} rows in the place of {before}; no row is changed");
+        if written > before || (has_flags && written < before) {
+            return internal_err!("{written} rows instead of {before}; no row is changed");
         }
         let _timer = time.timer();
         self.state.publish(builder.finish().await?)?;
-        let changed = if self.rows == GivenRows::Flagged { flagged } else { before - written };
+        let changed = if has_flags { flagged } else { before - written };
         output_rows(&self.metrics, 0).add(changed as usize);
         Ok(changed)
     }

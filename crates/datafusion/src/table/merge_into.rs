@@ -93,10 +93,10 @@ fn check(op: &MergeIntoOp, name: &TableReference, source: &LogicalPlan) -> Resul
 }
 
 /// Refuses functions of several rows: an aggregate, or one of a window.
-fn check_plain_functions(place: &str, expr: &Expr) -> Result<()> {
+fn check_plain_functions(clause: &str, expr: &Expr) -> Result<()> {
     let is_of_rows = |expr: &Expr| Ok(matches!(expr, Expr::AggregateFunction(_) | Expr::WindowFunction(_)));
     if expr.exists(is_of_rows)? {
-        return plan_err!("{place} of MERGE INTO has no group of rows to aggregate: {expr}; put it into the source");
+        return plan_err!("{clause} of MERGE INTO has no group of rows to aggregate: {expr}; put it into the source");
     }
     Ok(())
 }
@@ -149,7 +149,7 @@ fn first_clause(clauses: &[MergeIntoClause]) -> Expr {
     Expr::Case(Case { expr: None, when_then_expr: met.collect(), else_expr: None }).alias(CLAUSE)
 }
 
-/// The value of a column in the row that a clause gives; that of the target where none sets it.
+/// The value of a column in a new row: by the clause that sets it, or else the target's.
 fn new_value(
     op: &MergeIntoOp,
     name: &TableReference,

@@ -10,8 +10,7 @@ use datafusion::sql::sqlparser::ast::TableFactor;
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::schema::DEVICE_SCHEMA;
 
-/// Says what is missing where a query reads a table that is not in device memory: the table, or the
-/// device.
+/// Names the missing part for a query over a table outside device memory: the table, or the device.
 ///
 /// The provider of the schema cannot: DataFusion asks it for tables that a statement creates, too.
 #[derive(Debug)]

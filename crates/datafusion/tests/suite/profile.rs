@@ -61,10 +61,10 @@ fn operators_have_rows_times_and_kernels_and_the_timeline_has_them_too() {
 
         for (name, rows) in [("DeviceAggregateExec", 7), ("DeviceJoinExec", 66_666), ("HostToDeviceExec", 200_000)] {
             let node = node(&json, name);
-            assert_eq!((&node["place"], &node["rows"]), (&"device".into(), &rows.into()), "{node}");
+            assert_eq!((&node["ran_on"], &node["rows"]), (&"device".into(), &rows.into()), "{node}");
             assert!(node["wall_nanos"].as_u64() > Some(0) && node["own_nanos"].as_u64() > Some(0), "{node}");
         }
-        assert_eq!(node(&json, "DataSourceExec")["place"], "host");
+        assert_eq!(node(&json, "DataSourceExec")["ran_on"], "host");
 
         // Each kernel of an operator is in a lane, as often as it was launched, and has a source.
         let kernels = spans(&json, "kernels");
@@ -125,7 +125,7 @@ fn reasons_and_runs_on_the_host_are_shown() {
         set(&ctx, "device.adaptive_start", "always");
         let (_, json) = profile(&ctx, "SELECT k, count(*), max(i * 31 % 1009) FROM t GROUP BY k").await;
         assert!(node(&json, "DeviceToHostExec")["detail"].as_str().is_some_and(|detail| detail.contains("ran_on_host=")));
-        assert_eq!(node(&json, "AggregateExec")["place"], "host");
+        assert_eq!(node(&json, "AggregateExec")["ran_on"], "host");
         assert!(list(&json, "nodes").iter().all(|node| node["name"] != "DeviceAggregateExec"), "{}", json["nodes"]);
         assert_eq!(json["device_nanos"], 0);
     });

@@ -36,6 +36,51 @@ pub struct ArrowDeviceTypes {
     pub pinned: Option<i32>,
 }
 
+/// Options of a driver's kernel compiler that a user may choose, for they can neither redefine
+/// keywords of the kernels' language nor read files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompilerOptions {
+    /// Options without a value.
+    pub flags: &'static [&'static str],
+    /// Options with a value of letters, digits, dots, underscores and commas.
+    pub settings: &'static [&'static str],
+}
+
+const OPENCL_OPTIONS: CompilerOptions = CompilerOptions {
+    flags: &[
+        "-cl-opt-disable",
+        "-cl-mad-enable",
+        "-cl-no-signed-zeros",
+        "-cl-unsafe-math-optimizations",
+        "-cl-finite-math-only",
+        "-cl-fast-relaxed-math",
+        "-cl-single-precision-constant",
+        "-cl-denorms-are-zero",
+        "-cl-strict-aliasing",
+        "-cl-fp32-correctly-rounded-divide-sqrt",
+        "-cl-uniform-work-group-size",
+        "-cl-kernel-arg-info",
+        "-cl-nv-verbose",
+        "-w",
+        "-g",
+    ],
+    settings: &["-cl-std=", "-cl-nv-maxrregcount=", "-cl-nv-opt-level="],
+};
+
+const NVRTC_OPTIONS: CompilerOptions = CompilerOptions {
+    flags: &["-w", "--use_fast_math", "--extra-device-vectorization", "--generate-line-info", "--device-debug"],
+    settings: &[
+        "--fmad=",
+        "--ftz=",
+        "--prec-div=",
+        "--prec-sqrt=",
+        "--maxrregcount=",
+        "--gpu-architecture=",
+        "--optimize=",
+        "--ptxas-options=-v",
+    ],
+};
+
 impl DriverKind {
     /// All drivers, the preferred ones first: `auto` and the list of devices have this order.
     pub const ALL: [Self; 2] = [Self::Cuda, Self::OpenCl];
@@ -45,6 +90,14 @@ impl DriverKind {
         match self {
             Self::OpenCl => "opencl",
             Self::Cuda => "cuda",
+        }
+    }
+
+    /// The options of its compiler that `device.compile_options` accepts.
+    pub const fn compiler_options(self) -> CompilerOptions {
+        match self {
+            Self::OpenCl => OPENCL_OPTIONS,
+            Self::Cuda => NVRTC_OPTIONS,
         }
     }
 

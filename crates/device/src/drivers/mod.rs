@@ -11,6 +11,6 @@ mod loader;
 pub mod opencl;
 mod registry;
 
-pub use kind::{ArrowDeviceTypes, DriverKind, MemoryHandle};
+pub use kind::{ArrowDeviceTypes, CompilerOptions, DriverKind, MemoryHandle};
 pub(crate) use registry::{adopt_queue, open};
 pub use registry::{devices, devices_for};

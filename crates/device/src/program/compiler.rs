@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, LogSink, Parameter, RawProgram};
 use crate::exit::WorkGuard;
 use crate::report::{LiveCounters, Meters, nanos};
-use crate::{DeviceConfig, DeviceKind, Error, Result};
+use crate::{CacheDir, DeviceConfig, DeviceKind, Error, Result};
 
 /// The most programs in the cache of a context.
 const MAX_PROGRAMS: usize = 2048;
@@ -56,10 +57,16 @@ struct ProgramFolders {
 
 impl ProgramFolders {
     fn open(config: &DeviceConfig, device: &dyn Driver) -> Result<Self> {
-        let cache = config.cache_dir.as_deref().map(|folder| DiskCache::new("device.cache_dir", folder, device)).transpose()?;
-        let of_gpu = config.gpu_cache_dir.as_deref().filter(|_| device.info().kind != DeviceKind::Cpu);
-        // A default that cannot be used is no mistake.
-        let cache = cache.or_else(|| DiskCache::new("device.cache_dir", of_gpu?, device).ok());
+        let open = |folder: &Path| DiskCache::new("device.cache_dir", folder, device);
+        let cache = match &config.cache_dir {
+            CacheDir::None => None,
+            CacheDir::Folder(folder) => Some(open(folder)?),
+            CacheDir::GpuDefault(folder) => match device.info().kind {
+                DeviceKind::Cpu => None,
+                // A default that cannot be used is no mistake.
+                DeviceKind::Gpu | DeviceKind::Accelerator => open(folder).ok(),
+            },
+        };
         let dump = config.dump_programs.as_deref().map(|folder| DumpFolder::new(folder, device)).transpose()?;
         let load = config.load_programs.as_deref().map(|folder| LoadFolder::new(folder, device)).transpose()?;
         Ok(Self { cache, dump, load, sources: SourceFolder::from_env() })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A driver's queue with a thread that waits for its work.
 //!
-//! - Each piece of enqueued work has a sequence number, counted from 1.
+//! - Each unit of enqueued work has a sequence number, counted from 1.
 //! - A [`Fence`] is an event recorded after a sequence number.
 //! - The worker's thread waits for each fence, so futures and destructors never block. A long
 //!   kernel in one queue delays no other queue.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cache folders where processes die, where the disk is full, and that several processes share.
+//! Cache folders of processes that die, on a full disk, or shared by several processes.
 //!
 //! Each process here is one test of this binary, alone, with folders of its parent.
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::{Arg, DriverKind, Error, Parameter};
+use crate::{Arg, CacheDir, DriverKind, Error, Parameter};
 
 #[test]
 fn failed_compilation_reports_source_log_and_operator() {
@@ -112,9 +112,9 @@ fn prepared_programs_are_compiled_while_no_query_runs() -> Result<()> {
 #[test]
 fn compiled_programs_for_gpus_have_a_folder_by_default() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
-    let gpu_cache_dir = Some(folder.path().join("programs"));
+    let cache_dir = CacheDir::GpuDefault(folder.path().join("programs"));
     let counters = || -> Result<_> {
-        let context = Context::new(DeviceConfig { gpu_cache_dir: gpu_cache_dir.clone(), ..config() })?;
+        let context = Context::new(DeviceConfig { cache_dir: cache_dir.clone(), ..config() })?;
         block_on(context.queue()?.compile(prepared(1)))?;
         Ok((context.info().kind, context.counters().cache_hits_disk))
     };
@@ -124,7 +124,7 @@ fn compiled_programs_for_gpus_have_a_folder_by_default() -> Result<()> {
     assert_eq!(folder.path().join("programs").exists(), expected == 1);
     // A default that cannot be used is no mistake, unlike a setting.
     let file = tempfile::NamedTempFile::new().unwrap();
-    Context::new(DeviceConfig { gpu_cache_dir: Some(file.path().to_owned()), ..config() })?;
+    Context::new(DeviceConfig { cache_dir: CacheDir::GpuDefault(file.path().to_owned()), ..config() })?;
     assert!(Context::new(config().with_cache_dir(file.path())).is_err());
     Ok(())
 }

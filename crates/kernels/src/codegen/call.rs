@@ -29,7 +29,11 @@ impl RowWriter<'_> {
             Some(Generator::Column(of)) => return self.column_call(of, function, arguments, data_type),
             Some(Generator::Concatenation(of)) => !of.has_separator(),
             Some(
-                Generator::Selection(_) | Generator::DateTime | Generator::Number(_) | Generator::Inexact | Generator::Sketch(_),
+                Generator::Selection(_)
+                | Generator::DateTime(_)
+                | Generator::Number(_)
+                | Generator::Inexact
+                | Generator::Sketch(_),
             )
             | None => false,
         };
@@ -49,7 +53,7 @@ impl RowWriter<'_> {
         match row.generator {
             Some(Generator::Concatenation(of)) => self.concatenation_call(of, function, &values, data_type),
             Some(Generator::Selection(of)) => self.selection_call(of, function, &values, data_type),
-            Some(Generator::DateTime) => self.date_time_call(function, &values, data_type),
+            Some(Generator::DateTime(of)) => self.date_time_call(of, function, &values, data_type),
             Some(Generator::Number(of)) => self.number_call(of, function, &values, data_type),
             Some(Generator::Inexact) => self.inexact_call(function, &values, data_type),
             Some(Generator::Sketch(of)) => self.sketch_call(of, function, &values, data_type),

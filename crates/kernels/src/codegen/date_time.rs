@@ -12,24 +12,31 @@ use super::temporal_cast::DAY_SECONDS;
 use super::value::{CType, Value};
 use super::zone::Zone;
 use crate::Result;
-use crate::function::{Function, Granularity};
+use crate::function::{DateTimeFunction, Function, Granularity};
 use crate::prelude::Section;
 
 const NANOS: i64 = 1_000_000_000;
 
 impl RowWriter<'_> {
-    pub(super) fn date_time_call(&mut self, function: Function, arguments: &[Value], data_type: &DataType) -> Result<Value> {
-        match (function, arguments) {
-            (Function::DatePart(part), [timestamp]) => self.date_part(part, timestamp, data_type),
-            (Function::IntervalField(field), [interval]) => self.interval_field(field, interval),
-            (Function::DateTrunc(granularity), [timestamp]) => self.date_trunc(granularity, timestamp, data_type),
-            (Function::DateBin { months }, [timestamp, stride, origin]) => {
+    pub(super) fn date_time_call(
+        &mut self,
+        of: DateTimeFunction,
+        function: Function,
+        arguments: &[Value],
+        data_type: &DataType,
+    ) -> Result<Value> {
+        use DateTimeFunction::{AddInterval, DateBin, DatePart, DateTrunc, IntervalField};
+        match (of, function, arguments) {
+            (DatePart, Function::DatePart(part), [timestamp]) => self.date_part(part, timestamp, data_type),
+            (IntervalField, Function::IntervalField(field), [interval]) => self.interval_field(field, interval),
+            (DateTrunc, Function::DateTrunc(granularity), [timestamp]) => self.date_trunc(granularity, timestamp, data_type),
+            (DateBin, Function::DateBin { months }, [timestamp, stride, origin]) => {
                 self.date_bin(months, timestamp, stride, origin, data_type)
             }
-            (Function::AddInterval { checked }, [timestamp, months, days, nanos]) => {
+            (AddInterval, Function::AddInterval { checked }, [timestamp, months, days, nanos]) => {
                 self.add_interval(timestamp, [months, days, nanos], data_type, checked)
             }
-            _ => refuse_call(function, arguments),
+            (DatePart | DateTrunc | DateBin | IntervalField | AddInterval, _, _) => refuse_call(function, arguments),
         }
     }
 

@@ -22,6 +22,8 @@ pub struct AggregateRow {
     pub family: AggregateFamily,
     /// Effect of `DISTINCT`.
     pub distinct: DistinctRule,
+    /// Use of the argument.
+    pub argument: ArgumentRule,
 }
 
 /// One of DataFusion's aggregate functions.
@@ -127,6 +129,60 @@ impl AggregateFamily {
             | AggregateFamily::Sketch => false,
         }
     }
+
+    /// Whether the result is the least or greatest value.
+    pub(crate) fn is_extreme(self) -> bool {
+        match self {
+            AggregateFamily::Extreme { .. } => true,
+            AggregateFamily::Count
+            | AggregateFamily::Sum
+            | AggregateFamily::Average
+            | AggregateFamily::AnyValue
+            | AggregateFamily::Boolean(_)
+            | AggregateFamily::Bitwise(_)
+            | AggregateFamily::Variance { .. }
+            | AggregateFamily::Bivariate { .. }
+            | AggregateFamily::Median
+            | AggregateFamily::Percentile
+            | AggregateFamily::Sketch => false,
+        }
+    }
+
+    /// Whether the states are sketches of distinct values.
+    pub fn is_sketch(self) -> bool {
+        match self {
+            AggregateFamily::Sketch => true,
+            AggregateFamily::Count
+            | AggregateFamily::Sum
+            | AggregateFamily::Average
+            | AggregateFamily::Extreme { .. }
+            | AggregateFamily::AnyValue
+            | AggregateFamily::Boolean(_)
+            | AggregateFamily::Bitwise(_)
+            | AggregateFamily::Variance { .. }
+            | AggregateFamily::Bivariate { .. }
+            | AggregateFamily::Median
+            | AggregateFamily::Percentile => false,
+        }
+    }
+
+    /// Whether a result may overflow its type, which fails the query.
+    pub fn may_overflow(self, result: &DataType) -> bool {
+        match self {
+            AggregateFamily::Average => result.is_decimal(),
+            AggregateFamily::Count
+            | AggregateFamily::Sum
+            | AggregateFamily::Extreme { .. }
+            | AggregateFamily::AnyValue
+            | AggregateFamily::Boolean(_)
+            | AggregateFamily::Bitwise(_)
+            | AggregateFamily::Variance { .. }
+            | AggregateFamily::Bivariate { .. }
+            | AggregateFamily::Median
+            | AggregateFamily::Percentile
+            | AggregateFamily::Sketch => false,
+        }
+    }
 }
 
 /// Bit operator.
@@ -149,9 +205,25 @@ pub enum DistinctRule {
     Ignored,
 }
 
+/// Use of its argument by an aggregate, which decides how the planner passes lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgumentRule {
+    /// It counts unless it is NULL: any list or constant will do.
+    Counted,
+    /// It is the result as it is, which may be a list.
+    Picked,
+    /// The result is computed from it.
+    Computed,
+}
+
 impl AggregateRow {
     const fn new(names: &'static [SqlAggregate], family: AggregateFamily, distinct: DistinctRule) -> AggregateRow {
-        AggregateRow { names, family, distinct }
+        AggregateRow { names, family, distinct, argument: ArgumentRule::Computed }
+    }
+
+    /// With another use of the argument.
+    const fn argument(self, argument: ArgumentRule) -> AggregateRow {
+        AggregateRow { argument, ..self }
     }
 
     /// A statistic of two arguments.
@@ -205,7 +277,7 @@ const LINE: &str = "($n > 1 && $sxx != 0.0)";
 
 aggregates! {
     /// `count(*)`, `count(value)`.
-    Count = AggregateRow::new(&[skips_nulls("count")], AggregateFamily::Count, Applies);
+    Count = AggregateRow::new(&[skips_nulls("count")], AggregateFamily::Count, Applies).argument(ArgumentRule::Counted);
     /// `sum(number)`.
     Sum = AggregateRow::new(&[skips_nulls("sum")], AggregateFamily::Sum, Applies);
     /// `min(value)`.
@@ -244,7 +316,8 @@ aggregates! {
         ],
         Any,
         NoEffect,
-    );
+    )
+    .argument(ArgumentRule::Picked);
     /// `median(number)`.
     Median = AggregateRow::new(&[skips_nulls("median").by_rank(RankRule::Median)], AggregateFamily::Median, Applies);
     /// `percentile_cont(number, share)`.
@@ -339,7 +412,7 @@ impl Aggregate {
 
     /// Whether rows are grouped by value before the aggregate sees them.
     pub fn groups_values(&self) -> bool {
-        self.distinct || self.function == AggregateFunction::ApproxDistinct
+        self.distinct || self.function.row().family.is_sketch()
     }
 }
 

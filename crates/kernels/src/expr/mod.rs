@@ -15,7 +15,7 @@ use crate::function::Function;
 use crate::{Error, Result};
 
 pub use aggregate::{
-    Aggregate, AggregateFamily, AggregateFunction, AggregateRow, BitOperator, DistinctRule, RankRule, SqlAggregate,
+    Aggregate, AggregateFamily, AggregateFunction, AggregateRow, ArgumentRule, BitOperator, DistinctRule, RankRule, SqlAggregate,
 };
 
 /// The direct operands of an expression, as shared or as mutable references. `$iter` borrows the

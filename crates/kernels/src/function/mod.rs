@@ -16,8 +16,8 @@ mod row;
 
 pub use parameters::{DatePart, Granularity, InexactFunction, IntervalField};
 pub use row::{
-    ArgumentType, ColumnFunction, Concatenation, Failure, FunctionRow, Generator, LibmCall, NullHandling, NumberFunction,
-    Overload, ResultType, Rounding, Selection, SketchFunction,
+    ArgumentType, ColumnFunction, Concatenation, DateTimeFunction, Failure, FunctionRow, Generator, LibmCall, NullHandling,
+    NumberFunction, Overload, ResultType, Rounding, Selection, SketchFunction,
 };
 
 use crate::prelude::Section;
@@ -304,22 +304,23 @@ functions! {
     }
     with_fields {
         /// `date_part(part, timestamp)`; the timestamp is the argument.
-        DatePart(DatePart) = internal("date_part", Generated).generator(Generator::DateTime);
+        DatePart(DatePart) = internal("date_part", Generated).generator(Generator::DateTime(DateTimeFunction::DatePart));
         /// `date_trunc(granularity, timestamp)`; the timestamp is the argument.
-        DateTrunc(Granularity) = internal("date_trunc", Generated).generator(Generator::DateTime);
+        DateTrunc(Granularity) = internal("date_trunc", Generated).generator(Generator::DateTime(DateTimeFunction::DateTrunc));
         /// `date_bin` with the arguments `(timestamp, stride, origin)`. The origin is in
         /// nanoseconds, and so is the stride, unless it is in months.
         DateBin {
             /// The stride is in months.
             months: bool,
-        } = internal("date_bin", Generated).generator(Generator::DateTime);
+        } = internal("date_bin", Generated).generator(Generator::DateTime(DateTimeFunction::DateBin));
         /// A field of an interval column, an argument of [`AddInterval`](Function::AddInterval).
-        IntervalField(IntervalField) = internal("interval_field", Generated).generator(Generator::DateTime);
+        IntervalField(IntervalField) = internal("interval_field", Generated)
+            .generator(Generator::DateTime(DateTimeFunction::IntervalField));
         /// `timestamp + interval` with the arguments `(timestamp, months, days, nanoseconds)`.
         AddInterval {
             /// A result outside the calendar fails the row; else it is NULL.
             checked: bool,
-        } = internal("+ interval", Generated).generator(Generator::DateTime);
+        } = internal("+ interval", Generated).generator(Generator::DateTime(DateTimeFunction::AddInterval));
         /// `sin(number)`, `atan2(number, number)` and the like.
         Inexact(InexactFunction) = internal("an inexact function", Argument).generator(Generator::Inexact);
         /// `list_key(column)`: bytes that are equal for equal lists and sort as the lists do.

@@ -121,7 +121,7 @@ pub enum Generator {
     /// One of the arguments is the result.
     Selection(Selection),
     /// Parts, truncation and shifts of dates, times and timestamps. Each function has fields.
-    DateTime,
+    DateTime(DateTimeFunction),
     /// Dates and timestamps parsed by constant formats.
     Format,
     /// Rounding to a constant or variable number of digits.
@@ -174,6 +174,17 @@ pub enum Selection {
     Least,
 }
 
+/// Functions of [`Generator::DateTime`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum DateTimeFunction {
+    DatePart,
+    DateTrunc,
+    DateBin,
+    IntervalField,
+    AddInterval,
+}
+
 /// Functions of [`Generator::Rounding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -207,6 +218,19 @@ pub enum ColumnFunction {
     ListKey,
 }
 
+impl ColumnFunction {
+    /// Most bytes of strings in a column of results; `None` without such a limit.
+    pub(crate) fn most_bytes(self) -> Option<usize> {
+        match self {
+            // Their lengths have 32 bits.
+            ColumnFunction::ListKey => Some(u32::MAX as usize),
+            ColumnFunction::StringOfRows | ColumnFunction::ListOfRows | ColumnFunction::ListLength | ColumnFunction::ListView => {
+                None
+            }
+        }
+    }
+}
+
 /// Functions of [`Generator::Sketch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -229,6 +253,42 @@ pub enum LibmCall {
 }
 
 impl FunctionRow {
+    /// The function of a column or its lists; `None` for others.
+    pub fn column_function(&self) -> Option<ColumnFunction> {
+        match self.generator {
+            Some(Generator::Column(of)) => Some(of),
+            Some(
+                Generator::Concatenation(_)
+                | Generator::Selection(_)
+                | Generator::DateTime(_)
+                | Generator::Format
+                | Generator::Rounding(_)
+                | Generator::Number(_)
+                | Generator::Inexact
+                | Generator::Sketch(_),
+            )
+            | None => None,
+        }
+    }
+
+    /// Whether the last digits are implementation-defined.
+    pub fn is_inexact(&self) -> bool {
+        match self.generator {
+            Some(Generator::Inexact) => true,
+            Some(
+                Generator::Concatenation(_)
+                | Generator::Selection(_)
+                | Generator::DateTime(_)
+                | Generator::Format
+                | Generator::Rounding(_)
+                | Generator::Number(_)
+                | Generator::Column(_)
+                | Generator::Sketch(_),
+            )
+            | None => false,
+        }
+    }
+
     /// With C by argument types.
     pub const fn overloads(self, overloads: &'static [Overload]) -> FunctionRow {
         FunctionRow { overloads, ..self }

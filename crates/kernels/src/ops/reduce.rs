@@ -11,7 +11,7 @@ use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::accumulate::{Accumulators, StateKind, StateUse};
+use super::accumulate::{Accumulators, Content, StateKind, StateUse, Sum};
 use super::group::{GroupBy, GroupByState};
 use super::join::{FusedJoinCounts, FusedJoins, Lookup};
 use super::launch::compact::tallied_body;
@@ -518,19 +518,34 @@ fn write_updates(
 ) -> Result<()> {
     own.write(writer, 0, &mut |writer, index, values| {
         let state = &own.states[index];
-        match (state.kind, values) {
-            (StateKind::Sum128, [value]) if narrow_sum(profile, value) == Some(NarrowSum::Whole) => {
+        let narrow = match (state.kind.content(), values) {
+            (Content::Sum(Sum::Int128), [value]) => narrow_sum(profile, value).map(|narrow| (narrow, value)),
+            (
+                Content::Sum(Sum::Int64 | Sum::Int128 | Sum::Int192 | Sum::Int256 | Sum::Float64)
+                | Content::Least
+                | Content::Greatest
+                | Content::WideExtreme
+                | Content::RowReference
+                | Content::Welford
+                | Content::PowerSums
+                | Content::RankCounts
+                | Content::Other,
+                _,
+            ) => None,
+        };
+        match narrow {
+            Some((NarrowSum::Whole, value)) => {
                 writer.push(&format!("low{} += (i64){};", state.first_slot, value.code));
                 narrow_sums.push((index, NarrowSum::Whole));
             }
-            (StateKind::Sum128, [value]) if narrow_sum(profile, value) == Some(NarrowSum::Halves) => {
+            Some((NarrowSum::Halves, value)) => {
                 writer.push(&format!(
                     "low{0} += (i64)((u64)(i64){1} & 0xffffffffu); high{0} += (i64){1} >> 32;",
                     state.first_slot, value.code
                 ));
                 narrow_sums.push((index, NarrowSum::Halves));
             }
-            _ => writer.push(&state.kind.update(&state.slot_names(|slot| format!("s{slot}")), values)),
+            None => writer.push(&state.kind.update(&state.slot_names(|slot| format!("s{slot}")), values)),
         }
         Ok(())
     })

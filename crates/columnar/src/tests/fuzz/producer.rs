@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A producer of C structs that says what its [`Schema`] and its [`Node`]s say, true or not.
+//! A producer of C structs with the contents of its [`Schema`] and [`Node`]s, true or not.
 //!
 //! Every string, table and buffer is an allocation of its own and of its exact size, so
 //! AddressSanitizer reports each read beyond. Every struct holds an [`Alive`] until its release.

@@ -11,7 +11,7 @@ use kernels::ops::Options;
 
 use super::Offloader;
 use crate::exec::{Downloads, HostAlternative, HostExec, computes, reads_device};
-use crate::session::{DeviceOptions, Fallback};
+use crate::session::DeviceOptions;
 
 impl Offloader<'_> {
     /// The alternative of an offloaded subplan that replaces `original`. `None` if
@@ -41,7 +41,7 @@ impl Offloader<'_> {
     }
 
     fn falls_back(&self) -> bool {
-        self.options.enabled && self.options.fallback == Fallback::Host
+        self.options.enabled && !self.options.fallback.is_strict()
     }
 }
 

@@ -89,8 +89,8 @@ pub(super) fn unsorted(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> 
 /// - by `child` if that gives one partition in the merge's order,
 /// - by a sort by the merge's keys if `child` lacks that order.
 ///
-/// `None` if the host merges: partitions that are sorted already, and keys that are not supported
-/// on the device.
+/// `None` leaves the merge to the host: of sorted partitions, and by keys that are not supported on
+/// the device.
 pub(super) fn merged(merge: &SortPreservingMergeExec, child: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let keys = merge.expr().clone();
     if !child.equivalence_properties().ordering_satisfy(keys.clone())? {

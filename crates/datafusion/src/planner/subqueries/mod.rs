@@ -90,8 +90,8 @@ fn subplan_reads(operators: &Plan, value: &SubqueryValue) -> Result<bool> {
     device_inputs(operators).into_iter().try_fold(reads, |found, input| Ok(found || subplan_reads(input, value)?))
 }
 
-/// Joins the value for all operators of an offloaded subplan that read it. `None` if that is not
-/// supported, or if the plan would lose a property.
+/// Joins the value for all operators of an offloaded subplan that read it. `None` if the join is
+/// not supported or loses a property of the plan.
 fn joined_within(mut value: SubqueryValue, operators: &Plan) -> Result<Option<Plan>> {
     value.subquery.publishes = operators.exists(|node| Ok(!is_device(node) && value.is_read_by(node)?))?;
     let mut with_value = value.joined_for_readers(operators)?;

@@ -21,8 +21,8 @@ use crate::run::aggregate::Aggregation;
 use crate::run::errors::explain;
 use crate::run::metrics::output_rows;
 
-/// Runs an aggregation whose kernels probe the last joins themselves, if the tables allow that.
-/// Else the joins of the stage `below` write their rows, and `aggregation` reads them.
+/// Runs an aggregation over joins. Its kernels probe the last joins themselves, if the tables allow
+/// it. Else the joins of the stage `below` write their rows, and `aggregation` reads them.
 pub(in crate::run) fn aggregate(over: Arc<OverJoins>, aggregation: Aggregation, below: Arc<Stage>) -> DeviceBatchStream {
     stream::once(async move {
         let (joins, plan) = (&over.joins, &over.joins.plan);

@@ -60,7 +60,7 @@ async fn spilled(
     Ok(coalesced(rows, joins, stage, run, queue))
 }
 
-/// Small batches as larger ones, where the parent wants them.
+/// Small batches as larger ones, for a launch-heavy parent.
 fn coalesced(rows: DeviceBatchStream, joins: &Joins, stage: &Stage, run: &Run, queue: Queue) -> DeviceBatchStream {
     match joins.coalescer.clone() {
         Some(concat) => coalesce_small(rows, concat, run.rows_of_batch(&stage.types), queue, stage.operator.clone()),
@@ -68,7 +68,7 @@ fn coalesced(rows: DeviceBatchStream, joins: &Joins, stage: &Stage, run: &Run, q
     }
 }
 
-/// The rows that the joins of a plan make of `input`, which is not opened if there are none.
+/// The rows that the joins of a plan make of `input`. It stays closed if there can be none.
 fn probed(
     plan: &Arc<ChainPlan>,
     stage: &Arc<Stage>,

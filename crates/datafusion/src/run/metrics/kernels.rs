@@ -35,7 +35,7 @@ impl OperatorKernels {
 
 /// The least time for these bytes as a percentage of the kernel's; `None` where it is not known.
 ///
-/// A kernel that needs a part of its buffers may have more than 100, which says nothing.
+/// A kernel that needs a part of its buffers may have more than 100, a meaningless number.
 fn percent_of_bound(costs: &KernelCosts, bytes_per_second: Option<u64>) -> Option<f64> {
     let least = costs.bytes as f64 / bytes_per_second? as f64;
     let percent = 100.0 * least / costs.time.as_secs_f64();

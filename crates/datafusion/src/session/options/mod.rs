@@ -13,7 +13,8 @@ use std::sync::{Arc, LazyLock};
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::{Result, config_err};
-use device::Selector;
+use device::{DeviceKind, Selector};
+use kernels::codegen::Profile;
 
 use self::table::{SETTINGS, Setting};
 pub(crate) use explained::ExplainedPlan;
@@ -34,6 +35,20 @@ pub enum AdaptiveStart {
     Never,
 }
 
+impl AdaptiveStart {
+    /// Whether they run on the host where the device is of this kind.
+    pub fn starts_on_host(self, kind: DeviceKind) -> bool {
+        match self {
+            AdaptiveStart::Auto => match kind {
+                DeviceKind::Cpu => true,
+                DeviceKind::Gpu | DeviceKind::Accelerator => false,
+            },
+            AdaptiveStart::Always => true,
+            AdaptiveStart::Never => false,
+        }
+    }
+}
+
 /// Whether an operator may stay on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
@@ -43,6 +58,16 @@ pub enum Fallback {
     Error,
 }
 
+impl Fallback {
+    /// Whether each operator that computes must run on the device.
+    pub fn is_strict(self) -> bool {
+        match self {
+            Fallback::Host => false,
+            Fallback::Error => true,
+        }
+    }
+}
+
 /// When an operator that is supported on the device runs there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
@@ -50,6 +75,16 @@ pub enum Cost {
     Auto,
     /// Always.
     Always,
+}
+
+impl Cost {
+    /// Whether tiny inputs run on the device too.
+    pub fn is_always(self) -> bool {
+        match self {
+            Cost::Auto => false,
+            Cost::Always => true,
+        }
+    }
 }
 
 /// Shape of the generated kernels.
@@ -63,6 +98,16 @@ pub enum ProfileSetting {
     Gpu,
 }
 
+impl ProfileSetting {
+    /// The shape on a device of this kind.
+    pub(super) fn shape(self, kind: DeviceKind) -> Profile {
+        match (self, kind) {
+            (ProfileSetting::Cpu, _) | (ProfileSetting::Auto, DeviceKind::Cpu) => Profile::Cpu,
+            (ProfileSetting::Gpu, _) | (ProfileSetting::Auto, DeviceKind::Gpu | DeviceKind::Accelerator) => Profile::Gpu,
+        }
+    }
+}
+
 /// The treatment of rows that are more than device memory holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpillSetting {
@@ -70,6 +115,16 @@ pub enum SpillSetting {
     Auto,
     /// The query fails.
     Off,
+}
+
+impl SpillSetting {
+    /// Whether operators may write rows to temporary files.
+    pub fn allows_files(self) -> bool {
+        match self {
+            SpillSetting::Auto => true,
+            SpillSetting::Off => false,
+        }
+    }
 }
 
 /// Documentation of one setting.
@@ -158,7 +213,7 @@ impl DeviceOptions {
 
     /// Whether operators must run on the device even where the host would be faster.
     pub(crate) fn always(&self) -> bool {
-        self.cost == Cost::Always || self.fallback == Fallback::Error
+        self.cost.is_always() || self.fallback.is_strict()
     }
 
     pub(crate) fn freeze(&self) {

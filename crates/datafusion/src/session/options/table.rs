@@ -247,7 +247,7 @@ settings! {
         value: Choice(&[("auto", SpillSetting::Auto), ("off", SpillSetting::Off)]),
         frozen: false,
         program_only: false,
-        description: "'auto' writes rows of sorts, aggregations and joins that do not fit device memory to DataFusion's temporary files. 'off' fails the query",
+        description: "'auto' writes rows of sorts, aggregations, joins and shared subplans that do not fit device memory to DataFusion's temporary files. 'off' fails the query",
     }
     threshold_divisor: usize {
         default: 1,

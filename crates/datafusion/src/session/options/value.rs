@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kinds of setting values: parsing, printing, and errors for bad values.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use datafusion::common::{Result, config_err};
@@ -35,55 +36,20 @@ impl Value<String> for AnyString {
 /// language, or read files.
 pub(super) struct CompilerFlags;
 
-/// Options without a value, of OpenCL's compilers and of NVRTC.
-const COMPILER_FLAGS: &[&str] = &[
-    "-cl-opt-disable",
-    "-cl-mad-enable",
-    "-cl-no-signed-zeros",
-    "-cl-unsafe-math-optimizations",
-    "-cl-finite-math-only",
-    "-cl-fast-relaxed-math",
-    "-cl-single-precision-constant",
-    "-cl-denorms-are-zero",
-    "-cl-strict-aliasing",
-    "-cl-fp32-correctly-rounded-divide-sqrt",
-    "-cl-uniform-work-group-size",
-    "-cl-kernel-arg-info",
-    "-cl-nv-verbose",
-    "-w",
-    "-g",
-    "--use_fast_math",
-    "--extra-device-vectorization",
-    "--generate-line-info",
-    "--device-debug",
-];
-
-/// Options with a value of letters, digits, dots, underscores and commas.
-const COMPILER_SETTINGS: &[&str] = &[
-    "-cl-std=",
-    "-cl-nv-maxrregcount=",
-    "-cl-nv-opt-level=",
-    "--fmad=",
-    "--ftz=",
-    "--prec-div=",
-    "--prec-sqrt=",
-    "--maxrregcount=",
-    "--gpu-architecture=",
-    "--optimize=",
-    "--ptxas-options=-v",
-];
-
 impl Value<String> for CompilerFlags {
     fn parse(&self, key: &str, string: &str) -> Result<String> {
         let is_name = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._,".contains(&byte));
+        let compilers = DriverKind::ALL.map(DriverKind::compiler_options);
         let is_known = |option: &str| {
-            COMPILER_FLAGS.contains(&option)
-                || COMPILER_SETTINGS.iter().any(|name| option.strip_prefix(name).is_some_and(is_name))
+            compilers.iter().any(|known| {
+                known.flags.contains(&option) || known.settings.iter().any(|name| option.strip_prefix(name).is_some_and(is_name))
+            })
         };
         match string.split_whitespace().find(|option| !is_known(option)) {
             None => Ok(string.to_string()),
             Some(option) => {
-                let known = [COMPILER_FLAGS, COMPILER_SETTINGS].concat().join(" ");
+                let known = compilers.iter().flat_map(|known| [known.flags, known.settings]).flatten().copied();
+                let known = Vec::from_iter(BTreeSet::from_iter(known)).join(" ");
                 config_err!("{key}: '{option}' is not one of the known options: {known}")
             }
         }

@@ -29,9 +29,9 @@ enum Ties {
     /// Tied rows have the same answer, and no frame is given.
     Together,
     /// Only an order without ties defines the answer, and no frame is given.
-    Told,
+    OrderFact,
     /// Only an order without ties defines the answer, over frames.
-    ToldInFrames,
+    OrderFactInFrames,
     /// The answer is an aggregate of the frame's rows.
     Aggregate,
 }
@@ -71,7 +71,7 @@ impl Builder<'_> {
                 (format!(" RANGE {frame}"), false)
             }
             None if ties == Ties::Together => (String::new(), false),
-            None if ties == Ties::Told => (String::new(), true),
+            None if ties == Ties::OrderFact => (String::new(), true),
             None => {
                 let frame = ROWS_AND_GROUPS.choose(self.rng).unwrap();
                 match self.rng.random_range(0..10) {
@@ -149,11 +149,11 @@ impl Builder<'_> {
         let comparable = |column: &Column| !matches!(column.kind(), Kind::Float | Kind::Text | Kind::Binary);
         let mut generator = self.generator(columns);
         let (call, operand, kind, ties) = match roll {
-            0 => ("row_number()".to_string(), None, Kind::Int, Ties::Told),
-            1 => (format!("ntile({number})"), None, Kind::Int, Ties::Told),
+            0 => ("row_number()".to_string(), None, Kind::Int, Ties::OrderFact),
+            1 => (format!("ntile({number})"), None, Kind::Int, Ties::OrderFact),
             2 | 3 => {
                 let name = ["lag", "lead"].choose(generator.rng).unwrap();
-                (format!("{name}({{}}, {number})"), Some(Expr::column(any, columns)), columns[any].kind(), Ties::Told)
+                (format!("{name}({{}}, {number})"), Some(Expr::column(any, columns)), columns[any].kind(), Ties::OrderFact)
             }
             4 | 5 => {
                 let call = match generator.rng.random_range(0..3) {
@@ -161,7 +161,7 @@ impl Builder<'_> {
                     1 => "last_value({})".to_string(),
                     _ => format!("nth_value({{}}, {number})"),
                 };
-                (call, Some(Expr::column(any, columns)), columns[any].kind(), Ties::ToldInFrames)
+                (call, Some(Expr::column(any, columns)), columns[any].kind(), Ties::OrderFactInFrames)
             }
             6 => ("rank()".to_string(), None, Kind::Int, Ties::Together),
             7 => ("dense_rank()".to_string(), None, Kind::Int, Ties::Together),
@@ -187,7 +187,7 @@ impl Builder<'_> {
         let mut operands: Vec<Expr> = operand.into_iter().collect();
         // The host computes some of these, beside others on the device.
         let call = match ties {
-            Ties::Told | Ties::ToldInFrames if !operands.is_empty() && generator.rng.random_bool(0.04) => {
+            Ties::OrderFact | Ties::OrderFactInFrames if !operands.is_empty() && generator.rng.random_bool(0.04) => {
                 format!("{call} IGNORE NULLS")
             }
             Ties::Aggregate if generator.rng.random_bool(0.03) => {

@@ -23,7 +23,7 @@ const QUIET: &str = "-w";
 /// few units in the last place; those of `f64` never are.
 const QUIET_AND_EXACT: &str = "-w -cl-fp32-correctly-rounded-divide-sqrt";
 
-/// The macro that is defined if a source must declare the OpenCL functions that it calls.
+/// This macro is defined if a source must declare its OpenCL functions itself.
 ///
 /// A source that mentions the macro may be built without OpenCL's own header, which declares all
 /// functions.

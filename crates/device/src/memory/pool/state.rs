@@ -35,8 +35,8 @@ impl PoolState {
         self.take_at(class, index)
     }
 
-    /// Takes the block out that has been free longest, if that is at least `time`. Of each size
-    /// class it looks at the oldest block, and skips the class where that is in use.
+    /// Takes out the block with the longest free time, if it is at least `time`. Of each size class
+    /// it looks at the oldest block, and skips the class if that block is in use.
     pub fn take_oldest(&mut self, time: Duration) -> Option<Block> {
         let idle = self.free.values().filter_map(VecDeque::front).filter(|block| block.is_ready_for(None));
         let oldest = idle.min_by_key(|block| block.free_since).filter(|block| block.free_since.elapsed() >= time)?;

@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use super::state::{Content, Sum, unordered};
 use super::{Accumulators, StateKind};
 use crate::codegen::{CType, RowWriter, Value};
-use crate::expr::{AggregateFamily, AggregateFunction};
+use crate::expr::{AggregateFamily, AggregateFunction, BitOperator};
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -44,7 +44,7 @@ impl Evaluator {
 
     /// Whether the state is an interval's [sort key](crate::function::IntervalField::SortKey).
     pub fn is_sort_key(&self) -> bool {
-        matches!(self.function.row().family, AggregateFamily::Extreme { .. }) && matches!(self.data_type, DataType::Interval(_))
+        self.function.row().family.is_extreme() && matches!(self.data_type, DataType::Interval(_))
     }
 
     /// C type of the argument, or else of the result.
@@ -73,15 +73,17 @@ impl Accumulators {
         let result = Value { data_type: evaluator.data_type.clone(), ctype: native, code: String::new(), valid, bounds: None };
         let own = &slots.own;
         let value = match evaluator.function.row().family {
-            AggregateFamily::Count | AggregateFamily::Bitwise(_) => {
+            AggregateFamily::Count | AggregateFamily::Bitwise(BitOperator::And | BitOperator::Or | BitOperator::Xor) => {
                 Value { code: format!("({}){}", native.local(), own[0]), ..result }
             }
-            AggregateFamily::Boolean(_) => Value { code: format!("(i32)({} & 1)", own[0]), ..result },
+            AggregateFamily::Boolean(BitOperator::And | BitOperator::Or | BitOperator::Xor) => {
+                Value { code: format!("(i32)({} & 1)", own[0]), ..result }
+            }
             AggregateFamily::Sketch => Value { code: format!("sketch_count({})", own.join(", ")), ..result },
             AggregateFamily::Sum => sum(writer, evaluator, state.kind, &slots, result)?,
             AggregateFamily::Extreme { .. } | AggregateFamily::AnyValue => extreme(evaluator, state.kind, own, result)?,
             AggregateFamily::Average => Value { code: self.average(writer, evaluator, state.kind, &slots, native)?, ..result },
-            AggregateFamily::Variance { sample, root } => self.variance(state.kind, &slots, sample, root, result),
+            AggregateFamily::Variance { sample, root } => self.variance(state.kind, &slots, sample, root, result)?,
             AggregateFamily::Median => Value { code: median(writer, state.kind, &slots, native)?, ..result },
             AggregateFamily::Percentile => Value { code: percentile(writer, evaluator, &slots, native), ..result },
             AggregateFamily::Bivariate { value, valid } => slots.bivariate(value, valid, result),
@@ -113,7 +115,12 @@ fn extreme(evaluator: &Evaluator, kind: StateKind, own: &[String], result: Value
         Content::WideExtreme => return Ok(wide(evaluator, own, result)),
         Content::Least | Content::Greatest => {}
         // States that refer to a row do not come here: the operator fetches its value.
-        Content::RowReference | Content::Sum(_) | Content::CountAndMore | Content::Other => return foreign(kind, "an extreme"),
+        Content::RowReference
+        | Content::Sum(_)
+        | Content::Welford
+        | Content::PowerSums
+        | Content::RankCounts
+        | Content::Other => return foreign(kind, "an extreme"),
     }
     let ctype = match &evaluator.argument {
         // A decimal in a narrow integer stays there.
@@ -155,7 +162,9 @@ fn median(writer: &mut RowWriter<'_>, kind: StateKind, slots: &Slots, native: CT
         | Content::Greatest
         | Content::WideExtreme
         | Content::RowReference
-        | Content::CountAndMore
+        | Content::Welford
+        | Content::PowerSums
+        | Content::RankCounts
         | Content::Other => return foreign(kind, "a median"),
     })
 }

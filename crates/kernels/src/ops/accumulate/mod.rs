@@ -22,7 +22,7 @@ use crate::expr::Expr;
 use crate::{Error, Result};
 
 pub(super) use evaluate::Evaluator;
-pub(super) use state::StateKind;
+pub(super) use state::{Content, StateKind, Sum};
 
 /// Slots that a work-item of the gpu profile keeps in registers. CUDA has 255 of 32 bits; values
 /// need some.

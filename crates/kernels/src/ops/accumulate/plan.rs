@@ -32,13 +32,15 @@ impl Accumulators {
         let values = aggregate.arguments.iter().map(|argument| writer.eval(argument)).collect::<Result<Vec<_>>>()?;
         let nullable = values.iter().any(|value| value.valid.is_some());
         let family = aggregate.function.row().family;
-        // Without NULLs, a count of values is a count of rows. A count evaluates arguments that can
-        // fail; other states evaluate them anyway.
-        let fails = family == AggregateFamily::Count && params.can_fail();
-        let counted = if nullable || fails { aggregate.arguments.clone() } else { Vec::new() };
+        // Without NULLs, a count of values is a count of rows.
+        let counted = if nullable { aggregate.arguments.clone() } else { Vec::new() };
         let mut add = |kind, arguments: &[Expr]| self.add(kind, feed, &aggregate.filter, arguments.to_vec());
         let planned = match (family, values.first()) {
-            (AggregateFamily::Count, _) => PlannedStates { state: add(StateKind::Count, &counted), others: vec![], count: None },
+            (AggregateFamily::Count, _) => {
+                // A count evaluates arguments that can fail; other states evaluate them anyway.
+                let counted = if params.can_fail() { &aggregate.arguments } else { &counted };
+                PlannedStates { state: add(StateKind::Count, counted), others: vec![], count: None }
+            }
             (_, None) => return Err(Error::Internal(format!("{:?} without an argument", aggregate.function))),
             (AggregateFamily::Percentile, Some(value)) => plan_percentile(&aggregate.arguments, value, &counted, &mut add)?,
             (AggregateFamily::Median, Some(value)) if value.ctype.is_float() => {
@@ -133,6 +135,7 @@ fn state_kind(aggregate: &Aggregate, value: &Value, usage: StateUse) -> Result<S
         (AggregateFamily::Average, _) => average_kind(value, &aggregate.data_type),
         (AggregateFamily::Boolean(operator), CType::Bool) => Some(operator_kind(operator)),
         (AggregateFamily::Bitwise(operator), ctype) if ctype.is_integer() && !ctype.is_wide() => Some(operator_kind(operator)),
+        // No value ever comes, so that any operator will do.
         (AggregateFamily::Bitwise(_), _) if value.data_type == DataType::Null => Some(StateKind::Or),
         (AggregateFamily::Variance { .. }, CType::F64 | CType::F32) if usage.atomic => Some(StateKind::PowerSums),
         (AggregateFamily::Variance { .. }, CType::F64 | CType::F32) => Some(StateKind::Welford),

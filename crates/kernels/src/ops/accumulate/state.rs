@@ -45,7 +45,7 @@ pub(in crate::ops) enum StateKind {
     VarWidthMax,
 }
 
-/// The content of a state's slots, for the code that computes results of it.
+/// The content of a state's slots, for the code that depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     Sum(Sum),
@@ -56,9 +56,13 @@ pub enum Content {
     WideExtreme,
     /// A reference to a row instead of a value.
     RowReference,
-    /// The number of values among others, so that the result needs no other count.
-    CountAndMore,
-    /// One of the others, whose results have no variants.
+    /// Number, mean and sum of squared distances.
+    Welford,
+    /// Sums of x and x².
+    PowerSums,
+    /// Numbers of a sketch's registers by rank.
+    RankCounts,
+    /// One of the others, whose updates and results have no variants.
     Other,
 }
 
@@ -85,21 +89,64 @@ impl StateKind {
             StateKind::Max => Content::Greatest,
             StateKind::Min128 | StateKind::Max128 | StateKind::Min256 | StateKind::Max256 => Content::WideExtreme,
             StateKind::VarWidthMin | StateKind::VarWidthMax => Content::RowReference,
-            StateKind::RankCounts | StateKind::Welford => Content::CountAndMore,
-            StateKind::Count | StateKind::And | StateKind::Or | StateKind::Xor | StateKind::PowerSums | StateKind::CrossSums => {
-                Content::Other
-            }
+            StateKind::Welford => Content::Welford,
+            StateKind::PowerSums => Content::PowerSums,
+            StateKind::RankCounts => Content::RankCounts,
+            StateKind::Count | StateKind::And | StateKind::Or | StateKind::Xor | StateKind::CrossSums => Content::Other,
         }
     }
 
     /// Whether the state has the number of values, so that the result needs no other count.
     pub fn has_count(self) -> bool {
-        self.content() == Content::CountAndMore
+        match self.content() {
+            Content::Welford | Content::RankCounts => true,
+            Content::Sum(_)
+            | Content::Least
+            | Content::Greatest
+            | Content::WideExtreme
+            | Content::RowReference
+            | Content::PowerSums
+            | Content::Other => false,
+        }
     }
 
     /// Whether the state refers to a row instead of holding a value.
     pub fn refers_to_row(self) -> bool {
-        self.content() == Content::RowReference
+        match self.content() {
+            Content::RowReference => true,
+            Content::Sum(_)
+            | Content::Least
+            | Content::Greatest
+            | Content::WideExtreme
+            | Content::Welford
+            | Content::PowerSums
+            | Content::RankCounts
+            | Content::Other => false,
+        }
+    }
+
+    /// Whether the state is the greatest value. Other states of extremes are the least one.
+    pub fn is_greatest(self) -> bool {
+        match self {
+            StateKind::Max | StateKind::Max128 | StateKind::Max256 | StateKind::VarWidthMax => true,
+            StateKind::Min
+            | StateKind::Min128
+            | StateKind::Min256
+            | StateKind::VarWidthMin
+            | StateKind::Count
+            | StateKind::Sum64
+            | StateKind::Sum128
+            | StateKind::Sum192
+            | StateKind::Sum256
+            | StateKind::SumF64
+            | StateKind::And
+            | StateKind::Or
+            | StateKind::Xor
+            | StateKind::Welford
+            | StateKind::PowerSums
+            | StateKind::CrossSums
+            | StateKind::RankCounts => false,
+        }
     }
 
     /// Slots of the state.

@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Results of variances and of statistics of two arguments.
 
-use super::evaluate::Slots;
+use super::evaluate::{Slots, foreign};
+use super::state::Content;
 use super::{Accumulators, StateKind};
+use crate::Result;
 use crate::codegen::Value;
 
 impl Accumulators {
-    pub(super) fn variance(&self, kind: StateKind, slots: &Slots, sample: bool, root: bool, result: Value) -> Value {
+    pub(super) fn variance(&self, kind: StateKind, slots: &Slots, sample: bool, root: bool, result: Value) -> Result<Value> {
         let own = &slots.own;
-        let is_welford = kind == StateKind::Welford;
+        let is_welford = match kind.content() {
+            Content::Welford => true,
+            Content::PowerSums => false,
+            Content::Sum(_)
+            | Content::Least
+            | Content::Greatest
+            | Content::WideExtreme
+            | Content::RowReference
+            | Content::RankCounts
+            | Content::Other => return foreign(kind, "a variance"),
+        };
         let n = if is_welford { &own[0] } else { &slots.count };
         let distances = match is_welford {
             true => format!("BITS_F64({})", own[2]),
@@ -23,7 +35,7 @@ impl Accumulators {
         let single = if self.keyed { format!("({single} - {single})") } else { "0.0".into() };
         let variance = format!("({n} > 1 ? {distances} / {divisor} : {single})");
         let code = if root { format!("sqrt({variance})") } else { variance };
-        Value { code, valid: Some(format!("({n} > {})", i32::from(sample))), ..result }
+        Ok(Value { code, valid: Some(format!("({n} > {})", i32::from(sample))), ..result })
     }
 }
 

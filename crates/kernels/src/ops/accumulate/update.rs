@@ -2,21 +2,33 @@
 //! Statements that update and merge states.
 
 use super::StateKind;
+use super::state::Content;
 use crate::codegen::Value;
 use crate::{Error, Result};
 
 impl StateKind {
     /// The statement that updates the state in `to` with one value.
     pub fn update(self, to: &[String], values: &[Value]) -> String {
-        match (self, values) {
-            (StateKind::Welford, [value]) => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
-            (StateKind::RankCounts, [rank]) => format!("(&{})[{1} >> 2] += (u64)1 << 16 * ({1} & 3);", to[0], rank.code),
+        match (self.content(), values) {
+            (Content::Welford, [value]) => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
+            (Content::RankCounts, [rank]) => format!("(&{})[{1} >> 2] += (u64)1 << 16 * ({1} & 3);", to[0], rank.code),
             // A register's rank and its previous rank, 0 if none.
-            (StateKind::RankCounts, [rank, before]) => format!(
+            (Content::RankCounts, [rank, before]) => format!(
                 "(&{0})[{1} >> 2] += (u64)1 << 16 * ({1} & 3); (&{0})[{2} >> 2] -= (u64)({2} != 0) << 16 * ({2} & 3);",
                 to[0], rank.code, before.code
             ),
-            _ => self.merge(to, &self.lift(values)),
+            (
+                Content::Sum(_)
+                | Content::Least
+                | Content::Greatest
+                | Content::WideExtreme
+                | Content::RowReference
+                | Content::Welford
+                | Content::PowerSums
+                | Content::RankCounts
+                | Content::Other,
+                _,
+            ) => self.merge(to, &self.lift(values)),
         }
     }
 
@@ -57,7 +69,7 @@ impl StateKind {
             StateKind::Xor => format!("{} ^= {};", to[0], from[0]),
             StateKind::SumF64 => format!("{0} = F64_BITS(f64_add(BITS_F64({0}), BITS_F64({1})));", to[0], from[0]),
             StateKind::Min | StateKind::Max => {
-                let below = if self == StateKind::Min { "<" } else { ">" };
+                let below = if self.is_greatest() { ">" } else { "<" };
                 format!("{{ u64 v_ = {1}; {0} = v_ {below} {0} ? v_ : {0}; }}", to[0], from[0])
             }
             StateKind::Sum128 => {
@@ -68,7 +80,7 @@ impl StateKind {
                 to[0], to[1], to[2], from[0], from[1], from[2]
             ),
             StateKind::Min128 | StateKind::Max128 => {
-                let (a, b) = if self == StateKind::Min128 { ("v_", "w_") } else { ("w_", "v_") };
+                let (a, b) = if self.is_greatest() { ("w_", "v_") } else { ("v_", "w_") };
                 format!(
                     "{{ i128 v_ = i128_make({2}, {3}), w_ = i128_make({0}, {1}); if (i128_lt({a}, {b})) {{ {0} = v_.lo; {1} = v_.hi; }} }}",
                     to[0], to[1], from[0], from[1]
@@ -81,7 +93,7 @@ impl StateKind {
                 assigned(to, "v_")
             ),
             StateKind::Min256 | StateKind::Max256 => {
-                let (a, b) = if self == StateKind::Min256 { ("v_", "w_") } else { ("w_", "v_") };
+                let (a, b) = if self.is_greatest() { ("w_", "v_") } else { ("v_", "w_") };
                 format!(
                     "{{ i256 v_ = i256_make({}), w_ = i256_make({}); if (i256_lt({a}, {b})) {{ {} }} }}",
                     from.join(", "),
@@ -103,8 +115,8 @@ impl StateKind {
         }
     }
 
-    /// The statement that merges the state in `from` into that at the addresses `to`, which other
-    /// work-items update as well. `space` is the address space: `g` (global) or `l` (local).
+    /// The statement that merges the state in `from` into the one at `to`. Other work-items update
+    /// it too. `space` is the address space: `g` (global) or `l` (local).
     pub fn atomic_merge(self, to: &[String], from: &[String], space: char) -> Result<String> {
         Ok(match self {
             StateKind::Count | StateKind::Sum64 => format!("add64_{space}({}, {});", to[0], from[0]),
@@ -155,11 +167,22 @@ impl StateKind {
     /// The statement that updates the state at the addresses `to` with one value, as
     /// [`atomic_merge`](Self::atomic_merge).
     pub fn atomic_update(self, to: &[String], values: &[Value], space: char) -> Result<String> {
-        match (self, values) {
-            (StateKind::RankCounts, [rank]) => {
+        match (self.content(), values) {
+            (Content::RankCounts, [rank]) => {
                 Ok(format!("add64_{space}({} + ({1} >> 2), (u64)1 << 16 * ({1} & 3));", to[0], rank.code))
             }
-            _ => self.atomic_merge(to, &self.lift(values), space),
+            (
+                Content::Sum(_)
+                | Content::Least
+                | Content::Greatest
+                | Content::WideExtreme
+                | Content::RowReference
+                | Content::Welford
+                | Content::PowerSums
+                | Content::RankCounts
+                | Content::Other,
+                _,
+            ) => self.atomic_merge(to, &self.lift(values), space),
         }
     }
 }

@@ -262,7 +262,7 @@ fn plan_states(planned: &Planned, private: bool, options: &Options) -> Result<(A
                 aggregate.function
             )));
         };
-        let is_sketch = aggregate.function == AggregateFunction::ApproxDistinct;
+        let is_sketch = aggregate.function.row().family.is_sketch();
         let same =
             |known: &DistinctFeed| (&known.value, &known.filter, known.is_sketch) == (argument, &aggregate.filter, is_sketch);
         let index = match distincts.iter().position(same) {
@@ -374,7 +374,7 @@ fn inner_groups(input: &Input, keys: &[(Expr, Field)], of: &Aggregate, value: &E
     let conditions = input.filter.iter().chain(&of.filter).cloned().chain([known]).collect();
     let inner = Input { filter: Some(Expr::And(conditions)), ..input.clone() };
     let of_hash = |function, data_type| Expr::Call { function, arguments: vec![value.clone()], data_type };
-    let (value, aggregates) = if of.function == AggregateFunction::ApproxDistinct {
+    let (value, aggregates) = if of.function.row().family.is_sketch() {
         let rank = Aggregate {
             function: AggregateFunction::Max,
             arguments: vec![of_hash(Function::SketchRank, DataType::UInt8)],

@@ -4,8 +4,8 @@
 //! - A row claims the first word of a slot by compare-and-swap. The word does not change while rows
 //!   are looked up.
 //! - The claiming row takes the next group number and stores it in the second word.
-//! - Another row that finds the slot before that does not wait: its id is the slot instead of the
-//!   group, which the update resolves.
+//! - Another row that finds the slot earlier does not wait. Its id is the slot instead of the
+//!   group, and the update resolves it.
 //! - `inline`: the first word is the key, packed into 64 bits.
 //! - `wide`: the first word is a tag of 32 hash bits and a reference to a row of the batch. Once a
 //!   batch is committed it refers to the group. Keys are compared through the columns of the batch

@@ -66,8 +66,7 @@ impl VarWidthMinMax {
         let stored = self.stored(params, "g", &own.data_type);
         let refs = self.refs(params);
         let zero = self.ctype.zero();
-        let (better, worse) =
-            if kind == StateKind::VarWidthMin { (own.code.as_str(), "held") } else { ("held", own.code.as_str()) };
+        let (better, worse) = if kind.is_greatest() { ("held", own.code.as_str()) } else { (own.code.as_str(), "held") };
         let less = match self.ctype {
             CType::Str => format!("str_cmp({better}, {worse}) < 0"),
             ctype => format!("{}_lt({better}, {worse})", ctype.name()),

@@ -142,7 +142,7 @@ impl JoinKind {
         }
     }
 
-    /// Whether probe rows get a column that tells whether they have a match.
+    /// Whether probe rows get a mark column.
     pub fn marks_probe_rows(self) -> bool {
         match self {
             RightMark => true,

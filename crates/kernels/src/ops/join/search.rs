@@ -184,8 +184,8 @@ impl Search {
     }
 
     /// Appends a prefetch of the slot that the search of the current row reads first, for hashed
-    /// tables. Returns `false` if it appends nothing: a search that reads one address has no branch
-    /// that waits for it.
+    /// tables. Returns `false` without one: a search of one address has no branch that waits for
+    /// it.
     pub fn prefetch(&self, writer: &mut RowWriter<'_>) -> Result<bool> {
         match self.layout.kind {
             TableKind::AllRows | TableKind::Packed { perfect_hash: true } => return Ok(false),
@@ -240,8 +240,8 @@ impl Search {
         Ok(true)
     }
 
-    /// Whether the probe side is read even if the table has no rows, so that an error there fails
-    /// the query. DataFusion's nested loop joins do so.
+    /// Whether the probe side is read without build rows. Then its errors fail the query.
+    /// DataFusion's nested loop joins do so.
     pub fn reads_all(&self) -> bool {
         self.compares_all_rows() && (self.residual.is_some() || self.kind.nested_loop_reads_all())
     }

@@ -15,7 +15,7 @@ use super::primitives::LoadedPrimitives;
 use super::source::Source;
 use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::{Expr, LiteralValue};
-use crate::function::Function;
+use crate::function::ColumnFunction;
 use crate::ops::Options;
 use crate::{Error, Result};
 
@@ -111,9 +111,10 @@ impl OutputColumn {
             return Ok(OutputColumn::Written { output: Output::new(ty, CType::List, &name), expr, shares: Some(shared) });
         }
         let mut output = Output::of(&value, field.data_type(), &name)?;
-        if matches!(expr, Expr::Call { function: Function::ListKey { .. }, .. }) {
-            // The lengths of list keys have 32 bits.
-            output = output.with_limit(field.name(), u32::MAX as usize);
+        if let Expr::Call { function, .. } = &expr
+            && let Some(bytes) = function.row().column_function().and_then(ColumnFunction::most_bytes)
+        {
+            output = output.with_limit(field.name(), bytes);
         }
         Ok(OutputColumn::Written { output, expr, shares: None })
     }
@@ -196,14 +197,15 @@ pub(in crate::ops) fn finish_columns(
 
 /// The owner of the elements of lists, and the layout of the lists.
 fn lists(source: &Source, expr: &Expr) -> Option<(SharedValues, Layout)> {
+    use ColumnFunction::{ListKey, ListLength, ListOfRows, ListView, StringOfRows};
     let layout = |column: &usize| source.types.get(*column).map(|ty| ty.layout.clone());
     match expr {
         Expr::Column(column) => Some((SharedValues::Column(*column), layout(column)?)),
-        Expr::Call { function: Function::ListOfRows, arguments, .. } => match arguments.as_slice() {
-            [Expr::Column(column), ..] => {
+        Expr::Call { function, arguments, .. } => match (function.row().column_function(), arguments.as_slice()) {
+            (Some(ListOfRows), [Expr::Column(column), ..]) => {
                 Some((SharedValues::Column(*column), Layout::List(Box::new(source.types.get(*column)?.clone()))))
             }
-            _ => None,
+            (Some(ListOfRows | StringOfRows | ListLength | ListView | ListKey) | None, _) => None,
         },
         Expr::Literal(literal) => {
             let layout = ColumnType::of(&literal.data_type, true)?.layout;

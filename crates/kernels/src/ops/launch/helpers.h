@@ -18,7 +18,7 @@ FN u32 nth_bit(u32 word, u32 k) {
 #else
 #define VOTE(words, i, keep) { \
   u64 vote = BALLOT(keep); \
-  if ((i) % WARP_WIDTH == 0) \
+  if (LID() % WARP_WIDTH == 0) \
     for (u32 w_ = 0; w_ < WARP_WIDTH / 32; ++w_) { \
       if (WARP_WIDTH == 32 || vote >> (32 * w_)) (words)[((i) >> 5) + w_] = (u32)(vote >> (32 * w_)); \
     } \

@@ -57,23 +57,23 @@ impl Kernel {
     }
 
     /// The definition with columns, literals and outputs numbered by first use. Kernels that differ
-    /// in these numbers only have one text, so they are compiled once.
+    /// in these numbers only have one source, so they are compiled once.
     fn renumbered(&self, profile: Profile) -> String {
         let names = renumbered(self.params.names());
         let definition = self.definition(profile);
-        let mut text = String::with_capacity(definition.len());
+        let mut source = String::with_capacity(definition.len());
         let mut rest = definition.as_str();
         while !rest.is_empty() {
             let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
             let (name, behind) = rest.split_at(end);
-            text.push_str(names.get(name).map_or(name, String::as_str));
+            source.push_str(names.get(name).map_or(name, String::as_str));
             let end = behind.find(is_of_name).unwrap_or(behind.len());
             let (between, behind) = behind.split_at(end);
-            text.push_str(between);
+            source.push_str(between);
             rest = behind;
         }
-        text
+        source
     }
 }
 
@@ -111,11 +111,11 @@ pub(in crate::ops) struct Program {
 #[derive(Debug, Clone)]
 struct Written {
     source: Arc<str>,
-    /// For each kernel the one that is compiled for it: the first of the same text. Columns of one
-    /// type share a kernel.
+    /// For each kernel the one that is compiled for it: the first of the same source. Columns of
+    /// one type share a kernel.
     compiled: Vec<usize>,
     /// The names by which the kernels are compiled. Those that end in a number are numbered in
-    /// turn, for the text of the program depends on no column.
+    /// turn, for the source of the program depends on no column.
     names: Vec<String>,
 }
 
@@ -197,8 +197,8 @@ impl Program {
         own.map(|index| (names[index].clone(), source(index))).collect()
     }
 
-    /// The text that is compiled.
-    pub fn text(&self) -> &str {
+    /// The source that is compiled.
+    pub fn source_str(&self) -> &str {
         &self.written().source
     }
 

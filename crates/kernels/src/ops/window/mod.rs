@@ -444,7 +444,7 @@ impl Window {
         let mut wavelets: Vec<&Wavelet> = vec![];
         for call in &self.calls {
             let Call::Quantile(call) = call else { continue };
-            let is_new = |own: &&Wavelet| wavelets.iter().all(|known| known.text() != own.text());
+            let is_new = |own: &&Wavelet| wavelets.iter().all(|known| known.source_str() != own.source_str());
             let new = call.wavelet().filter(is_new);
             wavelets.extend(new);
         }

@@ -9,7 +9,7 @@ use super::frame::{Frame, FrameBound};
 use super::order_facts::{OrderFact, sketch_rank};
 use super::{PlanContext, first_occurrence, is_not_null};
 use crate::codegen::CType;
-use crate::expr::{Aggregate, AggregateFamily, AggregateFunction, Expr};
+use crate::expr::{Aggregate, AggregateFamily, Expr};
 use crate::{Error, Result};
 
 /// Most rows of a frame of distinct values that is read again for each row, if values cannot be
@@ -46,8 +46,9 @@ impl OrderDependent {
     pub fn plan(mut aggregate: Aggregate, frame: &Frame, context: &mut PlanContext<'_>) -> Result<OrderDependent> {
         let types = context.types;
         let is_string = |column: usize| types.get(column).is_some_and(|ty| CType::native(&ty.data_type) == Some(CType::Str));
-        let of = (aggregate.function, aggregate.arguments.as_slice());
-        if let (AggregateFunction::Min | AggregateFunction::Max, [Expr::Column(column)]) = of
+        let family = aggregate.function.row().family;
+        if family.is_extreme()
+            && let [Expr::Column(column)] = aggregate.arguments.as_slice()
             && is_string(*column)
         {
             let column = *column;
@@ -58,7 +59,7 @@ impl OrderDependent {
             let string = Some((column, context.facts.order_of(rank)));
             return Ok(OrderDependent { aggregate, distinct: None, string, carries_on: false });
         }
-        if aggregate.function == AggregateFunction::ApproxDistinct {
+        if family.is_sketch() {
             let (true, None, [Expr::Column(column)]) =
                 (frame.start == FrameBound::UnboundedPreceding, &aggregate.filter, aggregate.arguments.as_slice())
             else {
@@ -80,7 +81,7 @@ impl OrderDependent {
         };
         let (column, begins, ends) =
             (*column, frame.start == FrameBound::UnboundedPreceding, frame.end == FrameBound::UnboundedFollowing);
-        let subtracts = match aggregate.function.row().family {
+        let subtracts = match family {
             AggregateFamily::Count => true,
             AggregateFamily::Sum => {
                 aggregate.data_type.is_integer() || matches!(aggregate.data_type, DataType::Duration(_) | DataType::Interval(_))

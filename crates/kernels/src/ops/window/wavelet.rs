@@ -77,9 +77,9 @@ impl Wavelet {
         Ok(Wavelet { program: Program::new("Window", options, kernels) })
     }
 
-    /// The text of the program.
-    pub fn text(&self) -> &str {
-        self.program.text()
+    /// The source of the program.
+    pub fn source_str(&self) -> &str {
+        self.program.source_str()
     }
 
     /// The program, as it is compiled.

@@ -77,7 +77,7 @@ pub fn aggregates(data_type: &DataType, schema: &Schema) -> Vec<Aggregate> {
             | AggregateFamily::Sketch => {}
         }
         let by_rank = function.row().names.iter().any(|named| named.rank.is_some());
-        let selects = by_rank || plain.arguments.len() > 1 || family == AggregateFamily::Sketch;
+        let selects = by_rank || plain.arguments.len() > 1 || family.is_sketch();
         if schema.fields().len() > 3 && !selects {
             all.push(Aggregate { arguments: vec![column(2)], ..plain.clone() });
             all.push(Aggregate { filter: Some(Expr::Column(3)), ..plain.clone() });

@@ -162,8 +162,8 @@ impl BuildKernels<'_> {
     }
 
     /// The kernel that puts rows into slots. `find` sets the `slot` of the row, and `again` if the
-    /// slot had a row. `first` gives C of whether the row has a slot, and that prefetches what the
-    /// row reads first.
+    /// slot had a row. `first` gives two parts of C: whether the row has a slot, and a prefetch of
+    /// the row's first read.
     fn insert(
         &self,
         name: &str,

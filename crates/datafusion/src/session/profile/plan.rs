@@ -21,7 +21,7 @@ pub(super) struct Node {
     name: String,
     /// The text that EXPLAIN shows behind the name.
     detail: String,
-    place: RanOn,
+    ran_on: RanOn,
     /// Why it is on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -79,11 +79,11 @@ impl Tree {
         (self.nodes, self.sources)
     }
 
-    /// Adds a plan whose operators run at `place`, unless they say otherwise.
-    fn add(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, place: RanOn) {
+    /// Adds a plan whose operators run on `ran_on`, unless they say otherwise.
+    fn add(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, ran_on: RanOn) {
         let top = plan.downcast_ref::<DeviceToHostExec>();
         let is_upload = DeviceOperator::of(plan).and_then(DeviceOperator::host_input).is_some();
-        let here = if top.is_some() || is_upload { RanOn::Device } else { place };
+        let here = if top.is_some() || is_upload { RanOn::Device } else { ran_on };
         let number = self.nodes.len();
         let node = self.node(plan, parent, here, number);
         self.nodes.push(node);
@@ -96,12 +96,12 @@ impl Tree {
         let below = match (top.is_some(), is_upload) {
             (true, _) => RanOn::Device,
             (_, true) => RanOn::Host,
-            _ => place,
+            _ => ran_on,
         };
         plan.children().into_iter().for_each(|child| self.add(child, Some(number), below));
     }
 
-    fn node(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, place: RanOn, number: usize) -> Node {
+    fn node(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, ran_on: RanOn, number: usize) -> Node {
         let host = plan.downcast_ref::<HostExec>();
         let shown = host.map_or(plan, HostExec::inner);
         let line = displayable(shown.as_ref()).one_line().to_string();
@@ -111,7 +111,7 @@ impl Tree {
             parent,
             name,
             detail,
-            place,
+            ran_on,
             reason: host.map(|host| host.reason().to_owned()),
             rows: None,
             wall_nanos: 0,
@@ -181,7 +181,7 @@ impl Node {
         let mut json = serde_json::json!({
             "Node Type": node.name,
             "Details": node.detail,
-            "Place": node.place,
+            "Ran On": node.ran_on,
             "Actual Rows": node.rows.unwrap_or(0),
             "Actual Loops": 1,
             "Actual Startup Time": 0.0,

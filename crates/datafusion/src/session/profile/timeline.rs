@@ -69,7 +69,7 @@ impl Timeline {
         let mut timeline = Timeline { total, lanes: BTreeMap::new() };
         let mut threads: Vec<ThreadId> = vec![];
         for (node, Activity { kind, start, end }) in &tree.activities {
-            let at = |moment: &Instant| nanos(moment.saturating_duration_since(run.start)).min(total);
+            let at = |instant: &Instant| nanos(instant.saturating_duration_since(run.start)).min(total);
             let (start, end) = (at(start), at(end));
             let (lane, label) = match kind {
                 ActivityKind::Poll(_) if end - start < total / SHORTEST_POLL => continue,
@@ -115,7 +115,7 @@ impl Timeline {
         lanes.collect()
     }
 
-    /// Each moment of the run counts once. It is the device's if a kernel ran, else a
+    /// Each instant of the run counts once. It is the device's if a kernel ran, else a
     /// compilation's, else a download's or another wait's, else the host's.
     pub fn times(&self, planning: u64) -> Times {
         let mut seen: Vec<(u64, u64)> = vec![];

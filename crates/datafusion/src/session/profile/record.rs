@@ -17,9 +17,8 @@ use super::plan::Tree;
 use super::timeline::Timeline;
 use super::{DeviceFacts, Profile};
 use crate::error::error_text;
-use crate::execute_logical_plan;
 use crate::run::Recording;
-use crate::session::{DeviceOptions, DeviceRuntime};
+use crate::session::{DeviceOptions, DeviceRuntime, execute_logical_plan};
 
 /// Runs a statement.
 pub(super) async fn run_sql(ctx: &SessionContext, sql: &str) -> Result<(Profile, Result<()>)> {
