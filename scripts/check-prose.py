@@ -5,6 +5,8 @@
 - A comment, or a line of Markdown outside tables and code, has at most 100 columns.
 - A sentence has at most 25 words, in messages of Rust sources too. Code in backticks, links and
   placeholders count as one word.
+- A sentence of a comment or of documentation has at most one subordinate clause, by the words of
+  SUBORDINATORS.
 - The subject is a component: no sentence, string or test name has one of SUBJECTS, and no sentence
   begins with "What". Questions may, and titles in Markdown, which end without a full stop.
 
@@ -24,6 +26,13 @@ EXCEPTIONS = 10
 SUBJECTS = re.compile(r"\b(nobody|somebody|anybody|everybody|whoever|whomever|who|whom)\b", re.I)
 NAMES = re.compile(r"\bfn (\w*(?:nobody|somebody|anybody|whoever|(?<![a-z])who(?![a-z]))\w*)")
 WHAT = re.compile(r"[\W_]*What\b(?!.*\?\W*$)")
+SUBORDINATORS = re.compile(
+    r"\b(that(?! of\b| is,)|which|where|if|when|whose|because|since|unless|while|although|whether|until)\b", re.I
+)
+# Uses of these words without a clause: "as if", and "that" for a thing.
+NO_CLAUSES = re.compile(
+    r"\bas if\b|\b(so|than|like|unlike|of|to|for|with|in|as|by|from|after|before|beside|below|on|at) that\b(?=[ .,;]|$)"
+)
 SLASHES = {".rs", ".h", ".c", ".cc", ".cu", ".cpp"}
 HASHES = {".py", ".sh", ".toml", ".slt", ".part", ".yml"}
 DASHES = {".sql"}
@@ -162,6 +171,10 @@ def breaches(path, name, totals):
             if count > WORDS:
                 totals["long sentences"] += 1
                 yield number, f"a sentence of {count} words: {sentence[:70]}"
+            clauses = len(SUBORDINATORS.findall(NO_CLAUSES.sub("", sentence)))
+            if clauses > 1:
+                totals["subordinate clauses"] += 1
+                yield number, f"{clauses} subordinate clauses: {sentence[:70]}"
             found = SUBJECTS.search(sentence)
             if found:
                 totals["subjects"] += 1
@@ -210,7 +223,7 @@ def main():
     if len(exceptions) > EXCEPTIONS:
         print(f"{listed.relative_to(root)}: more than {EXCEPTIONS} exceptions")
         return 1
-    totals = dict.fromkeys(("sentences", "words", "long lines", "long sentences", "subjects"), 0)
+    totals = dict.fromkeys(("sentences", "words", "long lines", "long sentences", "subordinate clauses", "subjects"), 0)
     failed = 0
     for path, name in files(paths or ["."]):
         for number, breach in breaches(path, name, totals):

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds the CUDA emulator into target/emulator, and prints a shell command that makes it the CUDA
-# driver of the programs that follow; `docs/emulator.md` explains it:
+# driver of later programs; `docs/emulator.md` explains it:
 #
 #     eval "$(scripts/cuda-emulator.sh)"
 #     devicefusion --device cuda
 #
-# Needs a C compiler, clang++ or g++, and NVRTC, which it installs unless NVRTC_PATH is set.
+# Needs a C compiler, clang++ or g++, and NVRTC. Installs NVRTC unless NVRTC_PATH is set.
 # EMULATOR_FOLDER is another folder. Messages go to standard error.
 set -eu
 

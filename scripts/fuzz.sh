@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Hands random wrong Arrow data to every way in, under AddressSanitizer: a million inputs, or as
 # many as the first argument says. The second argument is a number of inputs up to the device,
-# by default none. That run searches no leaks, because drivers have their own, and leaves the signal
+# by default none. Its run searches no leaks, because drivers have their own, and leaves the signal
 # stack to LLVM. Needs a nightly toolchain, without `rust-src`.
 #
 # DEVICEFUSION_FUZZ_SEED is the first seed; an input that fails prints its own. To see the seed of

@@ -18,7 +18,7 @@ use crate::micro;
 use crate::report::{self, Table, milliseconds, red, target_cell};
 use crate::tpch::CommonArguments;
 
-/// Variables that disable the drivers' kernel caches, which drivers read at load time.
+/// Variables that disable the drivers' kernel caches. Drivers read them at load time.
 const CACHES_OFF: [(&str, &str); 2] = [("POCL_KERNEL_CACHE", "0"), ("CUDA_CACHE_DISABLE", "1")];
 
 /// Query templates, with `{}` for an expression that is distinct for each query.

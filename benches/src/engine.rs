@@ -125,8 +125,8 @@ impl Engine {
         Self { name: "datafusion".to_string(), session, context: None }.with_schemas().await
     }
 
-    /// DataFusion with the device that `selector` names, which is opened here. All runs are the
-    /// device's, unless a setting allows others, and no program comes from an earlier process.
+    /// DataFusion with the device that `selector` names, opened here. All runs are the device's,
+    /// unless a setting allows others, and no program comes from an earlier process.
     pub async fn device(selector: &str, partitions: usize, settings: &[Setting]) -> Result<Self> {
         let config = SessionConfig::new().with_target_partitions(partitions);
         let session = devicefusion::session_with(config, Arc::new(RuntimeEnv::default()))?;
@@ -167,7 +167,7 @@ impl Engine {
         ColdWork { programs: counters.programs_compiled, kernels: counters.first_launches }
     }
 
-    /// Waits until kernels that were compiled without optimization are optimized.
+    /// Waits until kernels compiled without optimization are optimized.
     pub fn wait_until_optimized(&self) {
         self.context.iter().for_each(|context| _ = context.wait_until_prepared(PATIENCE));
     }
@@ -249,7 +249,7 @@ impl Engine {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Device bytes of the columns that a query scans, if the tables' statistics have them.
+    /// Device bytes of a query's scanned columns, if the tables' statistics have them.
     pub async fn scanned_bytes(&self, source: Source, sql: &str) -> Result<Option<usize>> {
         self.session.sql(&format!("SET datafusion.catalog.default_schema = '{}'", source.name())).await?;
         let (mut state, plan) = self.session.sql(sql).await?.into_parts();

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::engine::{Setting, cores};
 
-/// Variables that name the folders of kernel caches: the drivers', which they read at load time,
-/// and that of the user's caches, where `device.cache_dir = auto` is.
+/// Variables with the folders of kernel caches: the drivers', and that of the user's caches, where
+/// `device.cache_dir = auto` is. Drivers read theirs at load time.
 const CACHE_FOLDERS: [&str; 3] = ["POCL_CACHE_DIR", "CUDA_CACHE_PATH", "XDG_CACHE_HOME"];
 
 /// The sessions of a process.

@@ -12,7 +12,7 @@ use crate::measure::median;
 use crate::report::milliseconds;
 use crate::tpch::{self, CommonArguments};
 
-/// The most that the sum of medians may take with a profile, over that without.
+/// The largest ratio of the sum of medians with a profile to the sum without.
 const TARGET: f64 = 1.03;
 
 #[derive(clap::Args)]

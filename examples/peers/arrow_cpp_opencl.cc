@@ -78,7 +78,7 @@ Status Check(int32_t code, const char* call) {
   return code == 0 ? Status::OK() : Status::IOError(call, " failed with ", code);
 }
 
-/// A device with a context for copies to it. It lives until the process ends, because Arrow's
+/// A device with a context for copies to it. It lives as long as the process, because Arrow's
 /// buffers may.
 struct Card {
   OpenCl cl;

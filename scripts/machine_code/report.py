@@ -81,7 +81,7 @@ def markdown(cells):
 
 
 def broken_table(budget):
-    """The rules that kinds break, in the order of the file, which has the worst first."""
+    """The rules that kinds break, in the order of the file: the worst first."""
     rows = [
         [f"`{one.rule}`", "`" + ", ".join(f"{kind} {value}" for kind, value in one.worst.items()) + "`", one.because]
         for one in budget.broken

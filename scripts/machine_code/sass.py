@@ -73,7 +73,7 @@ class Instruction:
         return found
 
     def written(self):
-        """Registers that the instruction writes: its first operand, where that is a register."""
+        """Registers written by the instruction: its first operand, where it is a register."""
         if self.operation in ("STG", "STS", "ST", "STL", "RED", "BRA", "CALL", "RET", "ISETP", "BAR"):
             return range(0)
         # A predicate may precede the destination.

@@ -32,7 +32,7 @@ pub(crate) fn validated_batch(bound: arrow_device::Result<ImportedArray>) -> Res
     Ok((values, schema))
 }
 
-/// A stream of bound rows that fails at the first batch that is not valid.
+/// A stream of bound rows that fails at the first invalid batch.
 pub(crate) fn validated_stream(bound: arrow_device::Result<ArrowDeviceArrayStreamReader>) -> Result<FFI_ArrowArrayStream> {
     let reader = bound.and_then(cpu::import_reader).map_err(|failure| refusal(&failure))?;
     Ok(FFI_ArrowArrayStream::new(Box::new(reader)))

@@ -18,7 +18,7 @@ pub fn writes_rows(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether the result of the plan is the number of rows that it wrote.
+/// Whether the result of the plan is the number of written rows.
 pub fn counts_written_rows(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Dml(_) | LogicalPlan::Copy(_))
 }

@@ -53,7 +53,7 @@ pub(crate) struct Ingest {
 }
 
 impl Ingest {
-    /// Whether the statement is an ingest, which has a target table.
+    /// Whether the statement is an ingest: one with a target table.
     pub fn has_target(&self) -> bool {
         self.target.table.is_some()
     }

@@ -91,7 +91,7 @@ impl PlanReader {
         Ok(reader)
     }
 
-    /// Number of rows that the plans have written so far; `None` if none of them counts.
+    /// Number of rows written by the plans so far; `None` if none of them counts.
     pub fn rows_affected(&self) -> Option<i64> {
         self.rows_affected
     }

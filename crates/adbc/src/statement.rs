@@ -24,7 +24,7 @@ use crate::parameters::Binding;
 use crate::reader::{BoxedReader, PlanReader};
 use crate::runtime::DatabaseRuntime;
 
-/// Statement option: the number of rows that the last execution has written, -1 if unknown.
+/// Statement option: the number of rows written by the last execution, -1 if unknown.
 /// `adbc_core` returns it from `execute_update` only.
 pub(crate) const ROWS_AFFECTED: &CStr = c"devicefusion.rows_affected";
 

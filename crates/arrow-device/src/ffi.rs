@@ -72,8 +72,7 @@ impl ArrowDeviceType {
         })
     }
 
-    /// Whether arrays of this device type can have an event: all but those that R48 lists without
-    /// one.
+    /// Whether arrays of this device type can have an event: all but the types without one in R48.
     pub fn has_events(self) -> bool {
         !matches!(self, Self::CPU | Self::VPI | Self::WEBGPU | Self::HEXAGON)
     }

@@ -144,7 +144,7 @@ fn size(size: i32) -> Result<usize, String> {
 fn map(entries: &Field) -> Result<(), String> {
     match entries.data_type() {
         DataType::Struct(fields) if fields.len() == 2 => {
-            // arrow-rs panics where it rebuilds a map that says otherwise.
+            // arrow-rs panics where it rebuilds a map with nullable entries or keys.
             let nullable = [(entries, "entries"), (&fields[0], "keys")].into_iter().find(|(field, _)| field.is_nullable());
             nullable.map_or(Ok(()), |(_, what)| Err(format!("{what} of a map must not be nullable")))
         }

@@ -2,9 +2,9 @@
 //! The Arrow C Device data interface for arrow-rs: arrays in device memory, passed between
 //! libraries of one process without a copy.
 //!
-//! This crate contains no driver. Buffers are addresses that it never dereferences (except in
-//! [`cpu`]), and events are pointers that it only passes on. It implements the protocol: ownership,
-//! validation of foreign structs, and error reporting across C.
+//! This crate contains no driver. Buffers are addresses, never dereferenced except in [`cpu`];
+//! events are pointers, only passed on. It implements the protocol: ownership, validation of
+//! foreign structs, and error reporting across C.
 //!
 //! | | import | export |
 //! |---|---|---|
@@ -21,10 +21,10 @@
 //! An exported struct owns the value given as its [`owner`](ArrayExport::owner): device memory and
 //! the event. The owner drops when the consumer releases the struct, on any thread. An
 //! [`ImportedArray`] releases its struct on drop. Keep it, in an [`Arc`](std::sync::Arc), until the
-//! device work that reads the buffers has completed.
+//! device work on the buffers has completed.
 //!
 //! # Trust
-//! Importing a foreign struct is `unsafe`, because no check can tell whether an address is valid.
+//! Importing a foreign struct is `unsafe`: no check can tell whether an address is valid.
 //! Everything else is checked:
 //! - Counts, lengths, offsets, null pointers and the shapes of types at the import, from host
 //!   memory alone.

@@ -155,7 +155,7 @@ impl Releases {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// A guard that counts one release when it drops.
+    /// A guard that counts one release on drop.
     pub(crate) fn token(&self) -> ReleaseToken {
         ReleaseToken(self.clone())
     }

@@ -47,8 +47,7 @@ struct AdbcError;
 // help.
 #define DEVICEFUSION_OUT_OF_MEMORY 3
 
-// The rows stay where they are until a query scans the table. A second scan is an error. Needs a
-// device.
+// The rows stay in place until a query scans the table. A second scan is an error. Needs a device.
 #define DEVICEFUSION_TABLE_STREAM 0
 
 // All rows are read at once and stay in host memory. Each query uploads the columns that it uses.
@@ -225,8 +224,8 @@ int devicefusion_context_config_set_default_group_size(struct devicefusion_conte
 // the default, means a few for each compute unit of the device.
 int devicefusion_context_config_set_default_grid_size(struct devicefusion_context_config *config, int work_groups);
 
-// Sets the rows of a compaction tile, from which a work-group collects the rows that pass a
-// filter: a multiple of 32 up to 1048576. 0, the default, leaves it to the profile.
+// Sets the rows of a compaction tile: a multiple of 32 up to 1048576. 0, the default, leaves it to
+// the profile. A work-group collects the rows of a tile that pass a filter.
 //
 // In the profile "gpu" it must be a multiple of the work-group size, and at most 32 times as
 // large. Otherwise devicefusion_context_new refuses it.
@@ -302,7 +301,7 @@ const char *devicefusion_get_option_default(int index);
 // setting.
 const char *devicefusion_get_option_description(int index);
 
-// The number of tuning parameters, which are the settings whose values are numbers.
+// The number of tuning parameters: the settings whose values are numbers.
 int devicefusion_get_tuning_param_count(void);
 
 // The name of tuning parameter `index`, from zero. NULL if there is no such parameter.
@@ -330,13 +329,13 @@ char *devicefusion_list_devices(void);
 // - Call devicefusion_context_get_error next. A message says why the context could not be made.
 //   Such a context must still be freed, and allows nothing else.
 // - Without a device the context runs everything on the host. If the configuration names a device
-//   or is strict, that is a failure instead.
+//   or is strict, the function fails instead.
 // - NULL if `config` is not a configuration or is in use. devicefusion_context_get_error(NULL) has
 //   the message.
 struct devicefusion_context *devicefusion_context_new(struct devicefusion_context_config *config);
 
-// Frees a context with its tables, and waits for its threads. Queries and streams that are left
-// keep the parts of the context that they need.
+// Frees a context with its tables, and waits for its threads. Remaining queries and streams keep
+// the parts of the context that they need.
 int devicefusion_context_free(struct devicefusion_context *context);
 
 // Waits until the device has finished all work of this context. Fails if some of that work failed.
@@ -360,11 +359,11 @@ void *devicefusion_context_get_command_queue(struct devicefusion_context *contex
 // devicefusion_context_get_command_queue for CUDA: the CUstream of a context on a CUDA device.
 void *devicefusion_context_get_cuda_stream(struct devicefusion_context *context);
 
-// The message of this thread's last failure in this context. The caller frees it. NULL if there
-// was none since the last call. As with errno, failures of other threads change nothing here.
+// The message of this thread's last failure in this context. The caller frees it. NULL without a
+// failure since the last call. As with errno, failures of other threads change nothing here.
 //
 // With NULL as the context: this thread's last failure that belongs to no context, such as a
-// setting that was refused.
+// refused setting.
 char *devicefusion_context_get_error(struct devicefusion_context *context);
 
 // Counters of the context as JSON: "version", "device", "kernels" (name, launches, nanoseconds),
@@ -384,7 +383,7 @@ int devicefusion_context_pause_profiling(struct devicefusion_context *context);
 int devicefusion_context_unpause_profiling(struct devicefusion_context *context);
 
 // Sends the log to `file`, or to standard error with NULL. The file must stay open until another
-// call replaces it, or until the context is freed with all its queries and streams.
+// call replaces it, or the context is freed with all its queries and streams.
 int devicefusion_context_set_logging_file(struct devicefusion_context *context, FILE *file);
 
 // Registers a table of a stream of host arrays, which are record batches. The stream is moved in
@@ -417,8 +416,8 @@ int devicefusion_register_device_array(struct devicefusion_context *context,
 // - This function calls `produce` once, on this thread and with `data`. It makes the producer push
 //   to `handler`, at once or on its own threads. Then this function waits for the schema.
 // - If the function fails earlier, it does not call `produce`.
-// - A producer that makes no call lets the function fail, by the limit that
-//   devicefusion_context_config_set_producer_timeout sets. devicefusion_context_cancel on another
+// - A producer without a call lets the function fail, by the limit of
+//   devicefusion_context_config_set_producer_timeout. devicefusion_context_cancel on another
 //   thread ends the wait at once.
 // - When a query ends early, the producer is cancelled.
 int devicefusion_register_async_stream(struct devicefusion_context *context,
@@ -491,11 +490,11 @@ int devicefusion_query_device_stream(struct devicefusion_query *query, struct Ar
 int devicefusion_query_push(struct devicefusion_query *query, struct ArrowAsyncDeviceStreamHandler *handler);
 
 // Runs the query to its end and drops its rows. `rows`, unless NULL, gets the number of rows: of
-// the result, or of those that INSERT, UPDATE, DELETE, MERGE or COPY has written.
+// the result, or of those written by INSERT, UPDATE, DELETE, MERGE or COPY.
 int devicefusion_query_run(struct devicefusion_query *query, int64_t *rows);
 
-// Explains the query: which operators run on the device, which on the host, and why. `out` gets a
-// string, which the caller frees.
+// Explains the query: the operators on the device, those on the host, and the reasons. `out` gets
+// a string, which the caller frees.
 //
 // `how` is one of the constants DEVICEFUSION_EXPLAIN_….
 int devicefusion_query_explain(struct devicefusion_query *query, int how, char **out);

@@ -22,7 +22,7 @@ pub struct devicefusion_context_config {
 
 pub(crate) static CONFIGS: Registry<devicefusion_context_config, Config> = Registry::new("configuration");
 
-/// A configuration, which is frozen while a context uses it.
+/// A configuration, frozen while a context uses it.
 #[derive(Default)]
 pub(crate) struct Config(Mutex<ConfigState>);
 
@@ -79,7 +79,7 @@ impl Config {
         Ok(())
     }
 
-    /// The settings for a context, which freezes them until [`release`](Self::release).
+    /// The settings for a context, frozen until [`release`](Self::release).
     pub fn acquire(&self) -> Result<ContextOptions> {
         let mut state = self.0.lock();
         if std::mem::replace(&mut state.in_use, true) {
@@ -300,8 +300,8 @@ pub extern "C" fn devicefusion_context_config_set_default_grid_size(
     set(config, "device.max_work_groups", work_groups)
 }
 
-/// Sets the rows of a compaction tile, from which a work-group collects the rows that pass a
-/// filter: a multiple of 32 up to 1048576. 0, the default, leaves it to the profile.
+/// Sets the rows of a compaction tile: a multiple of 32 up to 1048576. 0, the default, leaves it to
+/// the profile. A work-group collects the rows of a tile that pass a filter.
 ///
 /// In the profile "gpu" it must be a multiple of the work-group size, and at most 32 times as
 /// large. Otherwise devicefusion_context_new refuses it.

@@ -87,7 +87,7 @@ pub(crate) fn with_context<T>(
 /// - Call devicefusion_context_get_error next. A message says why the context could not be made.
 ///   Such a context must still be freed, and allows nothing else.
 /// - Without a device the context runs everything on the host. If the configuration names a device
-///   or is strict, that is a failure instead.
+///   or is strict, the function fails instead.
 /// - NULL if `config` is not a configuration or is in use. devicefusion_context_get_error(NULL) has
 ///   the message.
 #[unsafe(no_mangle)]
@@ -95,8 +95,8 @@ pub extern "C" fn devicefusion_context_new(config: *mut devicefusion_context_con
     without_context(|| Ok(CONTEXTS.insert(Context::new(CONFIGS.get(config)?)?))).unwrap_or(ptr::null_mut())
 }
 
-/// Frees a context with its tables, and waits for its threads. Queries and streams that are left
-/// keep the parts of the context that they need.
+/// Frees a context with its tables, and waits for its threads. Remaining queries and streams keep
+/// the parts of the context that they need.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_free(context: *mut devicefusion_context) -> c_int {
     code(without_context(|| {
@@ -163,11 +163,11 @@ fn shared_queue(context: *mut devicefusion_context, driver: DriverKind) -> *mut 
     queue.unwrap_or(ptr::null_mut())
 }
 
-/// The message of this thread's last failure in this context. The caller frees it. NULL if there
-/// was none since the last call. As with errno, failures of other threads change nothing here.
+/// The message of this thread's last failure in this context. The caller frees it. NULL without a
+/// failure since the last call. As with errno, failures of other threads change nothing here.
 ///
 /// With NULL as the context: this thread's last failure that belongs to no context, such as a
-/// setting that was refused.
+/// refused setting.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_context_get_error(context: *mut devicefusion_context) -> *mut c_char {
     let message = match context.is_null() {
@@ -228,7 +228,7 @@ pub extern "C" fn devicefusion_context_unpause_profiling(context: *mut devicefus
 }
 
 /// Sends the log to `file`, or to standard error with NULL. The file must stay open until another
-/// call replaces it, or until the context is freed with all its queries and streams.
+/// call replaces it, or the context is freed with all its queries and streams.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_context_set_logging_file(
     context: *mut devicefusion_context,

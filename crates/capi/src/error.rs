@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Failures: the code that a function returns, and the message that is kept until C takes it.
+//! Failures: the code returned by a function, and the message, kept until C takes it.
 
 use std::cell::RefCell;
 use std::ffi::c_int;

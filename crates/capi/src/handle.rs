@@ -2,7 +2,7 @@
 //! Handles: the pointers that C has for objects. They are numbers to look up, never addresses.
 //!
 //! A number is used once. So NULL, a freed object and an object of another kind are errors. An
-//! object that one thread frees stays alive for a thread that uses it.
+//! object freed by one thread stays alive for a thread that uses it.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 
 use crate::error::{Failure, Result};
 
-/// The next number, for all kinds. Numbers start where addresses could, which debuggers show well.
+/// The next number, for all kinds. Numbers start where addresses could: debuggers show these well.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
 
 /// The live objects of one kind. Their handles are pointers to `H`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays that a producer pushes while a table is registered, with a limit on its silence.
+//! Arrays pushed by a producer while a table is registered, with a limit on its silence.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use futures::{Stream, StreamExt, stream};
 pub(crate) struct ProducerTimeout(Option<Duration>);
 
 impl Default for ProducerTimeout {
-    /// A producer that sorts or aggregates computes for a while before its first array.
+    /// A producer that sorts or aggregates computes for some time before its first array.
     fn default() -> Self {
         Self::of_milliseconds(300_000)
     }

@@ -160,7 +160,7 @@ impl Query {
         }
         *self.running.lock() = Some(Arc::downgrade(&plan));
         if writes_rows {
-            // DataFusion would write only when C reads the result, which it may never do.
+            // DataFusion would write only when C reads the result. C may never do so.
             let batches = collect(Arc::clone(&plan), Arc::clone(&task)).await?;
             plan = MemorySourceConfig::try_new_exec(&[batches], plan.schema(), None)?;
         }
@@ -410,7 +410,7 @@ pub unsafe extern "C" fn devicefusion_query_push(
 }
 
 /// Runs the query to its end and drops its rows. `rows`, unless NULL, gets the number of rows: of
-/// the result, or of those that INSERT, UPDATE, DELETE, MERGE or COPY has written.
+/// the result, or of those written by INSERT, UPDATE, DELETE, MERGE or COPY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn devicefusion_query_run(query: *mut devicefusion_query, rows: *mut i64) -> c_int {
     code(with_query(query, |query| {
@@ -438,8 +438,8 @@ pub const DEVICEFUSION_EXPLAIN_PGJSON: c_int = 5;
 /// Runs the query. The timeline in Chrome's trace event format, for Perfetto.
 pub const DEVICEFUSION_EXPLAIN_TRACE: c_int = 6;
 
-/// Explains the query: which operators run on the device, which on the host, and why. `out` gets a
-/// string, which the caller frees.
+/// Explains the query: the operators on the device, those on the host, and the reasons. `out` gets
+/// a string, which the caller frees.
 ///
 /// `how` is one of the constants DEVICEFUSION_EXPLAIN_….
 #[unsafe(no_mangle)]
@@ -523,8 +523,7 @@ mod tests {
     use crate::context::*;
     use crate::error::{DEVICEFUSION_FAILURE, DEVICEFUSION_SUCCESS};
 
-    /// An empty table that signals when it is planned. Its planning ends at a signal of the test,
-    /// or not at all.
+    /// An empty table that signals its planning. This ends at a signal of the test, or not at all.
     #[derive(Debug)]
     struct SlowTable {
         schema: SchemaRef,

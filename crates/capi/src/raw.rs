@@ -486,8 +486,7 @@ fn is_of_bytes(ty: &DataType) -> bool {
     matches!(ty, Utf8 | LargeUtf8 | Binary | LargeBinary | Utf8View | BinaryView)
 }
 
-/// Checks that a raw column has the memory that its type needs. Offsets are checked on the host
-/// only.
+/// Checks that a raw column has the memory for its type. Offsets are checked on the host only.
 ///
 /// # Safety
 /// The column's memory is as the header asks.

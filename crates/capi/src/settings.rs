@@ -102,7 +102,7 @@ pub extern "C" fn devicefusion_get_option_description(index: c_int) -> *const c_
     setting_field(index, |setting| &setting.description)
 }
 
-/// The number of tuning parameters, which are the settings whose values are numbers.
+/// The number of tuning parameters: the settings whose values are numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn devicefusion_get_tuning_param_count() -> c_int {
     count(tuning_params().count())

@@ -29,8 +29,7 @@ use crate::error::{Failure, Result};
 use crate::pushed::PushedArrays;
 use crate::session::Session;
 
-/// The rows stay where they are until a query scans the table. A second scan is an error. Needs a
-/// device.
+/// The rows stay in place until a query scans the table. A second scan is an error. Needs a device.
 pub const DEVICEFUSION_TABLE_STREAM: c_int = 0;
 /// All rows are read at once and stay in host memory. Each query uploads the columns that it uses.
 pub const DEVICEFUSION_TABLE_HOST: c_int = 1;
@@ -64,7 +63,7 @@ impl ArraySource {
         }
     }
 
-    /// A table that reads the arrays when a query scans it.
+    /// A table that reads the arrays at a query's scan.
     pub async fn into_stream_table(self) -> Result<Arc<dyn TableProvider>> {
         Ok(match self {
             Self::Pulled(reader) => Arc::new(DeviceStreamTable::try_new(reader)?),
@@ -207,8 +206,8 @@ pub unsafe extern "C" fn devicefusion_register_device_array(
 /// - This function calls `produce` once, on this thread and with `data`. It makes the producer push
 ///   to `handler`, at once or on its own threads. Then this function waits for the schema.
 /// - If the function fails earlier, it does not call `produce`.
-/// - A producer that makes no call lets the function fail, by the limit that
-///   devicefusion_context_config_set_producer_timeout sets. devicefusion_context_cancel on another
+/// - A producer without a call lets the function fail, by the limit of
+///   devicefusion_context_config_set_producer_timeout. devicefusion_context_cancel on another
 ///   thread ends the wait at once.
 /// - When a query ends early, the producer is cancelled.
 #[unsafe(no_mangle)]

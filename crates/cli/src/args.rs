@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 
-    /// Fail a query if an operator would run on the host (until SET device.enabled = false)
+    /// Fail a query with an operator on the host (until SET device.enabled = false)
     #[arg(long)]
     pub strict: bool,
 

@@ -42,7 +42,7 @@ pub struct Printer {
     /// Most rows of a table.
     pub maxrows: MaxRows,
     pub expanded: Expanded,
-    /// Whether a result is all that is printed, without the number of rows and the time.
+    /// Whether a result is printed alone, without the number of rows and the time.
     pub quiet: bool,
     /// Whether the time follows a result.
     pub timing: bool,
@@ -264,7 +264,7 @@ struct Printed {
     lacks_columns: bool,
 }
 
-/// A batch whose lists and structs are text, since CSV has none.
+/// A batch with lists and structs as text, since CSV has none.
 fn batch_of_text(batch: RecordBatch, options: &FormatOptions<'_>) -> Result<RecordBatch> {
     let schema = batch.schema();
     if !schema.fields().iter().any(|field| field.data_type().is_nested()) {

@@ -152,7 +152,7 @@ fn likely_programs(plan: &Arc<dyn ExecutionPlan>) -> Vec<ProgramSource> {
     own.into_iter().flatten().chain(plan.children().into_iter().flat_map(likely_programs)).collect()
 }
 
-/// The leaves that run: those of the host, where it runs a part of the device.
+/// The running leaves: those of the host, where it runs a part of the device.
 fn leaves(plan: &Arc<dyn ExecutionPlan>, found: &mut Vec<Arc<dyn ExecutionPlan>>) {
     if let Some(host) = plan.downcast_ref::<DeviceToHostExec>().and_then(DeviceToHostExec::host_run) {
         return leaves(&host, found);
@@ -171,7 +171,7 @@ fn read_rows(plan: &Arc<dyn ExecutionPlan>) -> usize {
     found.into_iter().filter_map(|leaf| leaf.metrics()?.output_rows()).sum()
 }
 
-/// Rows that the leaves have, by their statistics; `None` if one tells nothing.
+/// Rows of the leaves, by their statistics; `None` if one tells nothing.
 fn total_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let mut found = vec![];
     leaves(plan, &mut found);

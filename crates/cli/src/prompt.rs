@@ -18,7 +18,7 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper, Result};
 use crate::completion::Candidates;
 use crate::statement::is_complete;
 
-/// The backslash command that a token stands for, which needs no semicolon.
+/// The backslash command that a token stands for. It needs no semicolon.
 pub fn command(token: &str) -> Option<&'static str> {
     match token.trim().trim_end_matches(';').trim_end().to_lowercase().as_str() {
         "exit" | "quit" => Some("\\q"),

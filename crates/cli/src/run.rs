@@ -212,7 +212,7 @@ impl Statements<'_> {
 
     /// Runs the statements of a reader. A statement ends with a line whose last token is ';'.
     /// Failures are reported and recorded, and the next statement runs. The reports name the file,
-    /// if it is given, and the line where the statement begins.
+    /// if it is given, and the first line of the statement.
     async fn run_lines(&mut self, reader: impl BufRead, file: Option<&str>) -> Result<()> {
         let (mut pending, mut begin) = (String::new(), 1);
         for (number, line) in (1..).zip(reader.lines()) {

@@ -41,7 +41,7 @@ use crate::progress::Progress;
 /// A session of the shell.
 pub struct Session {
     context: SessionContext,
-    /// The device for queries. The first query opens it, because settings can change until then.
+    /// The device for queries. The first query opens it: settings can change until then.
     device: Option<device::DeviceInfo>,
     /// Why there is no device.
     problem: Option<String>,

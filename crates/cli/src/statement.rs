@@ -10,7 +10,7 @@ const UNTERMINATED: [&str; 2] = ["Unterminated", "EOF"];
 
 /// Whether a text ends with the semicolon of a statement. One within a string or a comment ends
 /// none, and a comment may follow. A text that is malformed otherwise ends there too: its error is
-/// better now than after all that follows.
+/// better now than later.
 pub fn is_complete(dialect: &Dialect, sql: &str) -> bool {
     let dialect = dialect_from_str(dialect).unwrap_or_else(|| Box::new(GenericDialect));
     match Tokenizer::new(dialect.as_ref(), sql).tokenize() {

@@ -48,7 +48,7 @@ impl TextTable {
     }
 
     /// The table in lines of `width` columns of text, and the number of shown columns. Long values
-    /// are cut. Where that is not enough, columns in the middle are left out.
+    /// are cut. Where this is not enough, columns in the middle are left out.
     pub fn cut(&self, width: usize) -> (String, usize) {
         let mut widths = self.widths();
         // The widest columns give way first.

@@ -190,7 +190,7 @@ fn normal(line: &str, measured: bool) -> String {
     normal
 }
 
-/// Whether a shown line, in which `…` stands for anything, is a part of a line.
+/// Whether a shown line is a part of a line. `…` stands for anything.
 fn is_part(shown: &str, line: &str) -> bool {
     let mut rest = line;
     for part in shown.split('…') {
@@ -299,7 +299,7 @@ fn commands_of_the_book_run() {
 /// Checks a command that takes too long for a test, without running it.
 ///
 /// # Panics
-/// If the command lacks its target or script, or is of a kind that has no check.
+/// If the command lacks its target or script, or is of a kind without a check.
 fn rehearse(command: &str) {
     let command = command.split(" #").next().unwrap_or_default().trim();
     let mut tokens = command.split_whitespace().skip_while(|token| token.contains('='));

@@ -199,7 +199,7 @@ fn a_query_of_the_host_shows_its_memory() {
     terminal.quit();
 }
 
-/// Lines that are typed while a statement runs are read one after another.
+/// Lines typed while a statement runs are read one after another.
 #[test]
 fn lines_typed_ahead_all_run() {
     let mut terminal = Terminal::open();

@@ -111,7 +111,7 @@ impl BatchCoalescer {
         self.rows == 0
     }
 
-    /// Adds a batch, which must fit into [`Self::remaining_rows`] unless it is the first one.
+    /// Adds a batch. Any but the first must fit into [`Self::remaining_rows`].
     ///
     /// A batch without rows is ignored.
     ///

@@ -64,7 +64,7 @@ impl DeviceColumn {
         Ok(column)
     }
 
-    /// A column of one value of zero bytes, which is NULL if the type is nullable.
+    /// A column of one value of zero bytes: NULL if the type is nullable.
     pub(crate) fn blank(queue: &Queue, ty: &ColumnType) -> Result<Self> {
         let zeros =
             |widths: &[usize]| -> Result<Vec<Buffer>> { widths.iter().map(|width| Ok(queue.zeroed((*width).max(1))?)).collect() };

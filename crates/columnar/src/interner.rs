@@ -50,7 +50,7 @@ impl Interner {
         &self.heap[self.offsets[code]..self.offsets[code + 1]]
     }
 
-    /// The code of `value`, which is added if it is new.
+    /// The code of `value`; a new value is added.
     pub(crate) fn intern(&mut self, value: &[u8]) -> u32 {
         let Self { table, hasher, heap, offsets } = self;
         let string = |code: u32| &heap[offsets[code as usize]..offsets[code as usize + 1]];

@@ -117,7 +117,7 @@ impl fmt::Display for Layout {
 pub struct ColumnType {
     /// The logical type, as SQL and downloads have it.
     pub data_type: DataType,
-    /// Whether values may be NULL, and so whether the column has a validity bitmap.
+    /// Whether values may be NULL: the column then has a validity bitmap.
     pub nullable: bool,
     /// Physical layout, which may be narrower than the logical type.
     pub layout: Layout,

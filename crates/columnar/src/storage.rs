@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Batches as plain host arrays of their own layouts, for spills.
 //!
-//! A spilled batch comes back in the layouts that it had, since kernels are compiled for them. So
-//! a column is stored by its layout, not by its logical type. A decimal of 16 bits becomes `Int16`,
+//! A spilled batch comes back in its own layouts, since kernels are compiled for them. So a
+//! column is stored by its layout, not by its logical type. A decimal of 16 bits becomes `Int16`,
 //! a dictionary column its codes. Dictionaries stay on the device, in [`StoredColumns`].
 
 use std::sync::Arc;

@@ -45,7 +45,7 @@ fn unified_queue() -> Option<Queue> {
     Some(queue)
 }
 
-/// A queue of the device, which reports that it has no unified memory.
+/// A queue of the device, which reports no unified memory.
 fn discrete_queue() -> Queue {
     let plan = FaultPlan::masking(|info| info.unified_memory = false);
     Context::new(config().with_wrap(plan.wrap())).unwrap().queue().unwrap()

@@ -110,7 +110,7 @@ async fn support_page_is_what_the_code_says() {
          | entry | meaning |\n|---|---|\n\
          | ● | on the device |\n| host | on the host |\n\
          | · | DataFusion has no such expression, or it fails for all values |\n\
-         | a type | the result has that type, which stays on the host |\n",
+         | a type | the result has that type, and stays on the host |\n",
     );
     page += &match is_asked(0) {
         true => operators().await,
@@ -133,8 +133,8 @@ async fn support_page_is_what_the_code_says() {
     check("support.md", &page);
 }
 
-/// Whether a section of the support page is generated, which takes many queries. All are where the
-/// page is written, else those of this [turn](device::testing::is_turn).
+/// Whether a section of the support page is generated: each takes many queries. All are generated
+/// where the page is written, else those of this [turn](device::testing::is_turn).
 fn is_asked(turn: usize) -> bool {
     writes_pages() || device::testing::is_turn(turn).unwrap()
 }
@@ -789,8 +789,7 @@ fn casts() -> String {
         false => "·",
     };
     let matrix: Vec<Vec<&str>> = types.iter().map(|from| types.iter().map(|to| entry(from, to)).collect()).collect();
-    // Types from which the same casts lead anywhere, and to which they lead from everywhere, are
-    // one.
+    // Types with the same casts to and from all others are one.
     let alike = |i: usize, j: usize| {
         (0..types.len()).all(|k| k == i || k == j || (matrix[i][k] == matrix[j][k] && matrix[k][i] == matrix[k][j]))
             && matrix[i][j] == matrix[i][i]

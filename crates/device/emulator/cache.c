@@ -2,7 +2,7 @@
 // Sets of sectors; in each set the least recently used one goes first.
 //
 // A sector of memory that is fetched or written alone costs a GPU far more than its 32 bytes. A
-// sector is alone until another one of its line of 128 bytes comes while it is in the cache.
+// sector in the cache is alone until another one of its line of 128 bytes comes.
 #include "cache.h"
 
 #include <stdlib.h>

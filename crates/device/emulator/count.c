@@ -32,7 +32,7 @@ static struct { void *at; uint32_t kind, rank; } places[MAX_PLACES];
 static uint32_t visits[WARP][MAX_PLACES], used_places[MAX_PLACES], used_count;
 
 // Where each lane is. `order` numbers its places by their first visits. Of the places that it comes
-// back to, the first is the head of the outermost loop, where a round begins.
+// back to, the first is the head of the outermost loop: there a round begins.
 static uint32_t order[WARP][MAX_PLACES];
 static struct { uint32_t seen, head, round; } lanes[WARP];
 static Set read_set, written_set, stretch_set;
@@ -77,7 +77,7 @@ static void clear(Set *set) {
     *set = (Set){0};
 }
 
-// The number of a place in its hash table; MAX_PLACES if that is full.
+// The number of a place in its hash table; MAX_PLACES if the table is full.
 static uint32_t place_of(void *at, uint32_t kind) {
     uint32_t slot = (uint32_t)(mix((uint64_t)(uintptr_t)at ^ kind) % MAX_PLACES);
     for (uint32_t tries = 0; tries < MAX_PLACES; ++tries, slot = (slot + 1) % MAX_PLACES) {

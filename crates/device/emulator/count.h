@@ -18,8 +18,8 @@ struct Counts {
     uint64_t atomic_requests, atomic_lanes, atomic_addresses;
     // The same in shared memory.
     uint64_t shared_requests, shared_lanes, shared_addresses;
-    // Sectors that the second-level cache fetched from memory and wrote to it, and those of them
-    // that came alone in their line.
+    // Sectors that the second-level cache fetched from memory and wrote to it, and those alone in
+    // their line.
     uint64_t memory_reads, memory_alone_reads, memory_writes, memory_alone_writes;
 };
 

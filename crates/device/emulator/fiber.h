@@ -12,5 +12,5 @@ int enter_fiber(struct Fiber *fiber, void (*body)(void));
 // Continues after `enter_fiber`, from within the fiber.
 void leave_fiber(struct Fiber *fiber);
 
-// Gives the stack to the next fiber that starts: one that never waits reuses a warm stack.
+// Gives the stack to the next fiber to start: one that never waits reuses a warm stack.
 void end_fiber(struct Fiber *fiber);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A grid of threads on one thread of the host: each is a fiber, which runs until it waits.
+// A grid of threads on one thread of the host: each is a fiber, and runs until it waits.
 //
 // - A barrier waits for all threads of the block that have not ended.
 // - A vote or a shuffle waits for the lanes of its mask that have not ended, at the same place.
@@ -21,7 +21,8 @@
 enum {
     WARP = 32,
     MAX_THREADS = 1024,
-    // Tries of a thread for a lock until others run; turns of all threads until they wait for ever.
+    // Tries of a thread for a lock before others run; turns of all threads until they wait for
+    // ever.
     CONTENTIONS = 4096,
     MAX_ROUNDS = 500,
 };
@@ -57,7 +58,7 @@ static void begin(void) {
     abort();
 }
 
-// Runs a lane until it waits or ends; 0 if it only lets others run.
+// Runs a lane up to its next wait or end; 0 if it only lets others run.
 static int run_lane(unsigned index) {
     Lane *lane = &lanes[index];
     running = index;
@@ -99,7 +100,7 @@ static void on_atomic(const void *at, unsigned bytes) {
 
 static unsigned width_of(unsigned first) { return grid->threads - first < WARP ? grid->threads - first : WARP; }
 
-// Whether all lanes that have not ended are among these.
+// Whether all lanes except ended ones are among these.
 static int together(unsigned first, unsigned here) {
     for (unsigned i = 0; i < width_of(first); ++i)
         if (!(here >> i & 1) && lanes[first + i].state != ENDED) return 0;
@@ -133,7 +134,7 @@ static int complete(unsigned first, unsigned index) {
     return 1;
 }
 
-// Tells the lanes that ask at the same place which of them are active.
+// Tells the asking lanes at one place which of them are active.
 static int gather(unsigned first) {
     unsigned width = width_of(first), here = 0;
     void *place = NULL;

@@ -245,7 +245,7 @@ static Status push(void *at, Op op) {
     return SUCCESS;
 }
 
-// Whether a kernel has an argument that is an address in these bytes.
+// Whether a kernel has an address in these bytes as an argument.
 static int takes(const Op *op, const char *at, size_t bytes) {
     for (unsigned i = 0; op->what == LAUNCH && op->function->size(i); ++i) {
         if (op->function->size(i) != 8) continue;
@@ -488,7 +488,7 @@ Status cuEventSynchronize(void *at) {
     if (event->stream) run(event->stream, event->number);
     return lost;
 }
-// The time at which the stream reached the event: at once if it had no work.
+// The stream's time of arrival at the event: at once if it had no work.
 static double time_of(Event *event) {
     double end = event->stream->ends[event->number];
     return end > event->recorded ? end : event->recorded;

@@ -44,7 +44,7 @@ impl UnifiedMemory {
         Ok(info)
     }
 
-    /// Whether devices that need a copy are refused.
+    /// Whether devices in need of a copy are refused.
     pub fn is_required(self) -> bool {
         match self {
             Self::Always => true,
@@ -91,7 +91,7 @@ pub struct DeviceConfig {
     /// The folder of compiled programs that later processes reuse. It has at most
     /// [`CACHE_BYTES`](Self::CACHE_BYTES).
     pub cache_dir: CacheDir,
-    /// Whether the device times each launch, which costs a few microseconds.
+    /// Whether the device times each launch, at a cost of a few microseconds.
     pub profiling: bool,
     /// The most launches in [`Context::timeline`](crate::Context::timeline), about 40 bytes each; 0
     /// for none. Above 0 each launch is timed, even without `profiling`.
@@ -110,7 +110,7 @@ pub struct DeviceConfig {
     /// or tools.
     pub dump_programs: Option<PathBuf>,
     /// The folder that is searched before a compilation:
-    /// - an image is used if everything that it depends on is equal;
+    /// - an image is used if all its dependencies are equal;
     /// - an edited source replaces the source of the same file name.
     pub load_programs: Option<PathBuf>,
     /// Takes the lines that the context logs.

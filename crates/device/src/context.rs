@@ -80,8 +80,8 @@ impl Context {
     ///
     /// # Errors
     /// - `NoDriver`, `NoDevice` or `Unusable`, with the available devices and the reason.
-    /// - `Config` for a memory limit out of bounds, a cache folder that cannot be created, or a
-    ///   compiler that cannot be used.
+    /// - `Config` for a memory limit out of bounds, a cache folder that cannot be created, or an
+    ///   unusable compiler.
     pub fn new(config: DeviceConfig) -> Result<Self> {
         let info = config.choose()?;
         let mut driver = open(&info, &config.driver_options())?;
@@ -289,7 +289,7 @@ impl Context {
         first
     }
 
-    /// Whether an error has reported that this context lost its device. Cheap, without a driver
+    /// Whether an error has reported the loss of this context's device. Cheap, without a driver
     /// call, so that each query can check first.
     pub fn has_met_fatal_fault(&self) -> bool {
         self.0.loss.has_occurred()
@@ -339,7 +339,7 @@ impl Context {
     }
 
     /// Blocks until all programs of [`prepare`](Self::prepare) are compiled, and all programs are
-    /// optimized. False if that takes longer.
+    /// optimized. False if `longest` passes first.
     pub fn wait_until_prepared(&self, longest: Duration) -> bool {
         self.0.compiler.wait_until_prepared(longest)
     }

@@ -13,7 +13,7 @@ use crate::Error;
 pub(crate) struct DeviceLoss(Arc<AtomicBool>);
 
 impl DeviceLoss {
-    /// Sets the flag if `error` means that the device is lost.
+    /// Sets the flag if `error` means the loss of the device.
     pub(crate) fn check(&self, error: &Error) {
         if error.is_device_lost() {
             self.0.store(true, Ordering::Release);

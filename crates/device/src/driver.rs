@@ -2,9 +2,9 @@
 //! The interface that a driver implements: [`DriverFactory`] finds and opens devices, [`Driver`]
 //! is one opened device.
 //!
-//! Handles are plain integers that only the driver that made them understands. A call that
-//! enqueues returns at once. Only [`Driver::wait`] and [`Driver::read_foreign`] block, and only
-//! threads made for waiting call them. The types above this trait own, pool and count the handles.
+//! Handles are plain integers that only their own driver understands. A call that enqueues returns
+//! at once. Only [`Driver::wait`] and [`Driver::read_foreign`] block, and only threads made for
+//! waiting call them. The types above this trait own, pool and count the handles.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -106,7 +106,7 @@ pub struct NativeHandles {
 /// Takes lines that a context logs.
 pub type LogSink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// An owner that keeps foreign memory, a queue or an event alive until it is dropped.
+/// An owner of foreign memory, a queue or an event: it keeps them alive until dropped.
 pub type KeepAlive = Arc<dyn Any + Send + Sync>;
 
 /// The first tier of two in which a driver compiles.
@@ -114,7 +114,7 @@ pub type KeepAlive = Arc<dyn Any + Send + Sync>;
 pub struct FirstTier {
     /// Options against optimization.
     pub options: &'static [&'static str],
-    /// The folder where the driver keeps machine code between processes, if it does.
+    /// The driver's folder for machine code between processes, if it has one.
     pub folder: Option<PathBuf>,
     /// The properties that machine code depends on, beside source and options.
     pub machine: String,
@@ -169,7 +169,7 @@ pub trait DriverFactory: Sync {
 /// A caller of an unsafe method guarantees for each handle:
 /// - The handle comes from this driver object, unless the method says otherwise.
 /// - It has not been freed.
-/// - It stays alive until the work that uses it has completed.
+/// - It stays alive until all its uses have completed.
 pub trait Driver: Debug + Send + Sync {
     /// Properties of the device.
     fn info(&self) -> &DeviceInfo;
@@ -210,7 +210,7 @@ pub trait Driver: Debug + Send + Sync {
     /// # Safety
     /// See the trait.
     unsafe fn free(&self, memory: Memory);
-    /// Allocates host memory that copies fast (pinned, where the driver can pin): its address.
+    /// Allocates host memory for fast copies (pinned, where the driver can pin): its address.
     fn alloc_pinned(&self, bytes: usize) -> Result<usize>;
     /// Frees memory of [`alloc_pinned`](Self::alloc_pinned).
     ///
@@ -317,7 +317,7 @@ pub trait Driver: Debug + Send + Sync {
         timed: bool,
     ) -> Result<Option<Timer>>;
 
-    /// Makes the machine code that a driver else makes when a kernel is first launched, in
+    /// Makes the machine code that a driver else makes at the first launch of a kernel, in
     /// work-groups of one work-item. Blocks until it is made.
     ///
     /// # Safety
@@ -369,8 +369,8 @@ pub trait Driver: Debug + Send + Sync {
     /// See the trait.
     unsafe fn destroy_event(&self, event: RawEvent);
 
-    /// Name and version of a compiler that is not part of the driver, and the options that every
-    /// compilation gets. Part of the key of stored programs.
+    /// Name and version of a compiler outside of the driver, and the options of every compilation.
+    /// Part of the key of stored programs.
     fn compiler(&self) -> String {
         String::new()
     }
@@ -379,8 +379,8 @@ pub trait Driver: Debug + Send + Sync {
     fn options_against_optimization(&self) -> &'static [&'static str] {
         &[]
     }
-    /// The tier that a program is compiled in first, for a compiler whose optimization takes longer
-    /// than most queries. `None` where one compilation does.
+    /// The first tier of a program, for a compiler whose optimization takes longer than most
+    /// queries. `None` where one compilation does.
     fn first_tier(&self) -> Option<FirstTier> {
         None
     }

@@ -47,7 +47,7 @@ pub enum Error {
         limit: usize,
         /// The setting that raises the limit.
         setting: &'static str,
-        /// The operators that hold most, each with its bytes; empty where none is known.
+        /// The operators with the most memory, each with its bytes; empty where none is known.
         held: String,
     },
     /// An allocation is larger than the device allows.

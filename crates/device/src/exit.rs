@@ -8,8 +8,8 @@
 //! The C library destroys the main thread's thread-locals first, then runs `atexit` handlers, the
 //! last registered ones first. So this module waits in two places:
 //! - in a thread-local of the main thread, if a context was opened there;
-//! - in `atexit` handlers, registered repeatedly: they must run before those of objects that the
-//!   driver's compiler has made since.
+//! - in `atexit` handlers, registered repeatedly: they must run before those of later objects of
+//!   the driver's compiler.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -113,7 +113,7 @@ thread_local! {
     static MAIN_THREAD: WaitOnDrop = const { WaitOnDrop };
 }
 
-/// A thread-local that waits when the main thread's copy is dropped, as the process ends.
+/// A thread-local that waits at the drop of the main thread's copy, as the process ends.
 struct WaitOnDrop;
 
 impl Drop for WaitOnDrop {

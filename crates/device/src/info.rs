@@ -66,8 +66,7 @@ pub struct DeviceInfo {
     pub atomics64: bool,
     /// Whether kernels can use host memory in place, without a copy.
     pub unified_memory: bool,
-    /// The architecture that programs are compiled for, such as `sm_90`; empty where the driver
-    /// decides.
+    /// The architecture of compiled programs, such as `sm_90`; empty where the driver decides.
     pub arch: String,
 }
 
@@ -77,7 +76,7 @@ impl DeviceInfo {
         format!("{}:{}", self.driver, self.ordinal)
     }
 
-    /// The features that kernels need and this device lacks; `None` where it has all.
+    /// The features that kernels need and this device lacks; `None` for none.
     pub fn missing(&self) -> Option<String> {
         let missing: Vec<&str> = [
             (self.fp64, "double precision (cl_khr_fp64)"),

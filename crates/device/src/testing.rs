@@ -45,7 +45,7 @@ const EMULATED: &str = "cuda-emulated";
 const OPTIONS_VARIABLE: &str = "DEVICEFUSION_TEST_COMPILE_OPTIONS";
 
 /// The device of `DEVICEFUSION_TEST_DEVICE`, else one of OpenCL. Examples that measure time take it
-/// without the compiler options of tests, some of which turn optimization off.
+/// without the compiler options of tests: some turn optimization off.
 ///
 /// # Errors
 /// `Config` if the variable holds no selector.
@@ -106,7 +106,7 @@ pub fn config() -> Result<DeviceConfig> {
     Ok(options.fold(DeviceConfig::default().with_selector(selector), DeviceConfig::with_compile_option))
 }
 
-/// The variable that names the part of the cases that a run of the tests has.
+/// The variable for the part of the cases in a run of the tests.
 const PART_VARIABLE: &str = "DEVICEFUSION_TEST_PART";
 
 /// Number of parts that the cases of a long test have.
@@ -140,8 +140,8 @@ const TURNS: usize = 8;
 /// Parts in a row that have one turn.
 const PARTS_OF_TURN: usize = 4;
 
-/// Whether the turn of this number, of eight, is in the [`parts`] of this run: for tests that take
-/// minutes and have few cases.
+/// Whether the turn of this number, of eight, is in the [`parts`] of this run: for tests of minutes
+/// with few cases.
 ///
 /// Four parts in a row have one turn, so that each of them takes other cases of the test.
 ///

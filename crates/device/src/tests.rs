@@ -81,7 +81,7 @@ fn under(plan: &FaultPlan) -> Context {
     Context::new(config().with_wrap(plan.wrap())).unwrap()
 }
 
-/// A context whose device shares the host's memory, if the tests' device does.
+/// A context, if the tests' device shares the host's memory.
 fn sharing() -> Option<Context> {
     let context = context();
     if !context.info().unified_memory {

@@ -25,7 +25,7 @@ use crate::{Error, Library, Result};
 pub struct ContextConfig {
     /// Tuning parameters by name; [`Library::tuning_params`] lists them.
     pub tuning: Vec<(String, usize)>,
-    /// Whether the library runs extra checks, which print to standard error and are slow.
+    /// Whether the library runs extra checks. They are slow and print to standard error.
     pub debugging: bool,
     /// Whether the library measures times, for [`Context::report`].
     pub profiling: bool,

@@ -139,7 +139,7 @@ impl Library {
         &self.inner.manifest_path
     }
 
-    /// Whether both files are unchanged since the library was opened.
+    /// Whether both files are unchanged after the library's opening.
     pub fn is_current(&self) -> bool {
         self.inner.modified == [&self.inner.manifest_path, &self.inner.path].map(|path| modified(path))
     }

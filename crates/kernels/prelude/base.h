@@ -9,8 +9,8 @@
    - SHARED, TABLE: an array in shared memory, and a constant array outside of functions.
    - SYNC, SYNC_ALL: a barrier of the work-group, for shared memory and for all memory.
    - GID to NGRP: indices and sizes of the grid.
-   - LEAVE_DRY_LAUNCH: returns from a kernel whose grid has a second dimension, where drivers make
-     machine code at the first launch.
+   - LEAVE_DRY_LAUNCH: returns from a kernel whose grid has a second dimension, in a launch
+     for drivers to make machine code.
    - PREFETCH, MULHI64, CLZ64, POPC32, F64_BITS to BITS_F32: small operations.
    - FORGET: makes a u64 unknown to the compiler, so that what was loaded by it is loaded again.
    - A_*: atomics. A_ADD_F64 is defined only where the device has it. A_NEXT64 adds 1. A_LOAD64 and
@@ -20,7 +20,7 @@
    - WARP_WIDTH: work-items of a warp; 1 without warp operations. BALLOT: the warp's vote.
    - *_RN: float operations that round once and are never contracted. F32_FMOD is C's fmodf.
    - LOAD64: eight bytes from any address.
-   - BYTE_WORDS: 1 if aligned words of 64 bits compare bytes, 0 if vectors do. Vectors have
+   - BYTE_WORDS: 1 to compare bytes by aligned words of 64 bits, 0 by vectors. Vectors have
      MATCHES_16: `bits` tell of 16 offsets whether `p` has byte `a`, `q` has `b` and `r` has `c`
      there. ANY_MATCH_64: whether they have at one of 64 offsets. Bits of `a >> 8`, `b >> 8` and
      `c >> 8` are ignored, and set in the byte.

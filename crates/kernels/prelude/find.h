@@ -110,8 +110,8 @@ FN byte_probe byte_probe_make(u32 a, u32 b, u32 c, u32 next, u32 distance) {
   x.end = x.bits = 0;
   return x;
 }
-/* The first offset from `*i` that has the bytes, of the last offsets that were probed. Without one
-   `*i` moves behind them. */
+/* The first offset from `*i` that has the bytes, of the last probed offsets. Without one `*i`
+   moves behind them. */
 FN i32 probed_before(u32 *i, byte_probe *x) {
   if (*i >= x->end) return 0;
   if (x->end - *i > PROBED) *i = x->end - PROBED;

@@ -114,7 +114,7 @@ COLD_FN i32 take_fraction(parts *m, u32 digits) {
   for (; digits < 9; ++digits) v *= 10;
   return note_part(m, PART_NANOS, v);
 }
-/* An optional point and fractional digits: exactly `digits`, or any number if that is 0. */
+/* An optional point and fractional digits: exactly `digits`, or any number for 0. */
 COLD_FN i32 take_point(parts *m, u32 digits) {
   if (!take_byte(m, 46)) return 1;
   if (digits) return take_fraction(m, digits);

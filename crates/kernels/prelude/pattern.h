@@ -1,6 +1,6 @@
 /* LIKE and ILIKE of constant patterns, which src/codegen/pattern compiles.
-   - A character is a class: 0 if the pattern lacks it, else the number of those that equal one of
-     the pattern's characters. An element is a class, or ANY_CLASS for `_`.
+   - A character is a class. Class 0 has those that the pattern lacks, another class those equal to
+     one of the pattern's characters. An element is a class, or ANY_CLASS for `_`.
    - Parts are what the pattern has before its last `%`. Their elements stand where the part before
      ends, or are found from there on. The first and the last of those found are no `_`.
    The pattern's offsets are in bytes, from its start. */
@@ -18,8 +18,8 @@ typedef struct {
   u32 elements, elements_at;
   /* The least number of bytes of this part and of those behind it. */
   u32 least;
-  /* If `has_probe`: bytes that a text has where the part is found, `back` bytes or less from its
-     start, as of `byte_probe`. */
+  /* If `has_probe`: bytes of every match of the part, `back` bytes or less from its start, as of
+     `byte_probe`. */
   u32 has_probe, a, b, c, next, distance, back;
   /* For each class a word: which of the first SLICE elements it is. The last element is the highest
      bit, the first one bit `first`. */
@@ -50,7 +50,7 @@ FN u32 class_at(classed t, u32 *i) {
   *i = other.next;
   return other.code;
 }
-/* Whether elements stand at `i`, which moves behind those that do. */
+/* Whether elements stand at `i`. If so, `i` moves behind them. */
 FN i32 elements_stand(classed t, u32 *i, const G u8 *elements, u32 n) {
   for (u32 k = 0; k < n; ++k) {
     if (*i >= t.s.len) return 0;

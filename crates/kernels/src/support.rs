@@ -32,7 +32,7 @@ pub fn supports_output(expr: &Expr, schema: &Schema) -> Result<(), String> {
     }
 }
 
-/// Whether an expression is a column of numbers, times or strings, which every operation takes.
+/// Whether an expression is a column of numbers, times or strings: every operation takes it.
 fn is_plain_column(expr: &Expr, schema: &Schema) -> bool {
     let Expr::Column(index) = expr else { return false };
     schema.fields().get(*index).is_some_and(|field| {
@@ -41,7 +41,7 @@ fn is_plain_column(expr: &Expr, schema: &Schema) -> bool {
     })
 }
 
-/// Whether a supported expression composes a string or a list, which other operations take from a
+/// Whether a supported expression composes a string or a list. Other operations take those from a
 /// column only.
 pub fn must_be_column(expr: &Expr, schema: &Schema) -> bool {
     let is_number = |ty: DataType| value_type(&ty).is_primitive() || ty == DataType::Boolean;

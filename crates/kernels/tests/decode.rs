@@ -167,8 +167,8 @@ fn empty_dictionaries_give_nulls() {
     }
 }
 
-/// Invalid input: negative codes, which lie in a long dictionary if read as unsigned, and NULLs in
-/// a column that claims to have none.
+/// Invalid input: negative codes, which lie in a long dictionary as unsigned ones, and NULLs in a
+/// column declared without any.
 #[test]
 fn codes_outside_of_the_dictionary_give_nulls() {
     let queue = queue();

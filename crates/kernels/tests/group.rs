@@ -605,8 +605,8 @@ fn a_frozen_state_sets_rows_of_other_groups_aside() {
     }
 }
 
-/// A frozen state collects values of DISTINCT of its groups only. If one fails, the error has the
-/// number that its row has in the batch.
+/// A frozen state collects values of DISTINCT of its groups only. If one fails, the error has its
+/// row's number in the batch.
 #[test]
 fn a_failing_value_of_a_frozen_state_has_its_row() {
     let batch_of = |keys: Vec<i64>, divisors: Vec<i64>| {

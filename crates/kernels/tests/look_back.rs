@@ -14,7 +14,7 @@ use kernels::prelude::{Section, Sections};
 use support::*;
 
 const GROUP: u32 = 64;
-/// The state of a tile that knows its own sum, and of one that knows all up to it.
+/// The state of a tile that knows its own sum, and of one with the sum of all up to it.
 const OWN: u64 = 1;
 const ALL: u64 = 2;
 

@@ -102,7 +102,7 @@ fn check(whole: &RecordBatch, sizes: &[usize], by: &[By], fetch: Option<usize>, 
     check_with(&whole.slice(0, total), &types, &batches, by, fetch, options);
 }
 
-/// Options that sort few rows by one kernel, and such that sort them as many.
+/// Options that sort few rows by one kernel, and others to sort them as many.
 fn few_and_many(options: Options) -> [Options; 2] {
     [options.clone(), options.with_threshold_divisor(1 << 10)]
 }
@@ -292,7 +292,7 @@ fn few_strings_sort_without_a_wait() {
         assert!(meter.launches() > 0);
         // The heap of the gathered strings.
         assert_eq!(meter.waits(), 1);
-        // A kernel that is compiled while the process ends may miss objects of LLVM, whose exit
+        // A kernel compiled during the end of the process may miss objects of LLVM, whose exit
         // handlers run before ours.
         block_on(queue.finish()).unwrap();
     }

@@ -84,7 +84,7 @@ struct DeviceSession {
 
 impl Engine {
     /// Opens the session that DataFusion's runner sets up for this file, with a device for
-    /// [`Side::Device`]. `None` if the file needs a feature that is not built in.
+    /// [`Side::Device`]. `None` if the file needs a feature outside this build.
     ///
     /// # Errors
     /// If a setting is invalid.
@@ -113,7 +113,7 @@ impl Engine {
         }))
     }
 
-    /// Number of kernels that the session's device has launched, for all sessions that share it.
+    /// Number of kernels that the session's device has launched, for all of its sessions.
     pub fn launches(&self) -> u64 {
         let counters = self.device.as_ref().and_then(|device| device.runtime.counters());
         counters.map_or(0, |counters| counters.launches)

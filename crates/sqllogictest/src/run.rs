@@ -42,8 +42,8 @@ pub struct FileResult {
     pub launches: u64,
 }
 
-/// Runs the records of a file in a session of its own. `None` if the file needs a feature that is
-/// not built in.
+/// Runs the records of a file in a session of its own. `None` if the file needs a feature outside
+/// this build.
 ///
 /// # Errors
 /// If the file cannot be read or the session cannot be set up.

@@ -41,7 +41,7 @@ struct Comparison {
 }
 
 /// Runs the files of the suite, or those whose names contain one of `filters`. Returns whether the
-/// plugin passes every record that plain DataFusion passes.
+/// plugin passes every record passed by plain DataFusion.
 ///
 /// # Errors
 /// If the files or the exceptions cannot be read.

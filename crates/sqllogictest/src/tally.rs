@@ -16,7 +16,7 @@ pub type SharedTally = Arc<Mutex<Tally>>;
 pub struct Tally {
     /// Files that ran.
     pub files: usize,
-    /// Files that need a feature that is not built in.
+    /// Files that need a feature outside this build.
     pub skipped_files: usize,
     /// Statements and queries that ran.
     pub records: usize,
@@ -47,7 +47,7 @@ impl Tally {
         }
     }
 
-    /// Whether queries were planned for a device that launched no kernel. Such a run tests nothing.
+    /// Whether queries were planned for a device without launches. Such a run tests nothing.
     pub fn is_idle_device(&self) -> bool {
         self.whole + self.partly > 0 && self.launches == 0
     }

@@ -9,7 +9,7 @@ use adbc_ffi::FFI_AdbcError;
 
 use super::devicefusion_adbc_init;
 
-/// The name that driver managers look for where a program names no entry point.
+/// The entry point that driver managers look for by default.
 ///
 /// # Safety
 /// As [`devicefusion_adbc_init`].

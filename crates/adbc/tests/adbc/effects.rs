@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Statements with effects run when they are executed, even if their result is never read.
+//! Statements with effects run at their execution, even if their result is never read.
 
 use adbc_core::error::Result;
 use adbc_core::options::OptionStatement;

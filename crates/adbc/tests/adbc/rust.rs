@@ -278,7 +278,7 @@ fn cancelling_ends_a_query_from_another_thread() -> Result<()> {
     Ok(())
 }
 
-/// A stream of rows that reports when it is read, and gives nothing until `silence` ends.
+/// A stream of rows that reports reads, and gives nothing before the end of `silence`.
 struct SilentRows {
     schema: SchemaRef,
     asked: Sender<()>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Settings that only a database takes, and the report, which is an option too.
+//! Settings for databases only, and the report, which is an option too.
 
 use adbc_core::error::{Result, Status};
 use adbc_core::options::{OptionConnection, OptionDatabase};

@@ -193,12 +193,12 @@ unsafe fn check_dictionary(array: &FFI_ArrowArray, path: &Path<'_>) -> Result<()
 }
 
 /// # Safety
-/// A pointer that is neither null nor misaligned points to an array that lives for `'a`.
+/// An aligned pointer other than null points to an array that lives for `'a`.
 unsafe fn follow<'a>(array: *mut FFI_ArrowArray, what: &str, path: &Path<'_>) -> Result<&'a FFI_ArrowArray, Error> {
     if !array.is_aligned() {
         return Err(path.invalid(format_args!("the {what} lies at a misaligned address")));
     }
-    // SAFETY: aligned, and valid unless null, which `as_ref` tests.
+    // SAFETY: aligned, and valid unless null. `as_ref` tests for null.
     unsafe { array.as_ref() }.ok_or_else(|| path.invalid(format_args!("the {what} is null")))
 }
 

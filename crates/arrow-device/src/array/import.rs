@@ -17,7 +17,7 @@ use crate::{Error, Result};
 ///
 /// - Its buffers are memory of [`device_type`](Self::device_type) and may not be written yet: wait
 ///   on [`sync_event`](Self::sync_event) before reading them (R37).
-/// - Keep it alive until the device work that reads them has completed (R43).
+/// - Keep it alive until the device work on them has completed (R43).
 /// - Share it with an [`Arc`], or pass it on with [`into_ffi`](Self::into_ffi). It may drop on any
 ///   thread.
 ///
@@ -128,8 +128,8 @@ impl ImportedArray {
         self.field.data_type()
     }
 
-    /// The schema, if this is a record batch: a struct array, whose field has the schema's metadata
-    /// (R31).
+    /// The schema, if this is a record batch: a struct array with the schema's metadata in its
+    /// field (R31).
     pub fn schema(&self) -> Option<Schema> {
         crate::schema::schema_of(&self.field)
     }

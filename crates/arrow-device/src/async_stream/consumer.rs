@@ -56,7 +56,7 @@ impl AsyncStreamOptions {
     /// Whether unwanted batches are extracted and released, instead of dismissed; by default they
     /// are not.
     ///
-    /// For producers that write through the null output that dismisses a batch: arrow-go 18 (Y5).
+    /// For producers that write through the null output of a dismissal: arrow-go 18 (Y5).
     pub fn with_extract_unwanted(mut self, extract: bool) -> Self {
         self.extract_unwanted = extract;
         self
@@ -75,8 +75,7 @@ impl AsyncStreamOptions {
 /// It ends with one error, after the batches before it:
 /// - when the producer reports an error
 /// - when a batch or the schema breaks the interface
-/// - when the producer releases the handler without an end marker or error, because data may be
-///   missing
+/// - when the producer releases the handler without an end marker or error: data may be missing
 ///
 /// Dropping the stream cancels it, and dismisses waiting and later batches. If no schema has come
 /// yet, it will be refused with `ECANCELED`.
@@ -155,8 +154,8 @@ impl AsyncDeviceStream {
     /// future, as a time-out does, loses nothing.
     ///
     /// # Errors
-    /// The error of the producer or of its schema, if no schema will come; `Invalid` if the arrays
-    /// are not structs.
+    /// The error of the producer or of its schema, if no schema will come; `Invalid` for arrays
+    /// other than structs.
     pub async fn schema(&mut self) -> Result<SchemaRef> {
         let field = self.field().await?;
         let schema = schema::schema_of(&field).ok_or_else(|| {

@@ -93,7 +93,7 @@ struct InboxState {
     error_metadata: Metadata,
     /// The threads within a method of the producer.
     calls: Vec<ThreadId>,
-    /// Whether one of them is in `request`, beside which only `cancel` may run.
+    /// Whether one of them is in `request`; only `cancel` may run beside it.
     requesting: bool,
     waker: Option<Waker>,
 }
@@ -178,7 +178,8 @@ impl Inbox {
             && let Some((producer, n)) = state.room(self.options.in_flight)
         {
             state.requesting = true;
-            // SAFETY: the producer lives until `release` returns, which waits for this call (R75).
+            // SAFETY: the producer lives until `release` returns; `release` waits for this call
+            // (R75).
             self.call(&mut state, || unsafe { (producer.request)(producer.raw, n) });
             state.requesting = false;
         }

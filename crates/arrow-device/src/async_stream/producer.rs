@@ -94,8 +94,8 @@ impl fmt::Debug for ProduceOptions {
 ///
 /// # Threads
 /// The handler is called on the threads that poll or drop the future. An executor must not poll or
-/// drop it within its own waker. Otherwise a consumer that requests would be called back within
-/// that call (R86).
+/// drop it within its own waker. Otherwise a consumer that requests would be called back within its
+/// request (R86).
 ///
 /// # Examples
 /// Both ends on one thread:

@@ -44,7 +44,7 @@ impl From<FFI_ArrowDeviceArray> for AsyncBatch {
 }
 
 impl AsyncBatch {
-    /// A batch that is made on the thread that extracts it.
+    /// A batch, made on the thread that extracts it.
     ///
     /// - `make` should be cheap and must not wait for other work (R93): decoding, not reading.
     /// - It does not run for an unwanted batch.

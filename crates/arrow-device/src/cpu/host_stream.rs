@@ -16,7 +16,7 @@ use crate::{Error, Result, schema};
 /// [`import_reader`](super::import_reader) makes validated record batches of them.
 ///
 /// # Errors
-/// `Invalid` if the schema is not one of the interface; `Foreign` if the producer fails.
+/// `Invalid` for a schema outside of the interface; `Foreign` if the producer fails.
 ///
 /// # Safety
 /// The stream is live and follows the interface, and so do its arrays.

@@ -46,7 +46,7 @@ where
 
 /// Like [`export_iterator`], for a [`futures::Stream`].
 ///
-/// `get_next` polls it on the calling thread, and parks that thread while the stream is pending. No
+/// `get_next` polls it on the calling thread, and parks the thread while the stream is pending. No
 /// runtime is entered; a stream that needs one must bring it.
 ///
 /// # Errors

@@ -76,8 +76,8 @@ impl ArrowDeviceArrayStreamReader {
 
     /// Like [`into_stream`](Self::into_stream), on a thread that `spawn` provides.
     ///
-    /// `spawn` gets a closure to run once, which blocks until the stream ends or is dropped. With
-    /// tokio: `|pull| { tokio::task::spawn_blocking(pull); }`.
+    /// `spawn` gets a closure to run once. The closure blocks until the stream ends or is dropped.
+    /// With tokio: `|pull| { tokio::task::spawn_blocking(pull); }`.
     pub fn into_stream_on(self, read_ahead: usize, spawn: impl FnOnce(Box<dyn FnOnce() + Send>)) -> DeviceArrayStream {
         let shared = Arc::new(Shared::default());
         let stream =

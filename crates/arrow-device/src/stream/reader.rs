@@ -29,8 +29,8 @@ impl ArrowDeviceArrayStreamReader {
     /// Imports `stream` and reads its schema.
     ///
     /// # Errors
-    /// `Invalid` if the stream is released, lacks a callback, or has a broken schema; `Foreign` if
-    /// `get_schema` fails. The stream is then released.
+    /// `Invalid` if the stream is released, lacks a callback, or has a broken schema; `Foreign` for
+    /// a failure of `get_schema`. The stream is then released.
     ///
     /// # Safety
     /// - `stream` follows the C Device stream interface in all that cannot be checked.

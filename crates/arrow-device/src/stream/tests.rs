@@ -259,7 +259,7 @@ struct HostileProducer {
     code: c_int,
     message: Option<CString>,
     schema_code: c_int,
-    /// The array that `get_next` writes, if any.
+    /// The array for `get_next` to write, if any.
     array: Option<FFI_ArrowDeviceArray>,
     log: Vec<&'static str>,
     released: Releases,

@@ -243,7 +243,7 @@ void peer_batch_free(PeerBatch* batch) { delete batch; }
 
 // ---- Pull streams
 
-/// A reader of these batches, which are moved; then it fails with `code`, or ends if `code` is 0.
+/// A reader of these batches, moved into it; then it fails with `code`, or ends if `code` is 0.
 int peer_reader_new(ArrowSchema* schema, PeerBatch** batches, int64_t count, int32_t device_type, int code,
                     const char* message, PeerReader** out) {
   const auto make = [&]() -> Result<std::shared_ptr<arrow::RecordBatchReader>> {

@@ -64,8 +64,8 @@ struct Consumer {
 
 extern "C" {
 
-/// Pushes these batches, which are moved, into `handler`; then fails with `code`, or ends if `code`
-/// is 0.
+/// Moves these batches and pushes them into `handler`; then fails with `code`, or ends if `code` is
+/// 0.
 int peer_producer_new(ArrowSchema* schema, PeerBatch** batches, int64_t count, int32_t device_type, int code,
                       const char* message, int64_t delay_us, ArrowAsyncDeviceStreamHandler* handler, Producer** out) {
   auto imported = arrow::ImportSchema(schema);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated device of the type OPENCL, whose buffers are handles that are written after the wait
-//! for their event (device.cc). Dereferencing a handle crashes; early reads are counted.
+//! A simulated device of the type OPENCL (device.cc). Its buffers are handles, written after the
+//! wait for their event. Dereferencing a handle crashes; early reads are counted.
 
 use std::any::Any;
 use std::ffi::c_void;

@@ -4,7 +4,7 @@
 //! - [`arrays`]: arrays and record batches of every type that both know.
 //! - [`pulled`]: pull streams.
 //! - [`pushed`]: async streams, with [`tap`] between both sides.
-//! - [`handles`]: all of these on a simulated OPENCL device, whose buffers are handles and whose
+//! - [`handles`]: all of these on a simulated OPENCL device. Its buffers are handles, and its
 //!   events need a wait.
 //! - [`deviations`]: deviations of Arrow C++ from the interface. Each test fails once its deviation
 //!   is gone.

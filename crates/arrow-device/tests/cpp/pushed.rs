@@ -47,7 +47,7 @@ impl CppPush {
         delay_us: i64,
     ) -> Self {
         let tap = Tap::new(handler.into_raw());
-        // SAFETY: the tap lives until the producer is joined; the handler behind it, until its
+        // SAFETY: the tap lives until the producer is joined. The handler behind it lives until its
         // release.
         let producer = unsafe { CppProducer::start(schema, batches, device_type, end, delay_us, tap.handler()) };
         Self { producer, tap }

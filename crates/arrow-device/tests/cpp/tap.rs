@@ -44,7 +44,7 @@ struct TapInner {
     tapped: Producer,
     producer: *mut Producer,
     state: Mutex<TapState>,
-    /// Whether the producer has released the handler, after which it may be gone.
+    /// Whether the producer has released the handler. Then the producer may be gone.
     released: Mutex<bool>,
 }
 
@@ -108,7 +108,7 @@ impl Tap {
         unsafe { &raw mut (*self.inner).outer }
     }
 
-    /// Cancels at the producer, as the consumer might, unless that has released its handler.
+    /// Cancels at the producer, as the consumer might, unless the handler is released.
     pub fn cancel(&self) {
         // SAFETY: the tap is live. So is the producer, since `release` waits for the lock.
         unsafe {

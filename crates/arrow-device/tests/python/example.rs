@@ -28,8 +28,8 @@ pub fn library(name: &str, packages: &[&str]) -> PathBuf {
     library
 }
 
-/// Whether the library was built from this checkout after the last change of its sources, which
-/// cargo lists beside it.
+/// Whether the library was built from this checkout after the last change of its sources. Cargo
+/// lists these beside it.
 fn is_fresh(library: &Path) -> bool {
     let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
     let Ok(built) = modified(library) else { return false };

@@ -4,7 +4,7 @@
 //!
 //! The files `test_*.py` beside this one are the tests; each test here runs one. They call the
 //! library of `peer/lib.rs`, an example of this crate. `scripts/python-peers.sh` installs the
-//! peers. If that fails, the tests pass with a notice, unless `DEVICEFUSION_REQUIRE_PYTHON=1`.
+//! peers. After its failure the tests pass with a notice, unless `DEVICEFUSION_REQUIRE_PYTHON=1`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod example;

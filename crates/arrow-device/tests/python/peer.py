@@ -84,7 +84,7 @@ def released(struct):
 
 
 def release(struct):
-    """Calls the release callback of a struct, if any, and checks that it flags the struct."""
+    """Calls the release callback of a struct, if any; it must flag the struct."""
     inner = struct.array if isinstance(struct, CDeviceArray) else struct
     if inner.release:
         RELEASE(inner.release)(ctypes.addressof(inner))

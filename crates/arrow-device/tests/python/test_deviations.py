@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each deviation of a peer that other tests work around: these tests fail when a peer fixes one.
+"""Each deviation of a peer that other tests work around. These tests fail when a peer fixes one.
 
 Then remove the test, its entry in `deviations.py`, and the workarounds in other tests.
 """

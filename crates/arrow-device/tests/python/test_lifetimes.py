@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases: how often, on which thread and in which order."""
+"""Releases: their number, threads and order."""
 
 import gc
 import random

@@ -55,8 +55,7 @@ fn r79_r80_r84_r85_r91_r92_r93_r97_all_batches_arrive_in_order_however_they_are_
     for n in [0, 1, 5] {
         for extract in 0..3 {
             for (request, each) in [(1, 1), (100, 0), (i64::MAX, i64::MAX), (2, 1)] {
-                // Requests that come with extractions would stall the stream if extraction waits
-                // for the end.
+                // Requests with extractions would stall the stream if extraction waits for the end.
                 let each = if extract == 2 { 1 } else { each };
                 let (session, live) =
                     (Session::new(&[("extract", extract), ("request", request), ("request_each", each)]), LiveCount::default());

@@ -72,7 +72,7 @@ static void call_cancel(Consumer *c, struct ArrowAsyncProducer *producer) {
 
 typedef struct { Consumer *c; int cancel; int64_t n; } Outside;
 
-// On any thread, unless release has been seen, which waits at the gate.
+// On any thread, unless release has been seen; release waits at the gate.
 static void call_outside(void *argument) {
     Outside *outside = argument;
     Consumer *c = outside->c;
@@ -139,7 +139,7 @@ static void extract(Consumer *c, struct ArrowAsyncTask *task, int64_t number, in
 // ---- Callbacks that the producer calls ----------------------------------------------------------
 
 // The consumer of a handler, after all checks that do not depend on the call's arguments. NULL:
-// stop, because the call is a violation that would deadlock.
+// stop; the call is a violation that would deadlock.
 static Consumer *enter(struct ArrowAsyncDeviceStreamHandler *self, const char *call, int next, int release) {
     Block *block = find(self, HANDLER);
     if (!block) {

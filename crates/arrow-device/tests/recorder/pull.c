@@ -18,7 +18,7 @@ typedef struct {
     atomic_int inside;
 } PullState;
 
-// The state behind the stream; NULL if the call is a violation that prevents an answer.
+// The state behind the stream; NULL for a violation that prevents an answer.
 static PullState *enter(struct ArrowDeviceArrayStream *self, const char *call, Session **s) {
     Block *block = find(self->private_data, STREAM);
     if (!block) {

@@ -125,7 +125,7 @@ fn device() -> String {
     device::testing::config().unwrap().selector.to_string()
 }
 
-/// Whether this run has the turn of the test of this number among those that take minutes.
+/// Whether this run has the turn of the test of this number among the long tests.
 fn is_turn(number: usize) -> bool {
     let is_turn = device::testing::is_turn(number).unwrap();
     if !is_turn {

@@ -195,8 +195,8 @@ struct NestedHandler {
 }
 
 unsafe extern "C" fn on_schema(handler: *mut FFI_ArrowAsyncDeviceStreamHandler, schema: *mut FFI_ArrowSchema) -> c_int {
-    // SAFETY: the handler is the first field of a `NestedHandler`, which lives until its release.
-    // The schema is moved out.
+    // SAFETY: the handler is the first field of a `NestedHandler`, alive until its release. The
+    // schema is moved out.
     let (nested, _schema) = unsafe { (&*handler.cast::<NestedHandler>(), FFI_ArrowSchema::from_raw(schema)) };
     // SAFETY: a C string; the pointer for the number may be NULL.
     let code = unsafe { devicefusion_execute(nested.context, c"SELECT 1".as_ptr(), ptr::null_mut()) };

@@ -43,10 +43,10 @@ fn register(
     unsafe { devicefusion_register_async_stream(context.raw, c"t".as_ptr(), Some(produce), data, kind) }
 }
 
-/// A producer that makes no call while its table is registered.
+/// A producer that makes no call during the registration of its table.
 struct Silent {
     handler: *mut Handler,
-    /// The context that it cancels when it is started, or NULL.
+    /// The context that it cancels at its start, or NULL.
     cancels: *mut devicefusion_context,
     /// Gets a message when it is started.
     started: Option<Sender<()>>,
@@ -75,7 +75,7 @@ impl Silent {
 
 /// The `produce` callback of a `Silent` at `data`.
 unsafe extern "C" fn keep_silent(data: *mut c_void, handler: *mut Handler) {
-    // SAFETY: the producer lives until the registration ends, which waits for this call.
+    // SAFETY: the producer lives as long as the registration, which waits for this call.
     let silent = unsafe { &mut *data.cast::<Silent>() };
     silent.handler = handler;
     if let Some(started) = &silent.started {
@@ -93,7 +93,7 @@ fn rowless() -> (*mut c_void, Receiver<()>) {
     (Box::into_raw(Box::new(requested)).cast(), requests)
 }
 
-/// A `produce` callback: a producer that gives its schema, and no rows until it is cancelled.
+/// A `produce` callback: a producer with a schema, and without rows until it is cancelled.
 unsafe extern "C" fn give_schema(data: *mut c_void, handler: *mut Handler) {
     // SAFETY: the data of `rowless`, taken once.
     let requested = unsafe { Box::from_raw(data.cast::<Sender<()>>()) };
@@ -119,7 +119,7 @@ unsafe extern "C" fn start_late(_: *mut c_void, handler: *mut Handler) {
     });
 }
 
-/// Asserts that the producer without rows ends, as it does when it is cancelled.
+/// Asserts that the producer without rows ends, as a cancelled one does.
 #[track_caller]
 fn assert_ended(requests: &Receiver<()>) {
     loop {

@@ -249,7 +249,7 @@ fn raw_values_are_those_of_slices_too_and_bad_ones_are_refused() {
     let error = values(&context, &array, &columns, 1).unwrap_err();
     assert!(error.contains("which has 0 values; the batch has "), "{error}");
     child.length = length;
-    // SAFETY: pointers that are NULL, which the test is about.
+    // SAFETY: NULL pointers, which the test is about.
     unsafe {
         let mut out = std::mem::MaybeUninit::uninit();
         let call = |array, columns, out| context.failed(2, devicefusion_array_values_raw(context.raw, array, columns, 1, out));

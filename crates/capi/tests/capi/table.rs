@@ -343,8 +343,8 @@ fn status(name: &str) -> Option<usize> {
     Some(value.parse::<usize>().ok()? << 10)
 }
 
-/// A statement that collected its rows would hold 32 bytes a row on the host and 14 on the device,
-/// where they are narrow. It took 327 bytes a row where values need some 130.
+/// A statement that collected its rows would hold 32 bytes a row on the host and 14 narrow ones on
+/// the device. It took 327 bytes a row where values need some 130.
 #[test]
 fn a_table_of_a_query_takes_little_more_than_its_rows() {
     const ROWS: usize = 6_000_000;

@@ -12,8 +12,7 @@ fn longest() -> Duration {
     Duration::from_secs(if is_emulated { 600 } else { 60 })
 }
 
-/// The time that all threads of this process have run until now. Linux counts hundredths of a
-/// second.
+/// The run time of all threads of this process so far. Linux counts hundredths of a second.
 fn time_on_cores() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name of the program, in parentheses, may contain blanks. User and system time are the

@@ -30,7 +30,7 @@ impl Crew {
     /// Makes the driver compile a kernel that no cache has: an expression of a random shape.
     ///
     /// A driver loads its compiler then, and keeps it: PoCL's takes some 37 MB in each context.
-    /// Else that would happen whenever the first kernel that is in no cache is needed.
+    /// Else this would happen at any time, with the first kernel that is in no cache.
     pub fn compile_anew(&self) {
         let shape: u64 = rand::random();
         let operators = (0..30).map(|digit| ["+", "-", "*"][(shape / 3_u64.pow(digit) % 3) as usize]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The heap of this process.
 
-/// Bytes of the heap that are in use, where glibc tells: resident memory without fragments.
+/// Used bytes of the heap, where glibc tells: resident memory without fragments.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn bytes_in_use() -> Option<u64> {
     // SAFETY: it has no precondition.

@@ -144,7 +144,7 @@ fn run_alone(crew: &Crew, workload: &Workload, board: &Board) {
     worker.run_each_once();
 }
 
-/// Lets all threads draw statements until `end`, or until one of them fails. Returns the tally of
+/// Lets all threads draw statements until `end` or a failure of one of them. Returns the tally of
 /// each crew.
 fn run_together(crews: &[Crew], workload: &Workload, board: &Board, seed: u64, end: Instant) -> Vec<Tally> {
     let stop = &AtomicBool::new(false);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Host memory of this process.
 
-/// Resident bytes of the process that belong to no file, where Linux tells.
+/// Resident bytes of the process without those of files, where Linux tells.
 ///
 /// Code counts as memory of files. More of it is read as the test goes on.
 pub fn resident_bytes() -> Option<u64> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory and kernels that are left while no statement runs.
+//! The memory and kernels left while no statement runs.
 
 use crate::crew::Crew;
 use crate::{heap, memory};
 
-/// Bytes that stay after statements, where the system tells.
+/// Bytes left after statements, where the system tells.
 #[derive(Debug)]
 #[expect(dead_code, reason = "printed")]
 pub struct Rest {

@@ -17,7 +17,7 @@ pub enum Kind {
     Create,
     /// A statement that fails as it must.
     Failure,
-    /// A query that goes on until it is cancelled.
+    /// A query that only a cancel ends.
     Endless,
 }
 

@@ -149,7 +149,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs a statement that fails, for a reason that its message has.
+    /// Runs a statement that fails, with the reason in its message.
     fn fail(&mut self, (sql, reason): (&str, &str)) {
         match self.run(sql) {
             Ended::Failed(message) if message.contains(reason) => self.tally.count(Kind::Failure),
@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
         Some(batches)
     }
 
-    /// Runs a statement that writes. Whether it has written; `None` if a cancel leaves that open.
+    /// Runs a statement that writes. Whether it has written. `None` if a cancel leaves this open.
     fn write(&mut self, kind: Kind, sql: &str) -> Option<bool> {
         match self.run(sql) {
             // The result of an INSERT is its number of rows.
@@ -231,8 +231,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Time until a cancel: within 20 ms, or also within a second, since threads wait for a core
-    /// before they plan.
+    /// Time until a cancel: within 20 ms, or also within a second. Threads wait for a core before
+    /// they plan.
     fn delay(&mut self) -> Duration {
         let most = if self.rng.random_bool(0.5) { 20_000 } else { 1_000_000 };
         Duration::from_micros(self.rng.random_range(0..=most))

@@ -83,7 +83,7 @@ fn failures_of_statements_before_the_query_have_lines() {
     assert!(said.contains("no profile: statements of setup.sql failed\n"), "{said}");
 }
 
-/// A run that fails has a profile until then.
+/// A failed run has a profile until then.
 #[test]
 fn a_query_that_fails_leaves_its_profile() {
     let folder = tempfile::tempdir().unwrap();

@@ -25,8 +25,8 @@ pub(crate) fn download_column(queue: &Queue, name: &str, column: &DeviceColumn) 
     download_column_within(queue, name, column, usize::MAX)
 }
 
-/// As [`download_column`]. Fails with `TooLarge` if rows that share elements of lists or dictionary
-/// values on the device need more than `max_copied_bytes` of copies.
+/// As [`download_column`]. Fails with `TooLarge` if elements of lists or dictionary values, shared
+/// by rows on the device, need more than `max_copied_bytes` of copies.
 pub(crate) fn download_column_within(
     queue: &Queue,
     name: &str,

@@ -26,7 +26,7 @@ pub fn download(queue: &Queue, batch: &DeviceBatch) -> impl Future<Output = Resu
     download_within(queue, batch, usize::MAX)
 }
 
-/// Downloads a batch in parts, each of which is read when the stream is polled for it.
+/// Downloads a batch in parts. Each is read when the stream is polled for it.
 ///
 /// On the device, rows may share elements of lists or strings of a dictionary. The host needs a
 /// copy for each row, so a part of several rows has two limits:

@@ -11,7 +11,7 @@ use crate::download::reader::{ColumnReader, PendingBuffer};
 use crate::host_arrays::MAX_INLINE_VIEW_BYTES;
 use crate::narrow::aligned;
 
-/// A heap that is being read, or that waits for its offsets.
+/// A heap with a started read, or one that waits for its offsets.
 pub(crate) enum Heap {
     Pending(PendingBuffer),
     Deferred(Buffer),

@@ -86,7 +86,7 @@ pub fn export(queue: &Queue, batch: &DeviceBatch) -> Result<FFI_ArrowDeviceArray
 /// The copies are enqueued before this returns; the future waits for them. They copy whole buffers,
 /// also for a slice. With unified memory nothing is copied and the array keeps the batch's buffers.
 ///
-/// The consumer's release frees the memory. The caller bounds the memory that is pinned until then.
+/// The consumer's release frees the memory. The caller bounds the memory pinned until then.
 ///
 /// # Errors
 /// - `Malformed` for a column without [Arrow's layout](has_arrow_layout).
@@ -133,7 +133,7 @@ pub fn export_to_host(
     }
 }
 
-/// Resources that an exported array holds until its release.
+/// Resources of an exported array, held until its release.
 struct ExportOwner {
     _buffers: Vec<Buffer>,
     /// Keeps the native event in `_cell` alive.

@@ -40,7 +40,7 @@ const ALIGN: u64 = 16;
 /// may be out of range. Run `kernels::ops::Decode` before other kernels.
 ///
 /// # Errors
-/// - `Exchange` for memory that this device cannot use, or an array that differs from `schema`.
+/// - `Exchange` for memory that this device cannot use, or an array unlike `schema`.
 /// - Errors of the device.
 pub async fn import(queue: &Queue, array: ImportedArray, schema: &SchemaRef, columns: &[usize]) -> Result<DeviceBatch> {
     let projected: SchemaRef = Arc::new(schema.project(columns)?);
@@ -215,8 +215,8 @@ impl Importer<'_> {
         let buffer = view.buffer(index).filter(|buffer| !buffer.ptr.is_null() && buffer.len_bytes != Some(0));
         let Some(buffer) = buffer else { return Ok(self.queue.alloc(0)?) };
         let handle = buffer.ptr as u64;
-        // SAFETY: the caller of the array's import guarantees memory of this device that stays
-        // alive and unwritten until the release. The guardian holds the array.
+        // SAFETY: the caller of the array's import guarantees memory of this device, alive
+        // and unwritten until the release. The guardian holds the array.
         let adopted = unsafe { self.queue.adopt(handle, buffer.len_bytes, Arc::clone(self.array) as KeepAlive) }.await;
         let adopted = adopted.or_else(|error| match error {
             device::Error::Range { end, len, .. } => invalid(format!(

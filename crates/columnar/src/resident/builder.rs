@@ -4,8 +4,8 @@
 //! Rows arrive in batches of any size and are stored in batches of
 //! [`ResidentBuilder::with_batch_rows`] rows, or fewer where rows are wide. A full batch is
 //! uploaded at once, in the types that the rows so far allow, so the host holds at most one batch.
-//! If a later value needs a wider type, [`ResidentBuilder::finish`] converts the earlier batches,
-//! which is rare.
+//! If a later value needs a wider type, [`ResidentBuilder::finish`] converts the earlier batches.
+//! This is rare.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl ResidentBuilder {
         })
     }
 
-    /// A builder that starts with the rows of `table`, which does not change.
+    /// A builder that starts with the rows of `table`. The table does not change.
     ///
     /// Both tables share a batch as long as its types stay the same.
     pub fn extending(queue: &Queue, table: &Resident) -> Self {

@@ -29,7 +29,7 @@ pub(crate) struct ColumnState {
     min_max: MinMax,
     /// The dictionary of all rows; `None` after it exceeded a limit.
     dictionary: Option<TableDictionary>,
-    /// Whether all rows were uploaded from the host, which read their values.
+    /// Whether all rows were uploaded from the host, with their values read.
     is_known: bool,
 }
 
@@ -105,7 +105,7 @@ impl ColumnState {
         self.upload_codes(uploader, &ty, *codes, arrays, &row_codes)
     }
 
-    /// Codes of all values in the table's dictionary, which is dropped if it exceeds a limit.
+    /// Codes of all values in the table's dictionary. Drops the dictionary if it exceeds a limit.
     fn encode(&mut self, queue: &Queue, arrays: &[&ArrayRef]) -> Result<Option<Vec<u32>>> {
         let Some(dictionary) = &mut self.dictionary else { return Ok(None) };
         let mut row_codes = Vec::with_capacity(arrays.iter().map(|array| array.len()).sum());

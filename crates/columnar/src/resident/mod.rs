@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables that stay in device memory, in the narrowest types that hold their values.
+//! Tables resident in device memory, in the narrowest types that hold their values.
 //!
 //! | module | content |
 //! |---|---|

@@ -29,7 +29,7 @@ use crate::error::{columnar_error, device_error, op_error};
 use crate::exec::{DeviceToHostExec, HostToDeviceExec};
 use crate::session::{kernel_options, task_context};
 
-/// Batches that a query may be ahead of a foreign consumer, beside the one that it computes.
+/// Batches that a query may be ahead of a foreign consumer, beside the one under way.
 const AHEAD: usize = 1;
 
 /// The name in errors.
@@ -42,7 +42,7 @@ const RESULT: &str = "DeviceResult";
 /// - [`into_device_stream`](Self::into_device_stream) makes an `ArrowDeviceArrayStream`.
 /// - [`push_into`](Self::push_into) pushes into an async handler.
 ///
-/// Read the latter two on a thread that does not run the runtime's tasks, since a pull blocks:
+/// Pulls from the latter two block. Read them on a thread that does not run the runtime's tasks:
 /// within tokio, in `spawn_blocking`. Dropping them stops the query and releases its memory.
 ///
 /// A plan that ends on the host is uploaded. With `device.fallback = 'error'` there is no such
@@ -226,7 +226,7 @@ impl DeviceResult {
             if let Some(array) = receiver.recv().await {
                 return Some((array, (receiver, tasks)));
             }
-            // A task that panicked, or whose runtime is gone, closes its channel without an error.
+            // A panicked task, or one of an ended runtime, closes its channel without an error.
             let ended = tasks.join_next().await?;
             let error = ended.err()?;
             Some((Err(Error::Other(format!("{RESULT}: the query's task failed: {error}"))), (receiver, tasks)))

@@ -68,7 +68,7 @@ impl DeviceStreamTable {
     }
 
     /// A table that reads a new stream of `factory` in each scan. A scan fails if the factory does,
-    /// or if the stream's schema is not `schema`.
+    /// or the stream's schema is not `schema`.
     pub fn from_factory(
         schema: SchemaRef,
         factory: impl Fn() -> Result<ArrowDeviceArrayStreamReader> + Send + Sync + 'static,

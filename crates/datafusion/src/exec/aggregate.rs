@@ -94,7 +94,7 @@ impl DeviceAggregateExec {
         (keys.collect(), aggregates.collect())
     }
 
-    /// Whether all aggregates are functions of libraries that share the device.
+    /// Whether all aggregates are functions of device-sharing libraries.
     pub(crate) fn is_of_libraries(&self) -> bool {
         self.spec.calls.iter().any(AggregateCall::is_of_library)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The host operators that an offloaded subplan replaces. They run
 //! - if its kernels are not compiled yet (`adaptive_start.rs`),
-//! - if the device refuses it before any row was given: a kernel that does not compile, or exceeds
-//!   a limit of the device.
+//! - if the device refuses it before its first row: a kernel fails to compile, or exceeds a limit
+//!   of the device.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -66,7 +66,7 @@ struct AlternativeRun {
     started: Mutex<HashSet<usize>>,
     /// Whether the run is the host's from its start, once a partition has asked.
     starts_on_host: OnceLock<bool>,
-    /// Whether a partition gives all rows of a run that is the host's from its start.
+    /// Whether a partition gives all rows of a run started on the host.
     has_host_partition: AtomicBool,
     choice: Mutex<ChosenSide>,
     /// The operators of this run, once a partition needs them.
@@ -138,7 +138,7 @@ impl HostAlternative {
         self.downloads.is_none() && Self::partitions(properties).is_some()
     }
 
-    /// Whether the host can give the rows of partitions, and whether they are those by a key.
+    /// Whether the partitions are by a key. `None` if the host cannot give their rows.
     fn partitions(properties: &PlanProperties) -> Option<bool> {
         match properties.output_partitioning() {
             Partitioning::Hash(..) => Some(true),

@@ -10,7 +10,7 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
 use futures::future::{BoxFuture, Shared};
 
-/// Batches that are computed when the first reader polls them.
+/// Batches, computed when the first reader polls them.
 pub(crate) type SharedRows = Shared<BoxFuture<'static, Result<Arc<Vec<DeviceBatch>>, Arc<DataFusionError>>>>;
 
 /// Rows of one execution, kept until its last reader has come.

@@ -48,7 +48,7 @@ pub struct DeviceToHostExec {
     /// Runs before kernels are compiled, or if the device refuses the subplan. `None` makes a
     /// refusal an error.
     alternative: Option<HostAlternative>,
-    /// Whether kernels were missing when the query was planned, so that its run starts on the host.
+    /// Whether kernels were missing at planning, so that the run starts on the host.
     starts_on_host: AtomicBool,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -116,7 +116,7 @@ impl DeviceToHostExec {
         self
     }
 
-    /// With the host operators that run if the device refuses the subplan.
+    /// With the host operators to run if the device refuses the subplan.
     pub(crate) fn with_alternative(mut self, alternative: Option<HostAlternative>) -> Self {
         self.alternative = alternative;
         self
@@ -127,7 +127,7 @@ impl DeviceToHostExec {
         self
     }
 
-    /// The host operators that run if the device refuses the subplan.
+    /// The host operators to run if the device refuses the subplan.
     pub(crate) fn alternative(&self) -> Option<&HostAlternative> {
         self.alternative.as_ref()
     }

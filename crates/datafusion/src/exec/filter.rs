@@ -38,7 +38,7 @@ impl DeviceFilterExec {
         &self.predicate
     }
 
-    /// Columns of the child that are passed on; all if `None`.
+    /// Passed-on columns of the child; all if `None`.
     pub fn projection(&self) -> Option<&[usize]> {
         self.projection.as_deref()
     }

@@ -53,7 +53,7 @@ pub(crate) fn computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     !is_limit(plan) || subtree_computes(plan)
 }
 
-/// Whether a union has lists whose elements differ in name or nullability between its inputs.
+/// Whether elements of a union's lists differ in name or nullability between its inputs.
 pub(crate) fn joins_other_lists(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let schema = plan.schema();
     let differs = |child: &Arc<dyn ExecutionPlan>| {
@@ -89,7 +89,7 @@ pub(crate) fn reads_catalog(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
-/// Whether rows are of DataFusion's information schema, whose types are private.
+/// Whether rows are of DataFusion's information schema. Its types are private.
 fn is_information_schema(rows: &dyn PartitionStream) -> bool {
     const PREFIX: &str = "InformationSchema";
     /// Ends `Debug` behind the name: the rest is the whole catalog.
@@ -124,7 +124,7 @@ pub(crate) fn scan_projection(plan: &Arc<dyn ExecutionPlan>) -> Option<(Projecti
     Some((projection, Arc::clone(source.file_source().table_schema().table_schema())))
 }
 
-/// Whether DataFusion has merged computed columns into a file scan, where they run on the host.
+/// Whether DataFusion has merged computed columns into a file scan. There they run on the host.
 fn scan_computes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     scan_projection(plan)
         .is_some_and(|(projection, _)| projection.iter().any(|output| output.expr.downcast_ref::<Column>().is_none()))
@@ -154,7 +154,7 @@ pub(crate) fn window_exprs(plan: &Arc<dyn ExecutionPlan>) -> Option<&[Arc<dyn Wi
     exact.or_else(|| plan.downcast_ref::<BoundedWindowAggExec>().map(BoundedWindowAggExec::window_expr))
 }
 
-/// Whether a window operator is a `BoundedWindowAggExec`, which reads ahead as little as possible.
+/// Whether a window operator is a `BoundedWindowAggExec`, reading ahead as little as possible.
 pub(crate) fn is_bounded(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.downcast_ref::<BoundedWindowAggExec>().is_some()
 }

@@ -34,7 +34,7 @@ pub(crate) struct JoinSpec {
     pub filter: Option<JoinFilter>,
     /// The scalar subquery of the left side, which has one row at most.
     pub scalar: Option<ScalarSubquery>,
-    /// Columns of the join that are passed on; all if `None`.
+    /// Passed-on columns of the join; all if `None`.
     pub projection: Option<Vec<usize>>,
     /// The schema after the projection.
     pub schema: SchemaRef,
@@ -78,8 +78,8 @@ impl ScalarSubquery {
 }
 
 impl JoinSpec {
-    /// The order of the result: the probe side's, if that side has one partition and no rows of the
-    /// build side come at the end. Matches of one probe row are in no order.
+    /// The order of the result: the probe side's, if it has one partition and no rows of the build
+    /// side come at the end. Matches of one probe row are in no order.
     pub fn order_of_probe(&self, left: &Arc<dyn ExecutionPlan>, right: &Arc<dyn ExecutionPlan>) -> Result<Option<LexOrdering>> {
         let facts = JoinTypeFacts::of(self.join_type);
         if !facts.keeps_probe_order() || right.output_partitioning().partition_count() != 1 {

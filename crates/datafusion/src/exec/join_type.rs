@@ -19,8 +19,7 @@ pub(crate) enum JoinColumns {
 
 /// Sides of a join below which a filter on their own columns may run.
 ///
-/// A row that the filter removes must not turn a row of the other side into one without a match
-/// that stays.
+/// A row removed by the filter must not make a row of the other side an unmatched one that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FilterSides {
     Both,
@@ -72,8 +71,8 @@ impl JoinTypeFacts {
         JoinTypeFacts { kind, columns, filter_sides }
     }
 
-    /// Whether the join is an inner one. Its result is the pairs that meet its condition, which may
-    /// then be evaluated above the join.
+    /// Whether the join is an inner one. Its result is the pairs that meet its condition. The
+    /// condition may then be evaluated above the join.
     pub fn is_inner(&self) -> bool {
         use JoinKind::*;
         match self.kind {

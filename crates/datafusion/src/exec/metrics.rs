@@ -8,8 +8,7 @@ use parking_lot::Mutex;
 
 /// The metrics of an operator, which its stage shares.
 ///
-/// A kept plan clears them after each query. Runs that have not ended write to the set that they
-/// began with.
+/// A kept plan clears them after each query. Unfinished runs write to the set that they began with.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OperatorMetrics(Arc<Mutex<ExecutionPlanMetricsSet>>);
 

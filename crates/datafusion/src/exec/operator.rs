@@ -79,7 +79,7 @@ impl<'a> DeviceOperator<'a> {
     }
 
     /// Whether the operator drops rows by a condition or a limit, or reads rows of a shared subplan
-    /// that does.
+    /// doing so.
     fn drops_rows(self) -> bool {
         use DeviceOperator::*;
         match self {
@@ -101,7 +101,7 @@ impl<'a> DeviceOperator<'a> {
         }
     }
 
-    /// Whether the operator reads arrays that another library produces meanwhile.
+    /// Whether the operator reads arrays produced meanwhile by another library.
     pub fn reads_producer(self) -> bool {
         use DeviceOperator::*;
         match self {
@@ -194,8 +194,8 @@ impl<'a> DeviceOperator<'a> {
         }
     }
 
-    /// Whether the operator holds all of its result, which is smaller than its input: groups, or
-    /// the first rows of an order.
+    /// Whether the operator holds all of a result smaller than its input: groups, or the first rows
+    /// of an order.
     pub fn holds_result(self) -> bool {
         use DeviceOperator::*;
         match self {
@@ -206,7 +206,7 @@ impl<'a> DeviceOperator<'a> {
         }
     }
 
-    /// Whether each reader repeats the operator over rows that an operator below holds.
+    /// Whether each reader repeats the operator over rows held by an operator below.
     pub fn repeats_over_held_rows(self) -> bool {
         use DeviceOperator::*;
         match self {
@@ -257,8 +257,8 @@ pub(crate) fn device_inputs(plan: &Arc<dyn ExecutionPlan>) -> Vec<&Arc<dyn Execu
     }
 }
 
-/// Whether another run of a device subtree gives the same rows, but for metrics and cached rows,
-/// which [`forget_run`] clears.
+/// Whether another run of a device subtree gives the same rows, but for metrics and cached rows.
+/// [`forget_run`] clears those.
 pub(crate) fn is_repeatable(plan: &Arc<dyn ExecutionPlan>) -> bool {
     DeviceOperator::of(plan).is_some_and(DeviceOperator::is_repeatable) && device_inputs(plan).into_iter().all(is_repeatable)
 }

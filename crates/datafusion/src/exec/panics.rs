@@ -28,8 +28,8 @@ const NAMED_FILES: usize = 8;
 
 /// The rows that `start` gives of a host operator.
 ///
-/// A panic, of the operator or of a task that it has started, is an error that names the operator,
-/// its scans and their files. Any file of a scan may be the one: partitions take files from each
+/// A panic, of the operator or of a task started by it, is an error that names the operator, its
+/// scans and their files. Any file of a scan may be the one: partitions take files from each
 /// other.
 pub(crate) fn caught(
     plan: &Arc<dyn ExecutionPlan>,
@@ -51,7 +51,7 @@ pub(crate) fn evaluate(operator: &str, expr: &Arc<dyn PhysicalExpr>, rows: &Reco
         .unwrap_or_else(|panic| exec_err!("{operator}: {expr}, evaluated on the host: {}", message(panic)))
 }
 
-/// The text of a panic that `catch_unwind` has caught; `None` if its payload is no text. Leaks the
+/// The text of a panic caught by `catch_unwind`; `None` if its payload is no text. Leaks the
 /// payload, whose drop might panic again.
 ///
 /// # Examples

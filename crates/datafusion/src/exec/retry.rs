@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another attempt of an offloaded subplan that found too little device memory, while other queries
-//! held some.
+//! Another attempt of an offloaded subplan that found too little device memory beside other
+//! queries.
 //!
 //! The failed attempt returns its memory first, so queries that fail do not wait for the memory of
 //! one another. They take turns, since two attempts at once could fail again. Each wait has an end:
@@ -56,8 +56,8 @@ impl Drop for Turn {
     }
 }
 
-/// The rows of `first`. If memory for the first of them is missing while other queries run, the
-/// rows of another attempt.
+/// The rows of `first`. If other queries run and memory for the first of them is missing, the rows
+/// of another attempt.
 pub(crate) fn retried(
     first: SendableRecordBatchStream,
     task: Arc<TaskContext>,
@@ -107,7 +107,7 @@ async fn attempt_ended(context: &Context, query: usize, runs: usize) {
     }
 }
 
-/// The turn; `None` if another subplan of the query has it, or if it does not come.
+/// The turn; `None` if another subplan of the query has it or it does not come.
 async fn take_turn(query: usize) -> Option<Turn> {
     if TURN_OF.load(Relaxed) == query {
         return None;
@@ -121,7 +121,7 @@ async fn take_turn(query: usize) -> Option<Turn> {
     }
 }
 
-/// Waits until another query ends or returns memory, or none runs. False if that takes long.
+/// Waits until another query ends or returns memory, or none runs. False after a long wait.
 async fn others_returned_memory(context: &Context, query: usize) -> bool {
     let pool = context.pool();
     let (begun, mut since, in_use) = (Instant::now(), Instant::now(), pool.in_use());

@@ -11,7 +11,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use crate::exec::{OperatorMetrics, column_names, leaf_methods, leaf_properties};
 use crate::table::Snapshot;
 
-/// Columns of a resident table, in the snapshot that was current when the query was planned.
+/// Columns of a resident table, in the snapshot current when the query was planned.
 #[derive(Debug)]
 pub struct DeviceScanExec {
     snapshot: Arc<Snapshot>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that several operators read and that are computed once.
+//! Rows that several operators read, computed once.
 //!
 //! The readers are operators of one offloaded subplan, or of several: of scalar subqueries, and of
 //! the main query, which runs after them.
@@ -23,7 +23,7 @@ pub(crate) struct Sharing {
     pub number: usize,
     /// Number of readers.
     pub readers: usize,
-    /// `None` if all readers are of one offloaded subplan, whose run keeps the rows.
+    /// `None` if all readers are of one offloaded subplan. Its run keeps the rows.
     pub cache: Option<Arc<CrossSubplanCache>>,
     /// Whether this is the last reader: it belongs to the main query.
     pub is_last: bool,

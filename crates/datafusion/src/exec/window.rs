@@ -11,9 +11,9 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use crate::exec::{OperatorMetrics, host_counterpart, window_exprs};
 use crate::expr::describe_window;
 
-/// Appends window functions of one partitioning and order to its rows, which have that order.
+/// Appends window functions of one partitioning and order to rows in that order.
 ///
-/// Replaces a `WindowAggExec` or a `BoundedWindowAggExec`. It holds all rows until the input ends,
+/// Replaces a `WindowAggExec` or a `BoundedWindowAggExec`. It holds all rows up to the input's end,
 /// or those of the partitions that fit device memory.
 #[derive(Debug)]
 pub struct DeviceWindowExec {

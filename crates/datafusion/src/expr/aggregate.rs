@@ -39,7 +39,7 @@ impl AggregateCall {
         AggregateCall { function: Arc::clone(function), arguments, filter, selected_by_rank: false }
     }
 
-    /// Calls of an aggregation without keys, if all are of libraries that share the device.
+    /// Calls of an aggregation without keys, if all are of device-sharing libraries.
     pub fn of_libraries(raw: &AggregateExec) -> Option<Vec<AggregateCall>> {
         let functions = raw.aggr_expr().iter().zip(raw.filter_expr());
         let calls: Vec<_> = functions.map(|(function, filter)| AggregateCall::new(function, filter.as_ref())).collect();
@@ -47,7 +47,7 @@ impl AggregateCall {
         all.then_some(calls)
     }
 
-    /// Whether the call is an aggregate of a library that shares the device.
+    /// Whether the call is an aggregate of a device-sharing library.
     pub fn is_of_library(&self) -> bool {
         library::shares_device(self.function.fun())
     }

@@ -42,13 +42,13 @@ pub(crate) fn supported_output(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) ->
     Ok(lowered)
 }
 
-/// Whether an output of a projection is a new string or list, which must become a column before
-/// another expression reads it.
+/// Whether an output of a projection must become a column before another expression reads it: a new
+/// string or list.
 pub(crate) fn must_be_column(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     lower(expr, schema).is_ok_and(|expr| kernels::support::must_be_column(&expr, schema))
 }
 
-/// Whether an expression that is supported on the device may fail.
+/// Whether an expression supported on the device may fail.
 pub(crate) fn may_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     lower(expr, schema).is_ok_and(|expr| kernels::support::can_fail(&expr, schema))
 }
@@ -302,7 +302,7 @@ fn translate_all(exprs: &[Arc<dyn PhysicalExpr>], schema: &Schema) -> Result<Vec
     exprs.iter().map(|expr| lower(expr, schema)).collect()
 }
 
-/// `log([base, ]number)`: in the type of the number if that is a float. The default base is 10.
+/// `log([base, ]number)`: in the type of the number if it is a float. The default base is 10.
 fn translate_log(
     function: &ScalarFunctionExpr,
     base: &[Arc<dyn PhysicalExpr>],
@@ -318,7 +318,7 @@ fn translate_log(
     if_exact(Expr::Call { function: Function::Log, arguments, data_type }, function, schema)
 }
 
-/// `arrow_typeof(argument)`, which is known when the query is planned. A fallible argument is still
+/// `arrow_typeof(argument)`, known when the query is planned. A fallible argument is still
 /// evaluated.
 fn translate_type_name(argument: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Expr, Reason> {
     let name = type_of(argument, schema)?.to_string();
@@ -368,8 +368,8 @@ fn translate_named(function: &ScalarFunctionExpr, schema: &Schema) -> Result<Exp
     if_exact(Expr::Call { function: found.function, arguments, data_type }, function, schema)
 }
 
-/// A call. An error if its last digits differ between the host and devices, and the session does
-/// not allow that.
+/// A call. An error if its last digits differ between the host and devices, and the session allows
+/// no difference.
 fn if_exact(call: Expr, function: &ScalarFunctionExpr, schema: &Schema) -> Result<Expr, Reason> {
     let Expr::Call { function: called, data_type, .. } = &call else { return Ok(call) };
     let name = function.fun().name();

@@ -82,8 +82,8 @@ pub(crate) fn lower_window(
 
 /// A window function for EXPLAIN.
 ///
-/// A function of the query has its SQL as its name. A function that the planner has added has the
-/// name of its column, which stands behind its call here.
+/// A function of the query has its SQL as its name. A function added by the planner has the name of
+/// its column, which stands behind its call here.
 pub(crate) fn describe_window(expr: &Arc<dyn WindowExpr>) -> String {
     let aggregate = aggregate_of(expr).map(|aggregate| aggregate.fun().name());
     let function = aggregate.or_else(|| udf_of(expr).map(|udf| udf.fun().name()));

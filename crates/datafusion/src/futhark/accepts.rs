@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Argument types that parameters accept, and types that a user may declare for them.
+//! Argument types accepted by parameters, and types that a user may declare for them.
 
 use arrow::compute::can_cast_types;
 use arrow::datatypes::DataType;
@@ -25,7 +25,7 @@ pub(super) fn has_bits_of(declared: &DataType, of: &DataType) -> std::result::Re
 
 const DECIMALS: &str = "decimals have no Futhark type; use DOUBLE or BIGINT";
 
-/// Checks the type of an argument. Values that do not fit fail when they are cast.
+/// Checks the type of an argument. Values that do not fit fail in the cast.
 pub(super) fn accepts(parameter: &Parameter, from: &DataType) -> std::result::Result<(), Reason> {
     match (&parameter.kind, from) {
         (_, DataType::Null) => Ok(()),

@@ -85,7 +85,7 @@ pub(crate) fn present(column: &ArrayRef, rows: Option<&NullBuffer>) -> Result<Ar
     }
 }
 
-/// Rows in which an argument is NULL, or a part of it that must not be NULL.
+/// Rows with NULL for an argument, or for a part of it that must not be NULL.
 pub(crate) fn nulls_in(parameter: &Parameter, column: &ArrayRef) -> Option<NullBuffer> {
     match (&parameter.kind, column.as_struct_opt()) {
         (ValueKind::Sums(sum), Some(structs)) => sum.nulls(structs),

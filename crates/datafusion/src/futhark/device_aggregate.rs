@@ -33,7 +33,7 @@ pub(crate) struct DeviceAggregate {
     scalar: ScalarReturn,
     /// Array arguments.
     columns: Vec<Arc<dyn PhysicalExpr>>,
-    /// Constant arguments; `None` if one is NULL, which makes the result NULL.
+    /// Constant arguments. `None` if one is NULL: the result is NULL then.
     constants: Option<Vec<Scalar>>,
 }
 

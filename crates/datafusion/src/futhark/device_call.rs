@@ -2,8 +2,8 @@
 //! Scalar calls of libraries that share the device.
 //!
 //! A call within an expression becomes a column behind the input's, and the expression refers to
-//! that column. The library is called for all rows of a batch. Calls that are evaluated
-//! conditionally, as in `CASE`, stay on the host: rows that do not need a value must not fail.
+//! that column. The library is called for all rows of a batch. Conditional calls, as in `CASE`,
+//! stay on the host: rows that do not need a value must not fail.
 
 use std::sync::Arc;
 

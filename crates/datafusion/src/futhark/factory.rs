@@ -229,7 +229,7 @@ fn shares(context: &Context, device: Option<&device::Context>) -> bool {
     }
 }
 
-/// Whether a context belongs to the library that a manifest describes now.
+/// Whether a manifest now describes the library of a context.
 fn is_of(context: &Context, manifest: &Path) -> bool {
     let library = context.library();
     let same = match (library.manifest_path().canonicalize(), manifest.canonicalize()) {

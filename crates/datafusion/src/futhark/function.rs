@@ -206,7 +206,7 @@ impl Function {
         &self.inner.context
     }
 
-    /// For each input that is an array: whether a call overwrites it.
+    /// For each array input: whether a call overwrites it.
     pub fn consumes(&self) -> impl Iterator<Item = bool> {
         let entry = self.inner.context.library().manifest().entry_points.get(&self.inner.entry_point);
         let inputs = entry.into_iter().flat_map(|entry| &entry.inputs).zip(&self.inner.inputs);

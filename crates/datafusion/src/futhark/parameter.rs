@@ -43,8 +43,8 @@ pub(crate) enum Nulls {
     /// The library does not get them; they give NULL.
     #[default]
     Strict,
-    /// The library takes a mask behind each array: booleans that are true where there is a value.
-    /// Its result may have a mask too.
+    /// The library takes a mask behind each array: booleans, true where there is a value. Its
+    /// result may have a mask too.
     Mask,
 }
 

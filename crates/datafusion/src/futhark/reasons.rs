@@ -39,7 +39,7 @@ fn no_new_raw(function: &Function, of: Primitive) -> Reason {
     reason(function, &format!("the manifest names no new_raw of the type []{}", of.name()))
 }
 
-/// Whether the values that a function takes and gives are supported on the device.
+/// Whether the device supports the arguments and results of a function.
 pub(super) fn support_of_values(function: &Function, gives: &DataType) -> std::result::Result<(), Reason> {
     let why = |why: &str| Err(reason(function, why));
     if matches!(gives, DataType::Struct(_)) {

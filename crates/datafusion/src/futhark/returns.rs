@@ -59,8 +59,8 @@ impl Returns {
     }
 }
 
-/// Checks struct parameters: a struct that is no column needs a function that is called for each
-/// row, or a table function.
+/// Checks struct parameters: a struct that is no column needs a table function, or a function
+/// called for each row.
 pub(super) fn check_structs(parameters: &[Parameter], returns: &Returns) -> std::result::Result<(), Reason> {
     match returns {
         Returns::Value(_) | Returns::Table(_) => return Ok(()),

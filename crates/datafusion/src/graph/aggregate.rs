@@ -55,7 +55,7 @@ impl AggregateOp {
         }
     }
 
-    /// Whether groups that do not fit memory can wait on disk.
+    /// Whether groups without room in memory can wait on disk.
     pub fn may_freeze(&self) -> bool {
         self.group_by().is_some_and(GroupBy::may_freeze)
     }

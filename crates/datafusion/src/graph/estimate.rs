@@ -41,7 +41,7 @@ fn host_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     statistics.ok()?.num_rows.get_value().copied()
 }
 
-/// About the bytes of all rows that a stage reads, also for its joins' tables; `None` if there is
+/// About the bytes of all rows read by a stage, also for its joins' tables; `None` if there is
 /// nothing to go by. More rather than less, as for [`estimated_rows`].
 ///
 /// Rows that are read again count nothing, and neither do scalar subqueries.

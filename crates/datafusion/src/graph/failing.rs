@@ -6,7 +6,7 @@ use std::cell::Cell;
 use datafusion::common::{Result, plan_err};
 
 thread_local! {
-    /// Steps until the one that fails.
+    /// Steps before the failing one.
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
     static HAS_FAILED: Cell<bool> = const { Cell::new(false) };
 }

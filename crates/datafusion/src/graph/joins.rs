@@ -46,7 +46,7 @@ impl Joins {
         self.plan.builds()
     }
 
-    /// Number of pipelines that launch kernels where rows go through `chain`.
+    /// Number of kernel-launching pipelines where rows go through `chain`.
     pub(super) fn pipelines(&self, chain: &JoinChain) -> usize {
         let builds = self.builds().map(|build| build.stage.pipelines() + 1);
         self.probe.pipelines() + chain.pipelines() + builds.sum::<usize>()
@@ -252,7 +252,7 @@ pub(crate) struct BuildSide {
     /// Name of the join, for messages.
     pub operator: String,
     pub stage: Arc<Stage>,
-    /// About the bytes of all rows that the stage reads; `None` if they are not known.
+    /// About the bytes of all rows read by the stage; `None` if they are not known.
     pub input_bytes: Option<usize>,
     pub concat: Concat,
     pub build: JoinBuild,

@@ -59,7 +59,7 @@ fn partitions_of(stage: &Stage) -> Partitions<'_> {
     }
 }
 
-/// Whether a stage reads an unbounded input, or arrays that another library produces meanwhile.
+/// Whether a stage reads an unbounded input, or arrays produced meanwhile by another library.
 fn is_live(stage: &Stage) -> bool {
     match partitions_of(stage) {
         Partitions::OfProducer => true,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pipelines: a source with row-wise operators, which are substituted into the operator that ends
-//! them.
+//! Pipelines: a source with row-wise operators, substituted into the operator that ends them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -247,7 +246,7 @@ impl<'a> Pipeline<'a> {
 impl Stage {
     /// Coalesces the small batches of a join, for a launch-heavy reader.
     ///
-    /// Not if the host would have to read the rows, as for dictionaries, or if short offsets would
+    /// Not if the host would have to read the rows, as for dictionaries, or short offsets would
     /// become long ones.
     pub(super) fn coalescing(mut self, options: &Options) -> Result<Stage> {
         let has_dictionaries = self.types.iter().any(|ty| matches!(ty.layout, Layout::Dictionary { .. }));

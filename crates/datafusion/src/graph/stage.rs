@@ -207,8 +207,8 @@ impl Stage {
         self.joins().map(|joins| joins.plan.sides.as_slice()).unwrap_or_default()
     }
 
-    /// Whether a dynamic filter here or below probes the table of a join whose number `of_join`
-    /// accepts.
+    /// Whether a dynamic filter here or below probes the table of a join with a number accepted by
+    /// `of_join`.
     pub fn filters_by(&self, of_join: &dyn Fn(usize) -> bool) -> bool {
         let filters = |side: &Side| match side {
             Side::Build(_) => false,

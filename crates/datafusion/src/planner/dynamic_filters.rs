@@ -4,7 +4,7 @@
 //! - A filter pays below an aggregation, or on the build side of another join. On the way through
 //!   probes alone, the join itself drops the row as early.
 //! - Filters are pushed from the uppermost join on. A filter on the build side of a lower join
-//!   makes that table smaller, which then is worth a filter of its own.
+//!   makes the table there smaller, and so worth a filter of its own.
 //! - A host scan at the source also gets a filter of DataFusion, which learns the ranges of the
 //!   keys. A Parquet scan prunes row groups and pages by it.
 

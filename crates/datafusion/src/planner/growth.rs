@@ -33,7 +33,7 @@ async fn comparisons_grow_as_the_inputs_of_a_union() {
         |number| format!("SELECT k, max(i + {number}) AS m FROM t GROUP BY k"),
         // Rows of different filters.
         |number| format!("SELECT k, max(i) AS m FROM t WHERE i > {number} GROUP BY k"),
-        // Aggregates of the same rows that are not merged, because each of them may fail.
+        // Aggregates of the same rows, not merged because each of them may fail.
         |number| format!("SELECT k, max(i / (k + {number})) AS m FROM t GROUP BY k"),
     ];
     for input in inputs {

@@ -29,7 +29,7 @@ pub(super) struct ConditionsAbove {
     pub whole: Arc<dyn ExecutionPlan>,
 }
 
-/// A join that is not supported on the device, with such conditions moved above it. `None` if that
+/// A join that is not supported on the device, with such conditions moved above it. `None` if this
 /// is not supported either.
 pub(super) fn with_conditions_above(join: &Arc<dyn ExecutionPlan>) -> Result<Option<ConditionsAbove>> {
     // The limit of a join counts pairs that satisfy its condition.

@@ -59,7 +59,7 @@ impl<'a> HostJoin<'a> {
         }
     }
 
-    /// Whether it is a `NOT IN` that the device lacks.
+    /// Whether it is a `NOT IN` missing on the device.
     fn is_refused_not_in(&self) -> bool {
         match self {
             HostJoin::Hash(join) => {

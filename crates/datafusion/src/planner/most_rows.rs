@@ -96,7 +96,7 @@ fn rows_of_files(plan: &Plan) -> Option<usize> {
 fn rows_of_file(scan: &FileScanConfig, file: &PartitionedFile) -> Option<usize> {
     let source = scan.file_source();
     if source.is::<ParquetSource>() {
-        // The footer's count, which DataFusion calls inexact where a filter drops rows.
+        // The footer's count, called inexact by DataFusion where a filter drops rows.
         return file.statistics.as_ref()?.num_rows.get_value().copied();
     }
     // Bytes of the shortest row.

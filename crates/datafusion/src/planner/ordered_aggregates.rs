@@ -24,7 +24,7 @@ use kernels::function::Function;
 use crate::exec::AggregateSpec;
 use crate::expr::{AggregateCall, DeviceFunction, may_fail, rank_rule, skips_nulls};
 
-/// Whether an aggregation has an aggregate that selects rows by rank.
+/// Whether an aggregation has an aggregate selecting rows by rank.
 pub(crate) fn has_ordered(raw: &AggregateExec) -> bool {
     raw.aggr_expr().iter().any(|function| is_ordered(function))
 }
@@ -69,7 +69,7 @@ fn is_quantile(rule: RankRule) -> bool {
     }
 }
 
-/// Whether a function skips rows whose value is NULL.
+/// Whether a function skips rows with a NULL value.
 fn selects_valid(function: &AggregateFunctionExpr) -> bool {
     skips_nulls(function.fun().name()) || function.ignore_nulls()
 }
@@ -198,7 +198,7 @@ impl RankedRows<'_> {
         Ok(columns)
     }
 
-    /// The call that aggregates the rows which a function selects by rank.
+    /// The call to aggregate the rows that a function selects by rank.
     fn call(
         &mut self,
         function: &Arc<AggregateFunctionExpr>,

@@ -76,8 +76,8 @@ pub(crate) fn out_of_scans(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Execu
     plan.transform_up(|node| Ok(out_of_scan(&node)?.map_or(Transformed::no(node), Transformed::yes))).data()
 }
 
-/// A computing scan as a projection over a scan. `None` if the scan lacks a column that the
-/// expressions read.
+/// A computing scan as a projection over a scan. `None` if the scan lacks a column of the
+/// expressions.
 fn out_of_scan(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let scan = node.downcast_ref::<DataSourceExec>();
     let Some(config) = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>()) else { return Ok(None) };

@@ -14,8 +14,7 @@ use crate::planner::most_rows::RowBounds;
 use crate::planner::placement::host_reason;
 use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Wraps each operator that computes on the host in a [`HostExec`], which shows the reason in
-/// EXPLAIN.
+/// Wraps each operator computing on the host in a [`HostExec`], which shows the reason in EXPLAIN.
 #[derive(Debug)]
 pub struct HostReasons {
     runtime: Arc<DeviceRuntime>,

@@ -27,7 +27,7 @@ pub(crate) fn in_one_partition(plan: Plan) -> Result<Plan> {
     Ok(Arc::new(DeviceLimitExec::try_new(Arc::new(GlobalLimitExec::new(plan, 0, None)))?))
 }
 
-/// Whether a reader may merge the partitions of a plan by an order that each of them has.
+/// Whether a reader may merge the partitions of a plan by an order of each of them.
 ///
 /// A constant of each partition is an order.
 pub(crate) fn has_ordered_partitions(plan: &Plan) -> bool {

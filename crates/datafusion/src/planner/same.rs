@@ -53,7 +53,7 @@ pub(super) fn same_operator(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPla
 }
 
 fn same_work(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) -> bool {
-    /// Compares with `b`, if that is the same operator.
+    /// Compares with `b`, if it is the same operator.
     fn with<T: ExecutionPlan>(b: &Arc<dyn ExecutionPlan>, same: impl FnOnce(&T) -> bool) -> bool {
         b.downcast_ref::<T>().is_some_and(same)
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Subplans that several operators read and that run once.
+//! Subplans that run once for several operators.
 //!
 //! - Within an offloaded subplan: a CTE that is used twice.
-//! - Across offloaded subplans: subplans of scalar subqueries, which run first, that also stand in
-//!   other subqueries or in the main query.
+//! - Across offloaded subplans: subplans of scalar subqueries that also stand in other subqueries
+//!   or in the main query. Scalar subqueries run first.
 //!
 //! DataFusion copies a CTE's plan to each use. Its optimizer may then change each copy. Copies that
 //! are still the same give the same rows. Copies that differ only in their columns become the same
@@ -50,7 +50,7 @@ struct OffloadedSubplan {
     top: Plan,
     /// The operators without sharing and dynamic filters.
     plan: Plan,
-    /// Whether it belongs to the main query, which runs after all subqueries.
+    /// Whether it belongs to the main query, run after all subqueries.
     is_main: bool,
 }
 
@@ -59,7 +59,7 @@ struct OffloadedSubplan {
 ///
 /// - `count` numbers the cached rows.
 /// - `offload` puts a `DeviceToHostExec` like the present one over changed operators.
-/// - Only rows that an aggregation or a top-k holds anyway are cached, since the cache holds all of
+/// - Only rows held anyway by an aggregation or a top-k are cached, since the cache holds all of
 ///   them at once. Two runs of a join need less memory than its cached rows.
 pub(crate) fn shared_with_subqueries(
     inputs: Vec<Plan>,
@@ -99,7 +99,7 @@ pub(crate) fn shared_with_subqueries(
     Ok(if as_before { sharing } else { inputs })
 }
 
-/// The offloaded subplans of `inputs` that may share rows, in the order in which they run.
+/// The offloaded subplans of `inputs` that may share rows, in the order of their runs.
 fn offloaded_subplans(inputs: &[Plan]) -> Result<Vec<OffloadedSubplan>> {
     let mut subplans = Vec::new();
     // The main query is the first input, and runs last.
@@ -146,7 +146,7 @@ fn map_subplans(plan: &Plan, f: &mut dyn FnMut(&Plan) -> Result<Plan>) -> Result
     with_children(plan, children)
 }
 
-/// Whether a subplan runs once: ordered partitions run separately for the reader that merges them.
+/// Whether a subplan runs once: ordered partitions run separately for a merging reader.
 fn may_share(input: &Plan) -> bool {
     input.output_partitioning().partition_count() == 1 || input.output_ordering().is_none()
 }

@@ -14,8 +14,8 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use crate::session::{DeviceOptions, DeviceRuntime};
 
-/// Puts a projection with the values below operators that read them and compute no columns, and one
-/// above that drops the values.
+/// Puts a projection with the values below operators that read them and compute no columns. Another
+/// one above drops the values.
 ///
 /// `ORDER BY x - (SELECT …)` becomes an order by `x - v` of rows with a column `v`.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl SubqueryValues {
         Ok(Arc::new(LogicalPlanBuilder::from(Arc::clone(input)).project(outputs)?.build()?))
     }
 
-    /// A join with the values on a side whose columns it does not give, if there is one.
+    /// A join with the values on one side, preferably one whose columns it does not give.
     fn within(&self, mut join: Join) -> Result<Join> {
         let side = match join.join_type {
             JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => &mut join.left,

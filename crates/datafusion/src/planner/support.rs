@@ -200,7 +200,7 @@ fn partial_below(aggregate: &AggregateExec) -> Result<&AggregateExec, Reason> {
     }
 }
 
-/// The reason if statistics say that an input is too small for the device to pay off.
+/// The reason if, by statistics, an input is too small for the device to pay off.
 pub(crate) fn is_tiny(input: &Arc<dyn ExecutionPlan>, options: &DeviceOptions, bounds: &RowBounds) -> Option<Reason> {
     if options.always() {
         return None;

@@ -48,7 +48,7 @@ struct Rounds {
 /// The rows of a round.
 struct RoundRows {
     rows: DeviceBatchStream,
-    /// Whether they are the input of the operator, not rows that were set aside.
+    /// Whether they are the input of the operator, not rows set aside before.
     are_input: bool,
     /// The level of partitions of rows that this round sets aside.
     level: u32,
@@ -88,8 +88,8 @@ impl Aggregation {
         op.growth_bytes(state, rows, bytes) + merges + 4 * bytes <= free_bytes(&self.queue)
     }
 
-    /// A batch as it is where its groups and values fit a new state, else in slices that several
-    /// fit memory. A frozen state takes values alone.
+    /// A batch, cut into slices unless its groups and values fit a new state. Several slices fit
+    /// memory. A frozen state takes values alone.
     fn slices(&self, op: &GroupBy, batch: DeviceBatch, is_frozen: bool) -> Vec<DeviceBatch> {
         let (rows, bytes) = (batch.num_rows(), batch.row_bytes());
         let start = op.start();

@@ -61,7 +61,7 @@ pub(crate) fn execute_host(
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
 }
 
-/// Whether a dictionary column was computed as plain values, which its download packs.
+/// Whether a dictionary column was computed as plain values. Its download packs them.
 fn is_packed_by_download(column: &DeviceColumn) -> bool {
     matches!(column.ty().data_type, DataType::Dictionary(..)) && !matches!(column.ty().layout, Layout::Dictionary { .. })
 }

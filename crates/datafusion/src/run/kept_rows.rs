@@ -14,7 +14,7 @@ use super::DeviceBatchStream;
 use super::memory::free_bytes;
 use super::spill::{Spill, SpillWriter, SpilledBatches};
 
-/// Rows that are computed when the first reader polls them.
+/// Rows, computed when the first reader polls them.
 pub(super) type RowsOfRun = Shared<BoxFuture<'static, Result<Arc<KeptRows>, Arc<DataFusionError>>>>;
 
 /// Device bytes of the rows that a run keeps in memory, for all readers of all subplans.

@@ -15,14 +15,14 @@ use super::DeviceBatchStream;
 /// each few rows as a run.
 const UNRESERVED: usize = 4;
 
-/// Device memory that is free below the limit, and that no operator counts on: of this query, or of
-/// others at the same time.
+/// Free device memory below the limit that no operator counts on: of this query, or of others at
+/// the same time.
 pub(super) fn free_bytes(queue: &Queue) -> usize {
     let unused = unused_bytes(queue);
     unused.saturating_sub(queue.context().pool().soft_reserved()).max(unused / UNRESERVED)
 }
 
-/// Device memory that is free below the limit, whether or not an operator counts on it.
+/// Free device memory below the limit, with the part that operators count on.
 pub(super) fn unused_bytes(queue: &Queue) -> usize {
     let pool = queue.context().pool();
     pool.limit().saturating_sub(pool.in_use())
@@ -31,7 +31,7 @@ pub(super) fn unused_bytes(queue: &Queue) -> usize {
 /// Rows of a slice of input under any limit.
 const FEWEST_ROWS: usize = 1 << 8;
 
-/// A batch as it is where the bytes that it needs are at most `most`, else in slices.
+/// A batch as it is where its `needed` bytes are at most `most`, else in slices.
 pub(super) fn slices(batch: DeviceBatch, needed: usize, most: usize) -> Vec<DeviceBatch> {
     let rows = batch.num_rows();
     if rows <= FEWEST_ROWS || needed <= most {
@@ -41,7 +41,7 @@ pub(super) fn slices(batch: DeviceBatch, needed: usize, most: usize) -> Vec<Devi
     batch.chunks((rows_each as usize).max(FEWEST_ROWS)).collect()
 }
 
-/// Counts the rows that an operator holds, for the message where memory ends.
+/// Counts the rows held by an operator, for the message where memory ends.
 ///
 /// Sorts and aggregations by lists hold their input until it ends, windows at least a partition. A
 /// join holds its build side while it builds.
@@ -76,8 +76,8 @@ impl MemoryAttribution {
         self.spilled.store(true, Relaxed);
     }
 
-    /// Adds the operator and its rows to an out-of-memory error, which names the operator that
-    /// asked for the last bytes.
+    /// Adds the operator and its rows to an out-of-memory error. The error itself names the
+    /// operator that asked for the last bytes.
     pub fn attributed(&self, error: DataFusionError) -> DataFusionError {
         let (operator, held, rows) = (&self.operator, self.held, self.rows.load(Relaxed));
         match error {

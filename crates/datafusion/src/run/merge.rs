@@ -47,7 +47,7 @@ impl Run {
         }
         let at_once = self.groups_at_once(&groups);
         let (run, stage) = (Arc::clone(self), Arc::clone(stage));
-        // A group starts to read when the buffer takes it, not when its turn comes.
+        // A group starts to read when the buffer takes it, not at its turn.
         let groups = stream::iter(groups).map(move |group| ready(run.read_in_order(&stage, group)));
         Ok(groups.buffered(at_once).try_flatten().boxed())
     }

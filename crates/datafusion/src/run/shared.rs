@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that several stages read and that are computed once.
+//! Rows that several stages read, computed once.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn in_memory(rows: Arc<Vec<DeviceBatch>>) -> DeviceBatchStream {
     stream::iter((0..rows.len()).map(move |index| Ok(rows[index].clone()))).boxed()
 }
 
-/// Rows that the run keeps until its last reader has come.
+/// Rows kept by the run until its last reader has come.
 fn of_run(sharing: &Sharing, input: &Arc<Stage>, stage: &Arc<Stage>, run: &Arc<Run>) -> Result<RowsOfRun> {
     let mut shared = run.shared.lock();
     let Some(shared) = shared.as_mut() else { return internal_err!("{RUN_ENDED}") };
@@ -58,7 +58,7 @@ fn of_run(sharing: &Sharing, input: &Arc<Stage>, stage: &Arc<Stage>, run: &Arc<R
     Ok(rows)
 }
 
-/// Rows of a run of their own, which goes on when the reader's run has ended.
+/// Rows of a run of their own, which goes on after the end of the reader's run.
 fn computed_by_separate_run(input: Arc<Stage>, task: Arc<TaskContext>) -> SharedRows {
     let rows = async move { execute_device(&input, 0, &task)?.try_collect().await.map(Arc::new) };
     rows.map(|rows| rows.map_err(Arc::new)).boxed().shared()

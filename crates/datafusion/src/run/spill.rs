@@ -125,8 +125,8 @@ impl Spill {
 /// Appends rows to a file, or ends it without rows.
 type Append = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFile>>> + Send>;
 
-/// A file that is written, one batch while the next one is computed. Threads of DataFusion's for
-/// blocking work write, a batch each, so that no thread waits for the device.
+/// The writer of a file: it writes one batch while the next one is computed. Threads of
+/// DataFusion's for blocking work write, a batch each, so that no thread waits for the device.
 pub(super) struct SpillWriter {
     spill: Spill,
     queue: Queue,

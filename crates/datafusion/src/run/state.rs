@@ -26,7 +26,7 @@ pub(super) const OFFLOADED_SUBPLAN: &str = "DeviceToHostExec";
 /// Error for a task that outlives its run.
 pub(super) const RUN_ENDED: &str = "rows of a run that has ended";
 
-/// Batches of one input that may be on their way through the kernels when the next one is uploaded.
+/// Batches of one input that may be on their way through the kernels at the upload of the next one.
 pub(super) const BATCHES_AHEAD: usize = 3;
 
 /// Bytes of the limit for each row of a batch. Several batches are on their way at once, with
@@ -43,7 +43,7 @@ const FEWEST_ROWS: usize = 1 << 10;
 /// One execution of an offloaded subplan's partition.
 pub(super) struct Run {
     pub queue: Queue,
-    /// Uploads while kernels run; the same queue where the device shares the host's memory.
+    /// Uploads beside the kernels; the same queue where the device shares the host's memory.
     pub uploads: Queue,
     pub task: Arc<TaskContext>,
     pub batch_rows: usize,
@@ -114,7 +114,7 @@ impl Run {
         self.spill.allows_files() && self.task.runtime_env().disk_manager.tmp_files_enabled()
     }
 
-    /// A handle of a queue whose work is charged to an operator's metrics, and whose memory to its
+    /// A handle of a queue, with its work charged to an operator's metrics, and its memory to its
     /// name.
     pub fn metered(&self, queue: &Queue, operator: &str, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Queue {
         let (meter, metered) = StageMeter::new(queue, operator, metrics, partition, &self.task);
@@ -124,8 +124,8 @@ impl Run {
 
     /// Waits until at most [`BATCHES_AHEAD`] batches of an input are in the queue.
     ///
-    /// A reader that asks for another batch has enqueued at least the first kernels that read the
-    /// one before.
+    /// A reader that asks for another batch has enqueued at least the first kernels on the one
+    /// before.
     pub async fn throttle(&self, consumed: &mut VecDeque<Event>, operator: &str) -> Result<()> {
         consumed.push_back(self.queue.record().map_err(|error| device_error(operator, error))?);
         if consumed.len() > BATCHES_AHEAD

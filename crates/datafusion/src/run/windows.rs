@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Window functions. Where not all rows fit memory, partitions are computed once they have ended.
 //!
-//! The input is sorted by the partition keys, so the last partition alone can go on. One that does
-//! not fit memory is cut if all functions carry on behind a cut. Ranks do, and aggregates of the
-//! rows up to the current one. With others it fails.
+//! The input is sorted by the partition keys, so the last partition alone can go on. One too large
+//! for memory is cut if all functions carry on behind a cut. Ranks do, and aggregates of the rows
+//! up to the current one. With others it fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ struct Windowing {
 }
 
 impl Windowing {
-    /// The results of partitions that have ended, of rows before a cut, or of all that are left.
+    /// The results of ended partitions, of rows before a cut, or of all remaining rows.
     async fn next(&mut self) -> Result<Option<Vec<DeviceBatch>>> {
         let (op, stage, queue) = (&self.op, &self.stage, &self.queue);
         let failed = |error| op_error(&stage.operator, error);
@@ -115,8 +115,8 @@ impl Windowing {
         })
     }
 
-    /// Whether to search for partitions that have ended. After a search in vain, a quarter more
-    /// rows come before the next one, so that all searches take linear time.
+    /// Whether to search for ended partitions. After a search in vain, a quarter more rows come
+    /// before the next one, so that all searches take linear time.
     fn is_searched(&self, state: &WindowState) -> bool {
         self.op.may_split() && 4 * state.num_rows() > 5 * self.tried_rows
     }
@@ -135,7 +135,7 @@ fn fits(op: &Window, state: &WindowState, slice: &DeviceBatch, queue: &Queue) ->
     Window::accepts_rows(rows) && needed <= free_bytes(queue) / 2
 }
 
-/// A batch as it is where it fits beside the kept rows, else in slices of which several fit memory.
+/// A batch, cut into slices unless it fits beside the kept rows. Several slices fit memory.
 fn fitting_slices(op: &Window, state: &WindowState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
     if !op.may_split() || fits(op, state, &batch, queue) {
         return vec![batch];

@@ -94,8 +94,7 @@ impl FileFormatFactory for JsonLines {
     }
 }
 
-/// Says that a file is missing where a query reads one. DataFusion says that there is no such
-/// table.
+/// Says that a file of a query is missing. DataFusion says that there is no such table.
 #[derive(Debug)]
 struct MissingFiles;
 
@@ -119,7 +118,7 @@ impl RelationPlanner for MissingFiles {
     }
 }
 
-/// Whether a path stands for those that match it.
+/// Whether a path is a pattern of paths.
 fn is_pattern(path: &str) -> bool {
     path.contains(['*', '?', '['])
 }

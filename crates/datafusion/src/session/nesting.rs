@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The deepest SQL that is planned, and the stack that it needs.
+//! The deepest accepted SQL, and the stack that it needs.
 //!
 //! DataFusion plans deep expressions on a stack that grows. It clones, drops and evaluates them by
-//! plain recursion, which ends the process where the stack ends. Programs whose SQL comes from
-//! others therefore run it with [`STACK_BYTES`] of stack, and refuse SQL that needs more.
+//! plain recursion, and the end of the stack ends the process. Programs with SQL from others
+//! therefore run it with [`STACK_BYTES`] of stack, and refuse SQL that needs more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-/// Bytes of stack that each thread needs for SQL that [`check_nesting`] accepts. Only what a thread
+/// Bytes of stack that each thread needs for SQL accepted by [`check_nesting`]. Only what a thread
 /// touches of it takes memory.
 pub const STACK_BYTES: usize = 64 << 20;
 
@@ -92,20 +92,20 @@ pub fn check_nesting(options: &ConfigOptions, sql: &str) -> Result<()> {
 /// Keywords of statements that later ones may nest, with their text.
 const KEEPING: [(Keyword, &str); 2] = [(Keyword::VIEW, "view"), (Keyword::PREPARE, "prepare")];
 
-/// Whether SQL is so short that any stack holds it, and keeps nothing for later statements. Spares
-/// most short queries the tokenizer.
+/// Whether SQL is short enough for any stack, and keeps nothing for later statements. Spares most
+/// short queries the tokenizer.
 fn is_shallow(sql: &str) -> bool {
     let has = |text: &str| sql.as_bytes().windows(text.len()).any(|bytes| bytes.eq_ignore_ascii_case(text.as_bytes()));
     // An operator has at least one byte, and the end of a bracket, which counts as one, another.
     sql.len() <= SHALLOW_OPERATORS && !KEEPING.iter().any(|(_, text)| has(text))
 }
 
-/// Operators within one bracket, of which commas separate expressions that do not nest.
+/// Operators within one bracket. Commas separate its expressions, which do not nest.
 #[derive(Default)]
 struct Bracket {
     /// Whether END closes it.
     is_case: bool,
-    /// Whether commas separate tables, whose joins nest.
+    /// Whether commas separate tables. Joins of these nest.
     is_from: bool,
     /// Those since the last comma.
     operators: usize,
@@ -186,8 +186,8 @@ impl Nesting {
     }
 }
 
-/// A bound of the depth to which the operators of a statement nest. Where it has several SELECTs it
-/// is the number of all operators, since the optimizer may put one SELECT into another.
+/// A bound of the depth to which the operators of a statement nest. With several SELECTs it is the
+/// number of all operators, since the optimizer may put one SELECT into another.
 fn most_operators(tokens: &[Token]) -> usize {
     let mut selects = 0;
     let mut nesting = Nesting { open: vec![Bracket::default()], operators: 0 };

@@ -64,7 +64,7 @@ pub(crate) trait ReleaseLost: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     pub reason: String,
-    /// Whether a setting asks for a device that does not exist. The host is no substitute then.
+    /// Whether a setting asks for a missing device. The host is no substitute then.
     pub is_mistake: bool,
 }
 
@@ -104,8 +104,8 @@ impl DeviceRuntime {
     /// host is the substitute then, and [`problem`](Self::problem) has the reason.
     ///
     /// # Errors
-    /// As [`context`](Self::context), if a setting asks for the device; or if its kernels cannot
-    /// have the sizes of the settings.
+    /// As [`context`](Self::context), if a setting asks for the device. Also for settings with
+    /// sizes that its kernels cannot have.
     pub fn context_if_any(&self, options: &DeviceOptions) -> Result<Option<Context>> {
         match self.try_context(options) {
             // Unsupported sizes fail here, not in the first query.

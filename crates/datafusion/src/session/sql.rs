@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 /// all of them for one parameter.
 ///
 /// # Errors
-/// If the text is malformed, or if a statement has both kinds of parameters.
+/// If the text is malformed, or a statement has both kinds of parameters.
 ///
 /// # Examples
 /// ```

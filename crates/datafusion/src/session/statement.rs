@@ -23,7 +23,7 @@ use crate::table::{create_resident_table, streams};
 /// Returns an empty frame for these, else what DataFusion's method does.
 ///
 /// # Errors
-/// As DataFusion's method; if device memory runs out; or if a setting cannot change.
+/// As DataFusion's method; also if device memory runs out or a setting cannot change.
 ///
 /// # Examples
 /// ```

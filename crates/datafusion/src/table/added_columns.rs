@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The columns that a statement adds to the rows of a table that it changes.
+//! The columns that a changing statement adds to the rows of its table.
 
 use arrow::datatypes::Fields;
 use datafusion::common::{Result, plan_err};

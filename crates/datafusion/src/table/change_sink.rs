@@ -52,7 +52,7 @@ pub(super) struct ChangedTable {
     /// The columns of `rows`.
     given: SchemaRef,
     metrics: ExecutionPlanMetricsSet,
-    /// The rows before. They are those that the statement reads, unless another one changes them.
+    /// The rows before. They are those read by the statement, unless another one changes them.
     before: Arc<Snapshot>,
 }
 

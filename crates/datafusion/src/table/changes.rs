@@ -24,8 +24,8 @@ use crate::table::merge_into::rows_of_merge;
 use crate::table::numbered::NumberedTable;
 use crate::table::{DeviceTable, Snapshot};
 
-/// Plans statements that change rows of a resident table as an insert of the rows that it has
-/// afterwards, or of the changed ones.
+/// Plans a change of rows of a resident table as an insert of the rows that it has afterwards, or
+/// of the changed ones.
 #[derive(Debug)]
 pub(crate) struct TableChanges;
 

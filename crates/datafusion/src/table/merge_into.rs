@@ -18,8 +18,8 @@ use crate::table::changes::{check_nulls, for_each_subquery};
 use crate::table::numbered::NumberedTable;
 use crate::table::snapshot::Snapshot;
 
-/// The changed, deleted and inserted rows. Each has its [`NUMBER`], NULL if it is inserted, and
-/// whether it is [`DELETED`].
+/// The changed, deleted and inserted rows. Each has its [`NUMBER`], NULL for an inserted one, and
+/// the flag [`DELETED`].
 pub(super) fn rows_of_merge(
     op: &MergeIntoOp,
     name: &TableReference,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors of queries that read tables which the schema `device` lacks.
+//! Errors of queries that read missing tables of the schema `device`.
 
 use std::sync::Arc;
 

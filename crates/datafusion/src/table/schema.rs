@@ -97,8 +97,8 @@ impl SchemaProvider for DeviceSchema {
     }
 
     /// Adds a table. Refuses a second one of the name, unless it is a
-    /// [replacement](DeviceTable::replacing): then readers find the old table or the new one,
-    /// never none. Sessions that take files as tables wrap this schema, so the table carries that.
+    /// [replacement](DeviceTable::replacing): then readers find the old table or the new one, never
+    /// none. Sessions that take files as tables wrap this schema, so the table carries the flag.
     fn register_table(&self, name: String, table: Arc<dyn TableProvider>) -> Result<Option<Arc<dyn TableProvider>>> {
         let replaces = table.downcast_ref::<DeviceTable>().is_some_and(DeviceTable::is_replacement);
         let table = match table.downcast_ref::<MemTable>() {

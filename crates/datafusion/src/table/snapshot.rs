@@ -148,7 +148,7 @@ impl SnapshotBuilder {
     }
 }
 
-/// Rows of a full batch on a GPU, where uploads are merged and where they are not.
+/// Rows of a full batch on a GPU, with merged uploads and without.
 const MERGED_ROWS: usize = 1 << 26;
 const UNMERGED_ROWS: usize = 1 << 24;
 /// Rows that the host collects before it uploads them to a GPU.

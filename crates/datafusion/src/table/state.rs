@@ -58,7 +58,7 @@ impl TableState {
         Ok(())
     }
 
-    /// Tells a holder of the current snapshot when that is no longer current.
+    /// Tells a holder of the current snapshot when this is no longer current.
     pub fn add_holder(&self, holder: Weak<dyn SnapshotHolder>) {
         let mut holders = self.holders.lock();
         holders.retain(|known| known.strong_count() > 0);

@@ -2,8 +2,8 @@
 //! SQL functions of a library with Futhark's C API, from `CREATE FUNCTION` to the results of
 //! queries.
 //!
-//! The library is `crates/futhark/tests/fixture`: C written by hand, which counts the objects that
-//! it makes and frees.
+//! The library is `crates/futhark/tests/fixture`: hand-written C with counts of the objects that it
+//! makes and frees.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../../futhark/tests/fixture/mod.rs"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Libraries that SQL names and that the program has not allowed.
+//! Libraries named in SQL, and not allowed by the program.
 
 use std::process::Command;
 
@@ -45,7 +45,7 @@ async fn sql_alone_runs_no_constructor_of_a_shared_object() {
         check_fails(&ctx, &format!("{create} {sql}"), "device.futhark = false forbids CREATE FUNCTION").await;
     }
     assert!(!sentinel.exists(), "the object has been loaded");
-    // Where the program allows libraries, the sentinel tells that the object has been loaded.
+    // Where the program allows libraries, the sentinel tells of the load of the object.
     set(&ctx, "device.futhark", "true");
     check_fails(&ctx, &format!("CREATE {sql}"), "program.so: ").await;
     assert!(sentinel.exists(), "the constructor writes no file");

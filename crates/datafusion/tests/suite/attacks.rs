@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wide tables, long concatenations and patterns that once took minutes, rows that the host keeps,
-//! and names that would end a comment.
+//! Wide tables, long concatenations and patterns that once took minutes, rows kept by the host, and
+//! names with the end of a comment.
 
 use std::fmt::Write;
 use std::sync::Arc;

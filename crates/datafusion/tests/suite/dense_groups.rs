@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Groups that are array indexes: on GPUs, where the range of the keys is small beside the rows.
+//! Groups as array indexes: on GPUs, where the range of the keys is small beside the rows.
 
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::SessionContext;

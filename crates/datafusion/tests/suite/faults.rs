@@ -561,7 +561,7 @@ const FILTERED_COUNT: &str = "SELECT count(*) FROM facts WHERE c0 > 900 AND c1 >
 const FOUR_GROUPS: &str = "SELECT g, count(*), sum(c0), min(c1), max(c2), sum(c3 + c4), min(c5), max(c6), sum(c7), sum(d0), \
     max(d1) FROM facts GROUP BY g";
 
-/// Queries that stream their input, and others that hold it.
+/// Queries that stream their input, and others with all of it in memory.
 const UNDER_LIMITS: [&str; 16] = [
     FILTERED_COUNT,
     FOUR_GROUPS,

@@ -92,7 +92,7 @@ fn wait_for_programs(runtime: &DeviceRuntime) {
     assert!(runtime.opened().unwrap().wait_until_prepared(Duration::from_secs(300)));
 }
 
-/// A session that may start on the host, of a device whose log is kept.
+/// A session of `runtime` that may start on the host.
 fn adaptive(runtime: &Arc<DeviceRuntime>) -> SessionContext {
     let ctx = strict_on(2, Arc::clone(runtime));
     for (key, value) in [("device.fallback", "host"), ("device.cost", "auto"), ("device.adaptive_start", "always")] {
@@ -157,7 +157,7 @@ fn first_runs_are_the_hosts_until_kernels_are_compiled() {
 
 /// The host has the operators of plain DataFusion: filters of joins and of the first rows reach the
 /// scans, and scans compute columns. Sorts of all rows over scans are left out: DataFusion 55.2
-/// gives those that are reset a filter that never filters.
+/// gives reset ones a filter that never filters.
 #[test]
 fn first_runs_have_the_plan_of_plain_datafusion() {
     block_on(async {

@@ -32,7 +32,7 @@ pub fn context(config: DeviceConfig) -> Context {
     Context::new(config).unwrap()
 }
 
-/// The wanted profile, or `gpu` if the shared device is a GPU, which does not use `cpu`.
+/// The wanted profile, or `gpu` if the shared device is a GPU: GPUs do not use `cpu`.
 pub fn profile(wanted: &'static str) -> &'static str {
     let kind = shared_runtime().opened().map(|context| context.info().kind);
     if kind == Some(DeviceKind::Cpu) { wanted } else { "gpu" }
@@ -157,7 +157,7 @@ pub fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     total
 }
 
-/// Waits until only memory that the test keeps is in use.
+/// Waits until only memory kept by the test is in use.
 #[track_caller]
 pub fn assert_returned(context: &Context, before: usize) {
     let start = Instant::now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Inserts of rows whose types differ from those of the table's columns, which DataFusion's
-//! in-memory tables take without a cast. Inserts up to the limit of device memory.
+//! Inserts of rows with other types than the table's columns. DataFusion's in-memory tables take
+//! them without a cast. Inserts up to the limit of device memory.
 
 use std::sync::Arc;
 
@@ -220,8 +220,8 @@ fn inserts_fail_at_the_memory_limit_and_a_dropped_table_returns_its_memory() {
     });
 }
 
-/// A statement that reads the rows of one snapshot and publishes the next must not drop rows that
-/// were inserted between.
+/// A statement that reads the rows of one snapshot and publishes the next must not drop rows
+/// inserted between.
 #[test]
 fn a_volatile_condition_neither_loses_nor_doubles_rows() {
     block_on(async {

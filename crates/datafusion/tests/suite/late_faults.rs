@@ -58,7 +58,7 @@ impl PartitionStream for CountedScans {
     }
 }
 
-/// A session in which the host replaces a device that refuses a query.
+/// A session with the host in place of a device that refuses a query.
 struct FaultyPlan {
     ctx: SessionContext,
     context: Context,

@@ -76,7 +76,7 @@ fn small_batches_of_a_join_are_aggregated_together() {
     });
 }
 
-/// An aggregation that probes a join itself needs no kernels that count or write joined rows first.
+/// An aggregation that probes a join itself needs no kernels to count or write joined rows first.
 /// The join still reports their number.
 #[test]
 fn an_aggregation_probes_the_joins_below_it() {

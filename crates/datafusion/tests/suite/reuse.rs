@@ -21,7 +21,7 @@ const TABLE: &str = "CREATE TABLE t AS SELECT value AS i, value % 10 AS k, CAST(
     CAST(value % 1000 AS DECIMAL(15, 2)) AS d, CASE value % 3 WHEN 0 THEN 'apple' WHEN 1 THEN 'pear' END AS s \
     FROM generate_series(1, 50000)";
 
-/// Asserts that a query has the host's answer, and that it uploads the given number of rows.
+/// Asserts that a query has the host's answer, and uploads the given number of rows.
 async fn assert_rows_up(ctx: &SessionContext, host: &SessionContext, sql: &str, rows: usize) {
     let frame = ctx.sql(sql).await.unwrap();
     let task = Arc::new(frame.task_ctx());

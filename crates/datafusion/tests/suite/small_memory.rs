@@ -41,7 +41,7 @@ fn rows_of_many_columns_fit_little_memory() {
         "SELECT * FROM wide WHERE c0 % 1001 = 7".to_string(),
         // Rows of a probe that are coalesced for an aggregation by groups.
         format!("SELECT c0 % 1000003 AS g, {} FROM keys JOIN wide ON k = c0 WHERE k % 5 = 0 GROUP BY 1", sums(1..COLUMNS)),
-        // Pairs of a probe. Kernels that aggregate them exceed the arguments that one may have.
+        // Pairs of a probe. Kernels that aggregate them exceed the limit of arguments.
         format!(
             "SELECT {} FROM (SELECT k FROM keys UNION ALL SELECT k FROM keys) JOIN wide ON k = c0 WHERE k % 5 = 0",
             sums(0..COLUMNS)

@@ -108,7 +108,7 @@ pub fn files(folder: &Path) -> usize {
     entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
-/// Waits until all files of a query that has ended are gone.
+/// Waits until all files of an ended query are gone.
 pub async fn assert_no_files_stay(folder: &Path) {
     let start = std::time::Instant::now();
     while files(folder) > 0 {
@@ -356,7 +356,7 @@ fn a_dropped_query_leaves_no_files() {
         let (ctx, context) = session(2 << 20, UnifiedMemory::Auto, folder.path(), None);
         set(&ctx, "device.batch_rows", "10000");
         let plan = planned(&ctx, "SELECT value FROM generate_series(1, 1000000) ORDER BY -value").await;
-        // While runs are written, and while they are merged.
+        // During the writes of runs, and during their merge.
         let writes = execute_stream(Arc::clone(&plan), ctx.task_ctx()).unwrap();
         let started = tokio::spawn(async move {
             let mut writes = writes;

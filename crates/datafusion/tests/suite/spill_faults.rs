@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Temporary files that are cut, or that cannot be written: each query says so, and leaves nothing.
+//! Temporary files that are cut, or cannot be written: each query says so, and leaves nothing.
 
 use std::io::{Error, ErrorKind, Write};
 use std::pin::Pin;
@@ -222,7 +222,7 @@ fn a_full_disk_is_an_error() {
     assert_all_fail(FileFault::Full(20_000), &["spills rows to disk", "no space left"]);
 }
 
-/// Calls of the device that fail while rows spill: one, or all from then on. The calls are spread
+/// Failing calls of the device while rows spill: one, or all from then on. The calls are spread
 /// over the query.
 #[test]
 fn faults_of_the_device_while_rows_spill_are_an_error_and_leave_nothing() {

@@ -247,7 +247,7 @@ fn columns_of_all_types_pass_by_all_blocks() {
     });
 }
 
-/// Rows that fail while they are partitioned, and rows that fail in the joins after it.
+/// Rows that fail in partitioning, or in the joins after it.
 #[test]
 fn rows_of_spilled_joins_fail_as_in_memory() {
     block_on(async {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rows that a query reads several times and that do not fit device memory.
+//! Rows too large for device memory that a query reads several times.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const QUERIES: [&str; 4] = [
      UNION ALL SELECT few, 'v', sum(n) FROM v GROUP BY 1 UNION ALL SELECT h % 50, 'v', max(n) FROM v GROUP BY 1",
 ];
 
-/// Rows that operators which share rows have written.
+/// Rows written by operators that share rows.
 fn shared_on_disk(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let mut rows = 0;
     plan.apply(|node| {

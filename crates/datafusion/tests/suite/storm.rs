@@ -64,7 +64,7 @@ fn filtered(table: &str) -> String {
     format!("SELECT i * 3 AS x FROM {table} WHERE k > 2")
 }
 
-/// A query whose buffers have sizes that follow `rows`.
+/// A query with sizes of buffers that follow `rows`.
 fn sorted(rows: i64) -> String {
     format!("SELECT i, k FROM short WHERE i < {rows} ORDER BY k, i")
 }

@@ -39,9 +39,9 @@ async fn assert_returns(context: &Context, before: usize) {
     }
 }
 
-/// Launches when the work of a dropped result has ended, which is at most `most`.
+/// Launches at the end of the work of a dropped result: at most `most`.
 ///
-/// A partition whose poll runs during the drop ends that poll, which launches for one batch.
+/// A partition ends a poll that runs during the drop. The poll launches for one batch.
 async fn settled(launches: impl Fn() -> u64, most: u64) -> u64 {
     tokio::time::sleep(Duration::from_millis(50)).await;
     let now = launches();
@@ -316,7 +316,7 @@ fn memory_of_a_streaming_aggregate_over_parquet_is_bounded_by_batches() {
     });
 }
 
-/// Partition whose first batch waits until all other partitions are asked for theirs.
+/// Partition with a first batch that waits for requests to all other partitions.
 #[derive(Debug)]
 struct Meeting {
     batch: RecordBatch,

@@ -105,7 +105,7 @@ impl AsRef<[u8]> for AlignedBytes {
     }
 }
 
-/// Runs blocking work on a new thread, which holds `keep_alive` until the work is done.
+/// Runs blocking work on a new thread, with `keep_alive` held until the work is done.
 async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static, keep_alive: KeepAlive) -> Result<T> {
     let (sender, receiver) = oneshot::channel();
     let guard = WorkGuard::begin();

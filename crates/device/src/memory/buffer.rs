@@ -32,7 +32,7 @@ struct BufferInner {
     counted: OnceLock<CountedHost>,
 }
 
-/// The owner that takes the memory back when the buffer is dropped.
+/// The owner that takes back the memory of a dropped buffer.
 enum MemoryOwner {
     Pool(Pool, Option<SharedClaim>),
     /// Imported host memory that the device uses in place.
@@ -141,15 +141,14 @@ impl Buffer {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether this is the only handle of memory that this crate allocated. Then the contents may
-    /// be overwritten.
+    /// Whether this is the only handle of memory allocated by this crate. Then the contents may be
+    /// overwritten.
     pub fn is_unique(&self) -> bool {
         matches!(self.0.owner, MemoryOwner::Pool(..) | MemoryOwner::ForeignContext(_)) && Arc::strong_count(&self.0) == 1
     }
 
-    /// Counts host memory that the device uses in place towards the limit of `pool`, until the
-    /// buffer is dropped. For memory that a table holds: a query's batches come and go. Other
-    /// memory counts already.
+    /// Counts host memory in place towards the limit of `pool`, until the buffer is dropped. For
+    /// memory that a table holds: a query's batches come and go. Other memory counts already.
     ///
     /// # Errors
     /// `OutOfMemory` at the limit of the pool.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that return free memory where nothing reuses it.
+//! Threads that return free memory after a time without reuse.
 
 use std::sync::{Arc, Weak};
 use std::thread::{self, Thread};
@@ -10,7 +10,7 @@ use crate::exit::{self, WorkGuard};
 /// The period of a thread, and how long memory stays free before it is returned.
 pub(super) const FREE_FOR: Duration = Duration::from_secs(5);
 
-/// Starts a thread that calls `evict` once a period, until that returns false or `owner` is gone.
+/// Starts a thread to call `evict` once a period, until it returns false or `owner` is gone.
 ///
 /// `None` if the system has no thread: memory stays free, and the next free block tries again.
 pub(super) fn start<T: Send + Sync + 'static>(

@@ -41,9 +41,10 @@ struct PinnedState {
     uploading: usize,
     downloaded: usize,
     cached: usize,
-    /// Addresses of free blocks by size, and since when they are free; the latest at the end.
+    /// Addresses of free blocks by size, each with the start of its free time; the latest at the
+    /// end.
     free: HashMap<usize, VecDeque<(usize, Instant)>>,
-    /// The thread that returns free blocks to the driver, while there are some.
+    /// The thread for the return of free blocks to the driver, while there are some.
     evictor: Option<Thread>,
 }
 
@@ -85,7 +86,7 @@ impl PinnedPool {
     }
 
     /// A block to upload at most [`UPLOAD_CHUNK`] bytes from. Blocks while too many uploads are in
-    /// flight; each of them has a fence that completes.
+    /// flight. Each of them has a fence that completes.
     pub(crate) fn for_upload(self: &Arc<Self>, bytes: usize) -> Result<PinnedBlock> {
         let bytes = bytes.next_power_of_two();
         let mut state = self.state.lock();
@@ -147,8 +148,8 @@ impl PinnedPool {
         self.free(free);
     }
 
-    /// Returns the blocks that have been free for `time` to the driver, which may wait for the work
-    /// of the device: so not during uploads. Whether others are free. If not, nothing has been
+    /// Returns the blocks that have been free for `time` to the driver. The driver may wait for the
+    /// work of the device: so not during uploads. Whether others are free. If not, nothing has been
     /// copied for some time, and the heap returns free memory to the system.
     pub(crate) fn evict_unused(&self, time: Duration) -> bool {
         let mut state = self.state.lock();

@@ -5,7 +5,7 @@
 //! - The same queue reuses it without waiting, since its work is in order.
 //! - Another queue prefers memory whose uses have completed; else the device waits for the uses.
 //!
-//! An allocation blocks until a launch ends only if both hold:
+//! An allocation blocks until a launch ends only under both of these conditions:
 //! - the limit is reached, or the driver has no more memory;
 //! - all memory of the free lists is still in use.
 //!

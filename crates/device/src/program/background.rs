@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that are compiled in the background, one at a time, while no query runs.
+//! Compilation in the background: one program at a time, while no query runs.
 //!
-//! Programs that shall be compiled come before those that shall be optimized.
+//! Compilations of programs come before optimizations.
 //!
 //! Queries have the processors for themselves: a compilation begins once none has run for a while,
 //! or after a longer wait. A process that ends after its first query has begun none.
@@ -117,7 +117,7 @@ impl Background {
         state.queries.len() - usize::from(state.queries.contains_key(&query))
     }
 
-    /// Programs that wait or are being compiled, without those that are only optimized.
+    /// Programs that wait or are being compiled, without mere optimizations.
     pub(super) fn uncompiled(&self) -> usize {
         let state = self.state.lock();
         state.unfinished - state.unoptimized
@@ -141,7 +141,7 @@ impl Background {
         None
     }
 
-    /// Blocks until no program waits or is being compiled. False if that takes longer.
+    /// Blocks until no program waits or is being compiled. False if `longest` passes first.
     pub(super) fn wait(&self, longest: Duration) -> bool {
         let end = Instant::now() + longest;
         let mut state = self.state.lock();

@@ -205,7 +205,7 @@ impl Compiler {
     }
 
     /// Blocks until all programs of [`prepare`](Self::prepare) are compiled, and all programs are
-    /// optimized. False if that takes longer.
+    /// optimized. False if `longest` passes first.
     pub(crate) fn wait_until_prepared(&self, longest: Duration) -> bool {
         self.background.wait(longest)
     }
@@ -297,7 +297,7 @@ impl Compiler {
         }
     }
 
-    /// Compiles a program for those that wait for it: in its first tier, if it has two.
+    /// Compiles a program for those waiting for it: in its first tier, if it has two.
     ///
     /// In the background the program is optimized, and its machine code is made too, which else a
     /// first launch makes.

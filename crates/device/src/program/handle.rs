@@ -34,7 +34,7 @@ pub struct ProgramSource {
     pub options: Vec<String>,
     /// Whether the compiler optimizes. Without, compilers take linear time for long sources.
     pub is_optimized: bool,
-    /// Names and parameters of kernels that a CPU driver may dry-launch: they return at once where
+    /// Names and parameters of kernels for dry launches by a CPU driver: they return at once where
     /// their grid has a second dimension.
     ///
     /// Such a driver makes machine code at the first launch. So [`Context::prepare`] dry-launches
@@ -188,7 +188,7 @@ impl Kernel {
         self.program.uses.add(worker, sequence);
     }
 
-    /// Whether the kernel was not launched since the program was loaded.
+    /// Whether the kernel was not launched after the load of the program.
     pub(crate) fn is_new(&self) -> bool {
         !self.entry.launched.load(Relaxed)
     }

@@ -106,9 +106,9 @@ impl DiskCache {
     }
 }
 
-/// Removes programs above a size, those first that were used least recently, until a quarter is
-/// free. Another process may remove the same ones. Parts of files that a process has left behind
-/// count as programs.
+/// Removes programs above a size, the least recently used first, until a quarter is free. Another
+/// process may remove the same ones. Parts of files that a process has left behind count as
+/// programs.
 fn prune(folder: &Path, limit: u64) -> std::io::Result<()> {
     let mut programs = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -196,7 +196,7 @@ pub(crate) struct LoadFolder(DiskCache);
 
 impl LoadFolder {
     /// # Errors
-    /// `Config` for a folder that cannot be read, or that another user could write to.
+    /// `Config` for an unreadable folder, or one that another user could write to.
     pub(crate) fn new(folder: &Path, driver: &dyn Driver) -> Result<Self> {
         fs::read_dir(folder).map_err(|error| unusable("device.load_programs", folder, &error))?;
         check_owner("device.load_programs", folder)?;
@@ -220,10 +220,10 @@ fn source_path(folder: &Path, source: &str) -> PathBuf {
     folder.join(format!("{:032x}.cl", hash(source.as_bytes())))
 }
 
-/// The folder that the variable `DEVICEFUSION_DUMP_KERNELS` names, for tools that check sources.
+/// The folder of the variable `DEVICEFUSION_DUMP_KERNELS`, for tools that check sources.
 ///
-/// Each source that compiles is left there once, as `HASH.cl`, if it is in the common dialect: it
-/// tests `__OPENCL_VERSION__`. A source for OpenCL alone would fail checks for CUDA.
+/// Each compiled source is left there once, as `HASH.cl`, if it is in the common dialect: it tests
+/// `__OPENCL_VERSION__`. A source for OpenCL alone would fail checks for CUDA.
 pub(crate) struct SourceFolder(PathBuf);
 
 impl SourceFolder {

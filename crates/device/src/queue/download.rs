@@ -22,9 +22,9 @@ const VIEWED_BYTES: usize = 4096;
 impl Queue {
     /// Reads a range of a buffer after everything enqueued so far.
     ///
-    /// If the device shares the host's memory, nothing is copied: the bytes keep the buffer, which
+    /// If the device shares the host's memory, nothing is copied: the bytes keep the buffer. It
     /// must not be written again. Where more than a quarter of the limit is in use, long ranges are
-    /// copied all the same, because the host may keep them.
+    /// copied all the same: the host may keep them.
     ///
     /// # Errors
     /// `Range` for a range outside the buffer; as [`finish`](Self::finish).
@@ -47,12 +47,12 @@ impl Queue {
         }
     }
 
-    /// Copies a buffer, after everything enqueued so far, to host memory that other libraries may
-    /// keep: pinned where the driver can pin. It holds the bytes once [`finish`](Self::finish) has
+    /// Copies a buffer, after everything enqueued so far, to host memory: pinned where the driver
+    /// can pin. Other libraries may keep it. It holds the bytes once [`finish`](Self::finish) has
     /// completed.
     ///
-    /// If the device shares the host's memory, nothing is copied: the result keeps the buffer,
-    /// which must not be written again.
+    /// If the device shares the host's memory, nothing is copied: the result keeps the buffer. It
+    /// must not be written again.
     ///
     /// # Errors
     /// `OutOfMemory` where the host has no such memory; the driver's refusal.
@@ -80,7 +80,7 @@ impl Queue {
         Ok(Download(ReadResult::Copy(Arc::new(zeros))))
     }
 
-    /// Whether so much memory is in use that views of it could leave too little.
+    /// Whether too much memory is in use for views of it.
     fn is_crowded(&self) -> bool {
         let pool = self.context().pool();
         pool.in_use() > pool.limit() / 4

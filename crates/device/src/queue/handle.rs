@@ -19,10 +19,10 @@ use crate::{Error, Result};
 /// An in-order queue of a device. Clones share one queue, from any thread.
 ///
 /// - An operation that enqueues returns at once; the work runs in order.
-/// - Queues are not ordered among each other, with one exception. Work that uses a buffer waits for
+/// - Queues are not ordered among each other, with one exception. Work on a buffer waits for
 ///   earlier uses in the queue that allocated the buffer.
 /// - [`record`](Self::record) and [`wait_for`](Self::wait_for) give other orders.
-/// - A future begins its work when it is made, not when it is polled, and may be dropped.
+/// - A future begins its work at once, not at its first poll, and may be dropped.
 #[derive(Clone)]
 pub struct Queue {
     lease: Arc<Lease>,

@@ -11,8 +11,8 @@ use crate::memory::{Buffer, UPLOAD_CHUNK};
 use crate::report::WorkKind;
 use crate::{Error, Result};
 
-/// The largest write or fill that the host does itself where it can reach the memory: enqueueing
-/// costs more.
+/// The largest write or fill by the host itself where it can reach the memory: enqueueing costs
+/// more.
 const SMALL_FILL: usize = 256 << 10;
 
 impl Queue {

@@ -221,7 +221,7 @@ impl QueueWorker {
         Ok(state.submitted)
     }
 
-    /// Enqueues a launch through `work`, which gets the driver's queue and whether to time the
+    /// Enqueues a launch through `work`, called with the driver's queue and whether to time the
     /// launch. The worker reads the timer later.
     pub(crate) fn launch(
         self: &Arc<Self>,
@@ -279,7 +279,7 @@ impl QueueWorker {
         self.state.lock().error.clone().map_or(Ok(()), Err)
     }
 
-    /// Checks whether a failure outside of the queue's work means that the device is lost.
+    /// Checks whether a failure outside of the queue's work means the loss of the device.
     pub(crate) fn check_loss(&self, error: &Error) {
         self.loss.check(error);
     }
@@ -289,7 +289,7 @@ impl QueueWorker {
         self.fence_locked(&mut self.state.lock())
     }
 
-    /// A fence after the work of `sequence`, `None` where that has completed.
+    /// A fence after the work of `sequence`, `None` where it has completed.
     pub(crate) fn fence_after(self: &Arc<Self>, sequence: u64) -> Result<Option<Arc<Fence>>> {
         let mut state = self.state.lock();
         if self.is_complete(sequence) {

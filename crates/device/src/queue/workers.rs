@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queues of a context: those that are idle, and those that are leased, some several times.
+//! The queues of a context: idle ones and leased ones, some leased several times.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

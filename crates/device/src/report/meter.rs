@@ -65,7 +65,7 @@ impl Meter {
         Meter { name: Some(name.into()), ..Meter::default() }
     }
 
-    /// The meter, which also records when its work runs.
+    /// The meter, which also records the times of its work.
     ///
     /// # Examples
     /// ```
@@ -85,8 +85,7 @@ impl Meter {
         Meter { records: Some(Records::default()), ..self }
     }
 
-    /// The records since the last call, in no order; none unless it is
-    /// [recording](Self::recording).
+    /// The records since the last call, in no order; none without [recording](Self::recording).
     pub fn take_records(&self) -> Vec<WorkRecord> {
         self.records.as_ref().map(Records::take).unwrap_or_default()
     }

@@ -14,8 +14,8 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Whether NVRTC is there, which the emulator needs: `NVRTC_PATH` names it, or `scripts/nvrtc.sh`
-/// has installed it. A test without it says so and passes.
+/// Whether NVRTC is there, for the emulator: `NVRTC_PATH` names it, or `scripts/nvrtc.sh` has
+/// installed it. A test without it says so and passes.
 ///
 /// # Errors
 /// `Config` if it is missing and `DEVICEFUSION_REQUIRE_NVRTC` is set, as in CI.

@@ -17,7 +17,7 @@ use crate::driver::{
 use crate::info::DeviceInfo;
 use crate::{Error, Result, Traffic};
 
-/// The calls of a context under test that fail, and the capabilities that its device lacks. Clones
+/// The failing calls of a context under test, and the capabilities that its device lacks. Clones
 /// share the plan.
 ///
 /// Driver calls are counted from 1, over all contexts of the plan. A pool or a cache may save
@@ -212,7 +212,7 @@ impl FaultPlan {
         }
     }
 
-    /// Waits until all driver objects are freed, which includes the end of running work.
+    /// Waits until all driver objects are freed: this includes the end of running work.
     ///
     /// # Errors
     /// The objects that are alive after `timeout`.

@@ -31,7 +31,7 @@ fn spun(mut value: u64, turns: u64) -> u64 {
     value
 }
 
-/// Lets `to` adopt a buffer of `from`; also returns the flag that tells when it is given back.
+/// Lets `to` adopt a buffer of `from`; also gives the flag that tells of its return.
 fn lend(from: &Queue, to: &Queue, turns: u64) -> Result<(Buffer, Arc<AtomicBool>)> {
     let lent = from.alloc(4096)?;
     from.write(&lent, 0, &numbers(0..512))?;

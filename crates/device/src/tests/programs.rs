@@ -95,7 +95,7 @@ fn prepared_programs_are_compiled_while_no_query_runs() -> Result<()> {
     assert_eq!(context.counters().programs_compiled, 1);
     assert!(matches!(block_on(queue.compile(broken)), Err(Error::CompileFailed { .. })));
 
-    // While a query runs each of them waits two seconds, unless it is needed.
+    // Beside a running query each of them waits two seconds, unless it is needed.
     let query = context.begin_query(1);
     context.prepare((10..30).map(prepared).collect());
     let begin = Instant::now();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Contexts, queues, buffers and programs over the CUDA driver.
 //!
-//! The emulator runs work only when it is waited for, and counts objects that are freed too early
-//! or not at all.
+//! The emulator runs work only on a wait for it, and counts objects that are freed too early or not
+//! at all.
 
 use std::path::Path;
 use std::sync::Arc;

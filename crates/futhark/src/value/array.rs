@@ -94,8 +94,8 @@ impl Array {
                 Ok(Err(copy.map_err(Error::Device)?))
             }
             // SAFETY: a `cl_mem` of the library, which is live as long as the array, the guardian.
-            // Every call has completed, and only calls that consume an array write to it, which
-            // cannot consume the guardian.
+            // Every call has completed. Only calls that consume an array write to it, and none can
+            // consume the guardian.
             Some(memory) => Ok(Ok(unsafe { queue.adopt(memory as u64, Some(bytes), Arc::new(self)) })),
         });
         async move {

@@ -138,8 +138,8 @@ impl Context {
     /// Restores a value from the bytes of [`Opaque::store`].
     ///
     /// # Errors
-    /// [`Error::Usage`] if the type has no such function; [`Error::Failed`] if the library returns
-    /// no value.
+    /// [`Error::Usage`] for a type without such a function; [`Error::Failed`] if the library
+    /// returns no value.
     ///
     /// # Safety
     /// The bytes are those of a value of this type, from the same program built by the same

@@ -42,7 +42,7 @@ fn call_all(context: &Context, refused: impl Fn(&str, Error)) -> usize {
     called
 }
 
-/// The kind of memory that grows with every round of calls, if any. A leak grows each time; other
+/// The kind of memory growing with every round of calls, if any. A leak grows each time; other
 /// allocations and caches do not.
 fn leak(library: &Library) -> Option<&'static str> {
     // Without profiling, whose events a library keeps.

@@ -161,7 +161,7 @@ impl RowWriter<'_> {
         Ok(Value { data_type: value.data_type.clone(), ctype, code, valid: value.valid.clone(), bounds })
     }
 
-    /// Fails rows that are not NULL where one of the conditions holds.
+    /// Fails valid rows where one of the conditions holds.
     pub(super) fn fail_where(&mut self, conditions: &[&str], valid: &Option<String>) {
         if conditions.is_empty() {
             return;

@@ -70,8 +70,8 @@ impl RowWriter<'_> {
         }
     }
 
-    /// The first value where the condition holds, else the other: a select if both blocks are
-    /// cheap, else a branch.
+    /// The first value where the condition holds, else the other: a branch, or a select of two
+    /// cheap blocks.
     fn choose(&mut self, condition: &str, then: (Scope, Value), other: (Scope, Value)) -> Value {
         let ((then_scope, then), (other_scope, other)) = (then, other);
         let ctype = wider(then.ctype, other.ctype);

@@ -159,8 +159,7 @@ impl TypeClass {
     }
 }
 
-/// Conditions under which an integer lies outside of limits; those that bounds exclude are left
-/// out.
+/// Conditions under which an integer lies outside of limits, without those excluded by bounds.
 pub(super) fn outside(value: &Value, (least, most): (i128, i128)) -> Vec<String> {
     let (low, high) = value.range().unwrap_or((i128::MIN, i128::MAX));
     let mut conditions = Vec::new();

@@ -187,7 +187,7 @@ impl RowWriter<'_> {
         Ok(Some((found, valid)))
     }
 
-    /// A flag: whether a value that is not NULL equals one of the literals.
+    /// A flag: whether a valid value equals one of the literals.
     fn found(&mut self, value: &Value, literals: &[&Literal]) -> Result<String> {
         if literals.is_empty() {
             return Ok("0".into());

@@ -98,7 +98,7 @@ impl RowWriter<'_> {
         };
         let empty = CType::Str.zero();
         let mut all = Vec::new();
-        // C: whether a part that is not NULL precedes.
+        // C: whether a part other than NULL precedes.
         let mut begun = "0".to_string();
         for part in parts {
             let there = if skips { part.valid_code() } else { "1" };

@@ -85,7 +85,7 @@ impl RowWriter<'_> {
         let items: Vec<Item> = StrftimeItems::new(format).collect();
         // Not supported:
         // - a zone name, which DataFusion searches by itself wherever `%Z` occurs,
-        // - seconds since 1970 beside a date, because both would have to agree.
+        // - seconds since 1970 beside a date: both would have to agree.
         let instant = items.iter().any(|item| matches!(item, Item::Numeric(Numeric::Timestamp, _)));
         if format.contains("%Z") || (instant && !items.iter().all(goes_with_instant)) {
             return Ok(None);
@@ -114,7 +114,7 @@ impl RowWriter<'_> {
     }
 }
 
-/// Whether an item may accompany seconds since 1970, being independent of them.
+/// Whether an item may accompany `%s`, being independent of it.
 fn goes_with_instant(item: &Item) -> bool {
     let fraction = matches!(
         item,

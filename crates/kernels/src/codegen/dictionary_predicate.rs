@@ -113,7 +113,7 @@ fn values(ty: &ColumnType) -> Option<ColumnType> {
     is_string.then(|| ColumnType { data_type: data_type.clone(), nullable: false, layout: (**values).clone(), bounds: None })
 }
 
-/// Whether an expression over one column is always NULL where the column is.
+/// Whether an expression over one column is NULL for every NULL of the column.
 #[recursive::recursive]
 fn is_null_where_its_column_is(expr: &Expr) -> bool {
     let is = is_null_where_its_column_is;

@@ -63,7 +63,7 @@ impl RowWriter<'_> {
         Ok(Value { data_type: data_type.clone(), ctype: CType::ComposedString, code, valid: view.valid, bounds: None })
     }
 
-    /// C that appends an element that is not NULL; its value is the new length.
+    /// C that appends a valid element; its value is the new length.
     fn element_key(&mut self, element: &Value) -> Result<String> {
         let element = match element.data_type {
             DataType::Interval(_) => self.interval_sort_key(element),

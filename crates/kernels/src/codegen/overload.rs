@@ -123,7 +123,7 @@ impl RowWriter<'_> {
     }
 }
 
-/// C type of a result; `None` where DataFusion derives a type that the function's row excludes.
+/// C type of a result; `None` where the function's row excludes DataFusion's type.
 fn result_ctype(result: ResultType, arguments: &[Value], data_type: &DataType) -> Option<CType> {
     Some(match (result, data_type) {
         (ResultType::NewString, _) => CType::ComposedString,

@@ -331,7 +331,7 @@ impl Params {
     /// Bytes of scratch memory that a launch of so many work-items needs; 0 for a kernel without
     /// it.
     ///
-    /// Scratch memory holds the strings that a row computes until the work-item's next row. A sink
+    /// Scratch memory holds the computed strings of a row until the work-item's next row. A sink
     /// copies their bytes within the row and keeps no pointer.
     pub fn scratch_bytes(&self, work_items: usize) -> usize {
         self.scratch_bytes * work_items

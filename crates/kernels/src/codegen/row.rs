@@ -50,8 +50,8 @@ const DEEP: usize = 16;
 pub(super) struct Scope {
     statements: String,
     known: Vec<(Expr, Value)>,
-    /// Whether the block runs only for rows that need it: it has branches, loops, errors or long
-    /// arithmetic.
+    /// Whether the block runs only for the rows in need of it: it has branches, loops, errors or
+    /// long arithmetic.
     costly: bool,
     /// Declarations to hoist before the block, so that its locals stay visible behind it.
     hoisted: Option<Vec<String>>,
@@ -211,7 +211,7 @@ impl<'a> RowWriter<'a> {
         mem::take(&mut self.scope().statements)
     }
 
-    /// Declares a local for a value, and one for its validity unless that is a name.
+    /// Declares a local for a value, and one for a validity other than a name.
     pub fn store(&mut self, mut value: Value) -> Value {
         value.code = self.local(value.ctype, &value.code);
         if let Some(valid) = value.valid.take_if(|valid| valid.contains([' ', '('])) {
@@ -265,7 +265,7 @@ impl<'a> RowWriter<'a> {
         self.push(&format!("if ({condition}) A_MIN64({err}, (u64){row});"));
     }
 
-    /// Flags the current block as one that runs only for rows that need it.
+    /// Flags the current block as one to run only for the rows in need of it.
     pub(super) fn costly(&mut self) {
         self.scope().costly = true;
     }
@@ -323,7 +323,7 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// Validity of an operation that is NULL where an operand is.
+    /// Validity of an operation that is NULL for a NULL operand.
     pub(super) fn both_valid(&mut self, left: &Value, right: &Value) -> Option<String> {
         match (&left.valid, &right.valid) {
             (None, None) => None,
@@ -351,7 +351,7 @@ impl<'a> RowWriter<'a> {
     }
 }
 
-/// Whether the C of a value nests so deep that the C of other values should not contain it.
+/// Whether the C of a value nests too deep for the C of other values to contain it.
 fn is_deep(value: &Value) -> bool {
     let deepest = |code: &str| {
         let (mut depth, mut deepest) = (0usize, 0);

@@ -26,7 +26,7 @@ pub enum CType {
     Str,
     /// Offset and length of a list among its column's elements, packed in a u64.
     List,
-    /// A new string that the row composes: a call that appends it to an output. `#` is the output's
+    /// A new string composed by the row: a call that appends it to an output. `#` is the output's
     /// pointer, `@` its length; see [`Value::measured`].
     ComposedString,
 }

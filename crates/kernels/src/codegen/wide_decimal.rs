@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Casts from and to decimals of 256 bits, by arrow-cast's rules.
 //!
-//! They compute in 256 bits, unless precision and scale prove that the value stays the same.
+//! They compute in 256 bits, unless precision and scale prove the value to stay the same.
 
 use arrow::datatypes::{DataType, i256};
 

@@ -4,8 +4,7 @@
 //! A zone has two tables, by instant and by local time, which a kernel searches. `build.rs` writes
 //! them and documents the format. A kernel gets tables in two ways:
 //! - those of the zones in its types, among its literals,
-//! - those of all zones by local time, as a constant buffer, if it parses strings that may name
-//!   one.
+//! - those of all zones by local time, as a constant buffer, for parsed strings that may name one.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -166,7 +166,7 @@ impl AggregateFamily {
         }
     }
 
-    /// Whether a result may overflow its type, which fails the query.
+    /// Whether a result may overflow its type and fail the query.
     pub fn may_overflow(self, result: &DataType) -> bool {
         match self {
             AggregateFamily::Average => result.is_decimal(),

@@ -73,8 +73,8 @@ pub enum Expr {
     },
     /// Unary minus; it wraps for integers, as in DataFusion.
     Negate(Arc<Expr>),
-    /// A float as an integer that sorts by IEEE 754's totalOrder, for comparisons that tell -0.0
-    /// from 0.0. Other types pass unchanged.
+    /// A float as an integer that sorts by IEEE 754's totalOrder, to tell -0.0 from 0.0. Other
+    /// types pass unchanged.
     TotalOrder(Arc<Expr>),
     /// Comparison of two operands of one type.
     Compare {
@@ -112,7 +112,7 @@ pub enum Expr {
         /// Type of the result.
         data_type: DataType,
     },
-    /// The first operand that is not NULL; later ones are evaluated only where earlier ones are
+    /// The first operand other than NULL; later ones are evaluated only where earlier ones are
     /// NULL.
     Coalesce(Vec<Expr>),
     /// A call of a scalar function, which evaluates all arguments.
@@ -124,7 +124,7 @@ pub enum Expr {
         /// Type of the result as DataFusion derives it; for a `Dictionary` its value type.
         data_type: DataType,
     },
-    /// `CAST`, where a failing row fails the query, or `TRY_CAST`, where it is NULL.
+    /// `CAST` or `TRY_CAST`: a failing row fails the query, or is NULL.
     Cast {
         /// The operand.
         expr: Arc<Expr>,

@@ -144,7 +144,7 @@ functions! {
         /// `concat(string, …)`, which skips NULLs.
         Concat = sql("concat", NewString)
             .generator(Generator::Concatenation(Concatenation::Concat)).generates_nulls();
-        /// `string || string`, which is NULL where an operand is.
+        /// `string || string`, NULL where an operand is.
         ConcatOperator = internal("||", NewString)
             .generator(Generator::Concatenation(Concatenation::Operator));
         /// `concat_ws(separator, string, …)`, which skips NULLs behind the separator.

@@ -24,7 +24,7 @@ pub struct FunctionRow {
     /// C of the result over a concatenation that stays unmaterialized: `$0` is its array of
     /// strings, `$1` their number.
     pub over_concatenation: Option<&'static str>,
-    /// The call of the host's C library that DataFusion makes, and whose bits the C repeats.
+    /// DataFusion's call of the host's C library, whose bits the C repeats.
     pub libm: Option<LibmCall>,
 }
 
@@ -342,7 +342,7 @@ pub(super) const fn sql(name: &'static str, result: ResultType) -> FunctionRow {
     }
 }
 
-/// A function of DataFusion's whose call needs a translation of its own, or one that SQL lacks.
+/// A function of DataFusion's with a translation of its own, or one that SQL lacks.
 pub(super) const fn internal(name: &'static str, result: ResultType) -> FunctionRow {
     FunctionRow { lowers_by_name: false, ..sql(name, result) }
 }

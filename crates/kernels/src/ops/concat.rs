@@ -440,7 +440,7 @@ struct ViewHeap<'a> {
     first: usize,
 }
 
-/// Number of values that codes can address, within their bounds if there are any.
+/// Number of values that codes can address within any `bounds`.
 fn max_values(codes: Carrier, bounds: Option<(i128, i128)>) -> usize {
     let most = bounds.or(CType::of_carrier(codes).range()).map_or(0, |(_, most)| most);
     usize::try_from(most).map_or(usize::MAX, |most| most.saturating_add(1))

@@ -126,8 +126,7 @@ pub struct Options {
     pub shared_bytes: usize,
     /// Groups that a new hash table has room for, but no more than rows. It grows.
     pub initial_groups: usize,
-    /// Most groups that are indexed directly, without a hash table, if the bounds of the keys are
-    /// known.
+    /// Most groups to index directly, without a hash table, if the bounds of the keys are known.
     pub dense_groups: usize,
     /// Most bytes of their states, where on GPUs many rows allow more groups.
     pub dense_bytes: usize,

@@ -33,13 +33,13 @@ pub struct NullStripping {
     whole: DenseArguments,
     /// Arguments of the rows without a NULL, if arguments may be NULL.
     kept: Option<DenseArguments>,
-    /// The columns whose NULLs are those of the arguments; `None` if an argument computes NULLs.
+    /// The columns with the NULLs of the arguments; `None` if an argument computes NULLs.
     nullable: Option<Vec<usize>>,
     scatter: Program,
     primitives: Primitives,
 }
 
-/// The arguments of some rows. A column that is not filtered has another layout than one that is.
+/// The arguments of some rows. An unfiltered column has another layout than a filtered one.
 #[derive(Debug, Clone)]
 struct DenseArguments {
     select: Select,

@@ -76,7 +76,7 @@ impl HashPartition {
     /// Number of partitions.
     pub const PARTITIONS: usize = 1 << PARTITION_BITS;
 
-    /// Device bytes that a row takes while a batch is partitioned, beside a copy of the row.
+    /// Device bytes of a row while a batch is partitioned, beside a copy of the row.
     pub const BYTES_PER_ROW: usize = 2 * (size_of::<u64>() + size_of::<u32>());
 
     /// Partitions rows by `keys`, of which NULLs are equal.

@@ -71,8 +71,8 @@ struct RegisterReduce {
     options: Options,
     primitives: Primitives,
     program: Program,
-    /// The states that each aggregating kernel updates. Kernels are: those, for each one that
-    /// folds its partial states, and those that write the result.
+    /// The states that each aggregating kernel updates. Kernels are: those, for each one to fold
+    /// its partial states, and those that write the result.
     parts: Vec<Vec<usize>>,
     /// The kernels that write the result.
     finish: Range<usize>,
@@ -226,7 +226,7 @@ fn foreign_state() -> Error {
     Error::Internal("a state of another aggregation".into())
 }
 
-/// The states of aggregates that fit registers; `None` if they need a table.
+/// The states of aggregates in registers; `None` if they need a table.
 fn in_registers(input: &Input, aggregates: &[(Aggregate, Field)]) -> Result<Option<(Source, Accumulators)>> {
     if aggregates.iter().any(|(aggregate, _)| aggregate.groups_values()) {
         return Ok(None);
@@ -584,8 +584,8 @@ fn becomes_vector_code(source: &Source, accumulators: &Accumulators) -> Result<b
     Ok(all)
 }
 
-/// C that runs `updates` for each `row` that passes a filter. The tests of 32 rows are vectorized,
-/// and no branch depends on the result of a single test.
+/// C to run `updates` for each `row` that passes a filter. The tests of 32 rows are vectorized, and
+/// no branch depends on the result of a single test.
 fn filtered_rows(from: &str, to: &str, tests: &str, condition: &str, updates: &str) -> String {
     format!(
         "    for (u64 base = {from}; base < {to}; base += 32) {{
@@ -700,7 +700,7 @@ fn fold_kernel(number: &str, accumulators: &Accumulators, part: &[usize], option
     Kernel::new(format!("reduce_fold{number}"), params, body)
 }
 
-/// The kernels that write the result row: one if its arguments fit, else as many as needed.
+/// The kernels of the result row: one if its arguments fit, else as many as needed.
 fn finish_kernels(accumulators: &Accumulators, fields: &[Field], options: &Options) -> Result<(Vec<Kernel>, Vec<Output>)> {
     let (mut kernels, mut outputs) = (Vec::new(), Vec::with_capacity(fields.len()));
     let all = 0..fields.len();

@@ -25,7 +25,7 @@ use crate::function::Function;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
-/// Most results that are written at once, unless one row has more.
+/// Most results written at once, unless one row has more.
 const MAX_RESULTS: usize = 1 << 22;
 
 const LENGTHS: usize = 0;
@@ -335,7 +335,7 @@ fn at(number: usize) -> String {
     format!("e{number}")
 }
 
-/// C: whether the list has that element.
+/// C: whether the list has the current element.
 fn found(number: usize) -> String {
     format!("f{number}")
 }

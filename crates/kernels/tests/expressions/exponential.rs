@@ -72,7 +72,7 @@ fn functions() -> impl Iterator<Item = (Function, DataType)> {
     typed.filter(|(function, data_type)| *function != Function::Power || *data_type == DataType::Float64)
 }
 
-/// The functions in which this host agrees; `this_host_agrees` checks that it should.
+/// The functions in which this host agrees; see `this_host_agrees`.
 fn comparable() -> impl Iterator<Item = (Function, DataType)> {
     functions().filter(|(function, data_type)| {
         let agrees = libm::host_agrees(*function, data_type);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Functions whose last digits depend on the math library: close to Rust's results, and equal where
-//! results are exact.
+//! Functions whose last digits depend on the math library: close to Rust's results, and equal to
+//! exact ones.
 
 use arrow::datatypes::DataType;
 use kernels::expr::{Expr, LiteralValue};
@@ -33,7 +33,7 @@ fn of(function: InexactFunction, a: f64, b: f64) -> f64 {
     }
 }
 
-/// Whether two results differ by at most the errors that OpenCL allows.
+/// Whether two results differ by at most the errors allowed by OpenCL.
 fn near(left: f64, right: f64, data_type: &DataType) -> bool {
     // Rust's inverse hyperbolic functions have larger errors near 0.
     let (relative, absolute) = if *data_type == DataType::Float32 { (2e-6, 1e-30) } else { (4e-15, 1e-15) };

@@ -193,8 +193,8 @@ fn random_patterns_agree_with_arrow() {
     }
 }
 
-/// Periodic strings and patterns, on which a search that starts again at each character takes long.
-/// The long patterns do not fit into the words of one slice.
+/// Periodic strings and patterns: slow for a search that starts again at each character. The long
+/// patterns do not fit into the words of one slice.
 #[test]
 fn periodic_patterns_agree_with_arrow() {
     device::skip_unless_turn!(2);

@@ -31,7 +31,7 @@ fn compared() -> impl Iterator<Item = Expr> {
     COMPARISONS.into_iter().map(|op| Expr::Compare { op, left: column(0), right: column(1) })
 }
 
-/// Checks casts of values that may exceed the type, by `TRY_CAST`, which reports each row.
+/// Checks casts of values that may exceed the type. `TRY_CAST` reports each row.
 fn check_rescaled(from: &DataType, to: DataType, values: &[LiteralValue]) {
     check(&batch(vec![data::array(from, values)]), &[Expr::Cast { expr: column(0), to, checked: false }]);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gates for generated kernels: tools that find faults which a run on PoCL does not show.
+//! Gates for generated kernels: tools to find faults which a run on PoCL does not show.
 //!
 //! - [`nvrtc`]: sources of the gpu profile compile for NVIDIA's devices without spilled registers.
 //! - [`oclgrind`]: no data races and no accesses out of bounds.
@@ -14,7 +14,7 @@ mod nvrtc;
 mod oclgrind;
 mod sample;
 
-/// Prints that a tool is missing; fails if `variable` requires it.
+/// Reports a missing tool; fails if `variable` requires it.
 #[track_caller]
 fn missing(tool: &str, variable: &str, remedy: &str) {
     assert!(!required(variable), "no {tool}, but {variable} = 1: {remedy}");

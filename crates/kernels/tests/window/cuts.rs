@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Partitions that are cut, because they exceed the memory.
+//! Partitions cut because they exceed the memory.
 
 use super::*;
 

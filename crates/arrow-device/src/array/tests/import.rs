@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Imports of structs that are broken in one way each, and of valid structs that look broken.
+//! Imports of structs, broken in one way each, and of valid structs that look broken.
 
 use std::ptr::null_mut;
 use std::sync::Arc;

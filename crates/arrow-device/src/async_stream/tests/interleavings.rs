@@ -80,7 +80,7 @@ fn check(case: Case, steps: &[InterleavingStep]) {
     let mut producer = Some(produce(source, &field(), ArrowDeviceType::CPU, handler, options));
     let mut reader = Some(reader);
     let mut outcomes: Vec<Option<Result<usize, String>>> = Vec::new();
-    // Set as the steps run, because a producer that had ended before was not dropped midway.
+    // Set as the steps run: a producer that had ended before was not dropped midway.
     let (mut cancelled, mut cut) = (false, false);
 
     for step in steps {

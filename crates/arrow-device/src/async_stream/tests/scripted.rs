@@ -194,7 +194,7 @@ impl ScriptedTask {
         Self::Array(array(live, n)).into_ffi(live)
     }
 
-    /// Makes a task that counts as live until it is extracted.
+    /// Makes a task, counted as live until it is extracted.
     pub fn into_ffi(self, live: &LiveCount) -> FFI_ArrowAsyncTask {
         let private: Box<(Self, LiveToken)> = Box::new((self, live.token()));
         FFI_ArrowAsyncTask { extract_data: Some(extract_data), private_data: Box::into_raw(private).cast() }

@@ -75,7 +75,7 @@ pub fn arrays(live: &LiveCount, n: usize) -> impl Stream<Item = Result<FFI_Arrow
     )
 }
 
-/// A stream that counts as live until it drops.
+/// A stream, counted as live until it drops.
 pub fn counted<S: Stream<Item: Send> + Send + 'static>(
     live: &LiveCount,
     source: S,

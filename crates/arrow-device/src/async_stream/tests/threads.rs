@@ -111,7 +111,7 @@ fn r66_requests_are_made_one_at_a_time() {
         peer
     });
     inside.recv().unwrap();
-    // An early batch, which makes room for a request while `on_schema` is within `request`.
+    // An early batch makes room for a request while `on_schema` is within `request`.
     assert_eq!(handle.give(ScriptedTask::good(&live, 1)), 0);
     assert!(next(&mut stream).is_ready());
     assert_eq!(calls.take(), "request(2)");

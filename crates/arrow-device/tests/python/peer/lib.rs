@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library that the Python tests call: this crate behind functions that take the addresses of C
+//! The library of the Python tests: this crate behind functions that take the addresses of C
 //! structs.
 //!
 //! Each function returns null, or an error message to be freed by [`peer_free_message`]. Input

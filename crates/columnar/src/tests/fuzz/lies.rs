@@ -257,7 +257,7 @@ fn edit_word(bytes: &mut [u8], rng: &mut StdRng) {
     }
 }
 
-/// Extends buffers to the sizes that lengths, offsets and types promise, which an importer cannot
+/// Extends buffers to the sizes promised by lengths, offsets and types, which an importer cannot
 /// check. Lies that promise too much are taken back.
 pub(super) fn keep_promises(schema: &Schema, node: &mut Node, rng: &mut StdRng) {
     // The lengths of variadic buffers are read first, one for each buffer beyond the third.

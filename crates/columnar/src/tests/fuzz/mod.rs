@@ -249,8 +249,8 @@ fn supported_columns(schema: &arrow::datatypes::Schema) -> Vec<usize> {
     fields.filter(|(_, field)| is_supported(field.data_type())).map(|(index, _)| index).collect()
 }
 
-/// Whether arrow-rs loses rows of the type when it casts dictionaries, so that nothing can compare
-/// them: their values are empty.
+/// Whether arrow-rs loses rows of the type in casts of dictionaries: their values are empty.
+/// Nothing can compare them.
 fn loses_rows(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, value) => **value == DataType::FixedSizeBinary(0),

@@ -286,7 +286,7 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// A table of exactly as many entries as its count says, unless that is absurd.
+/// A table of exactly `count` entries, unless the count is absurd.
 fn as_long_as<T: Copy>(count: i64, mut table: Vec<T>, filler: T) -> Vec<T> {
     if (0..=MAX_TABLE).contains(&count) {
         table.resize(count as usize, filler);

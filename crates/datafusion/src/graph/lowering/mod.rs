@@ -28,7 +28,7 @@ pub(crate) fn lower(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> Result<
 /// The methods of this context lower one operator each, and the operators below it.
 struct Lowering<'a> {
     options: &'a Options,
-    /// Whether operators above may count on the order of the rows that the plan promises.
+    /// Whether operators above may count on the promised order of the plan's rows.
     order_counts: bool,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys by which subplans that may be merged are found.
+//! Keys by which mergeable subplans are found.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

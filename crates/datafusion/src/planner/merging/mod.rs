@@ -4,7 +4,7 @@
 //!
 //! DataFusion's optimizer leaves each use of a CTE only the columns that it reads.
 //!
-//! A fallible expression is merged only if every use computes it; else a use that never runs could
+//! A fallible expression is merged only if every use computes it. Else a use that never runs could
 //! raise its error. Uses that differ in such an expression share the rows below it.
 
 mod joins;
@@ -32,7 +32,7 @@ use crate::planner::same::is_cached;
 /// Most uses of one merged subplan, whose columns are compared with each other.
 const MOST_USES: usize = 64;
 
-/// Subplans that fail to be merged with another one, after which no more are tried.
+/// Failed merges with a subplan, after which no more are tried.
 const MOST_MISSES: usize = 16;
 
 /// Merges subplans that `wanted` accepts.
@@ -190,7 +190,7 @@ fn picked(merged: &Plan, columns: &[usize], use_of: &Plan) -> Option<Plan> {
     (in_order && picked.schema() == schema && partitions(&picked) == partitions(use_of)).then_some(picked)
 }
 
-/// Merges a projection with the projection below it, if that only passes columns on.
+/// Merges a projection with a projection below it that only passes columns on.
 fn one_projection(plan: &Plan) -> Option<Plan> {
     let upper = plan.downcast_ref::<DeviceProjectionExec>()?;
     let (columns, below) = (passed_columns(input(plan)?)?, input(input(plan)?)?);
@@ -200,7 +200,7 @@ fn one_projection(plan: &Plan) -> Option<Plan> {
     Some(Arc::new(DeviceProjectionExec::try_new(Arc::new(projection)).ok()?))
 }
 
-/// The columns that a projection passes on; `None` if it computes.
+/// The columns passed on by a projection; `None` if it computes.
 fn passed_columns(plan: &Plan) -> Option<Vec<usize>> {
     let outputs = plan.downcast_ref::<DeviceProjectionExec>()?.expressions().iter();
     outputs.map(|output| output.expr.downcast_ref::<Column>().map(Column::index)).collect()

@@ -37,7 +37,7 @@ pub(super) fn uploads(a: &Plan, b: &Plan) -> Option<Merged> {
     Merged::of(HostToDeviceExec::new(scan, a.origin()), &columns, &a_columns, &b_columns)
 }
 
-/// The table's columns that a scan of the host gives; `None` if it computes some.
+/// The table's columns given by a scan of the host; `None` if it computes some.
 fn columns_of_scan(scan: &DataSourceExec) -> Option<Vec<usize>> {
     let source = scan.data_source();
     if let Some(memory) = source.downcast_ref::<MemorySourceConfig>() {

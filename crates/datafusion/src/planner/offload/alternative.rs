@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The host operators that stay, or run instead, where the device fails to take its part.
+//! The host operators that stay, or run instead, after the device's failure to take its part.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Offloader<'_> {
         Ok(Some(HostAlternative::new(Arc::clone(original), has_scans.then_some(with_downloads as Downloads))))
     }
 
-    /// An operator that stays on the host, because its offloading fails.
+    /// An operator kept on the host, because its offloading fails.
     pub(super) fn kept(&self, plan: &Arc<dyn ExecutionPlan>, error: DataFusionError) -> Result<Arc<dyn ExecutionPlan>> {
         if !self.falls_back() {
             return Err(error);

@@ -75,7 +75,7 @@ pub(super) fn aggregated(mut spec: AggregateSpec, input: Arc<dyn ExecutionPlan>)
     Ok(DeviceAggregateExec::new(spec, calls))
 }
 
-/// An aggregation that selects rows by rank, over window functions that rank them.
+/// An aggregation that selects rows by rank, over window functions ranking them.
 pub(super) fn ordered(spec: AggregateSpec, input: Arc<dyn ExecutionPlan>) -> Result<DeviceAggregateExec> {
     let (calls, input) = ordered_calls(&spec, input, &device_operator)?;
     Ok(DeviceAggregateExec::new(AggregateSpec { calls, ..spec }, input))

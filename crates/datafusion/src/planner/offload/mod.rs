@@ -91,7 +91,7 @@ impl<'a> Offloader<'a> {
         if !is_device(&replacement) {
             return Ok(replacement);
         }
-        // DataFusion may have removed an ORDER BY because the operators below gave that order.
+        // DataFusion may have removed an ORDER BY because the operators below gave its order.
         let to_host = |replacement| self.to_host(replacement, "the result", self.alternative(&plan)?);
         let ordered = plan.output_partitioning().partition_count() == 1;
         match if ordered { in_order_of(&plan, Arc::clone(&replacement))? } else { None } {
@@ -175,7 +175,7 @@ impl<'a> Offloader<'a> {
         self.host(plan, children)
     }
 
-    /// A child as the input of a device operator: as it is, or uploaded if that pays.
+    /// A child as the input of a device operator: as it is, or uploaded if this pays.
     fn device_input(&self, child: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if is_device(&child) {
             return Ok(Some(child));
@@ -230,7 +230,7 @@ impl<'a> Offloader<'a> {
         Arc::clone(plan).replace_children(restored, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
-    /// Puts a `DeviceToHostExec` over device operators. If that fails, the alternative takes their
+    /// Puts a `DeviceToHostExec` over device operators. On failure, the alternative takes their
     /// place.
     fn to_host(
         &self,

@@ -63,8 +63,8 @@ pub(super) fn sorted_for_merge(merge: &SortPreservingMergeExec, input: Arc<dyn E
     Ok(Arc::new(SortExec::new(keys, input).with_preserve_partitioning(true)))
 }
 
-/// Sorts the device operator that replaces `plan`, if its rows lack the plan's order. `None` if
-/// that sort is not supported on the device.
+/// Sorts the device operator replacing `plan`, if its rows lack the plan's order. `None` if the
+/// sort is not supported on the device.
 pub(super) fn in_order_of(
     plan: &Arc<dyn ExecutionPlan>,
     replacement: Arc<dyn ExecutionPlan>,
@@ -86,8 +86,8 @@ pub(super) fn unsorted(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> 
 }
 
 /// Replaces a merge of sorted partitions above the device operator `child`:
-/// - by `child` if that gives one partition in the merge's order,
-/// - by a sort by the merge's keys if `child` lacks that order.
+/// - by `child` if it gives one partition in the merge's order,
+/// - by a sort by the merge's keys if `child` lacks their order.
 ///
 /// `None` leaves the merge to the host: of sorted partitions, and by keys that are not supported on
 /// the device.

@@ -119,7 +119,7 @@ impl CachedPlans {
         self.session == session
     }
 
-    /// A plan that no query runs, for one run; `None` if there is none.
+    /// An idle plan, for one run; `None` if there is none.
     pub fn lend(self: &Arc<Self>) -> Option<Arc<dyn ExecutionPlan>> {
         let plan = self.idle.lock().as_mut()?.pop()?;
         Some(self.lent(plan))

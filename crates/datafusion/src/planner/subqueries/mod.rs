@@ -51,7 +51,7 @@ fn offloaded_subplans(plan: &Plan) -> usize {
 
 /// Joins the value within the one offloaded subplan of `plan` that reads it. `None` if
 /// - another operator reads it too, or
-/// - that subplan may not run although the plan does: a subquery that fails must fail the query.
+/// - the subplan may not run although the plan does: a failing subquery must fail the query.
 fn joined_below(
     value: SubqueryValue,
     plan: &Plan,

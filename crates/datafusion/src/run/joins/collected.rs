@@ -16,7 +16,7 @@ use crate::run::memory::unused_bytes;
 use crate::run::partitions::{Partition, Partitioning};
 use crate::run::state::Run;
 
-/// Share of the limit that a build side leaves free, for the rows that probe it.
+/// Share of the limit that a build side leaves free, for its probe rows.
 const LEFT_FREE: usize = 4;
 
 /// The rows of a build side.

@@ -183,7 +183,7 @@ impl PairJoin {
         })
     }
 
-    /// Joins a table of the build side with rows of the probe side, which are opened if they can
+    /// Joins a table of the build side with rows of the probe side. Those are opened if they can
     /// give a result.
     pub async fn joined_rows(
         &self,
@@ -210,8 +210,7 @@ impl PairJoin {
         Ok(partitions.into_iter().fold(Partition::default(), Partition::with))
     }
 
-    /// Rows of the probe side that have a match in a table, or those that have none: as `kind`
-    /// says.
+    /// Rows of the probe side with a match in a table, or those without one: as `kind` says.
     pub fn filtered(&self, kind: JoinKind, table: Arc<JoinTable>, probe: Partition) -> Result<DeviceBatchStream> {
         let plan = self.chain()?.probe_rows(Some(kind));
         self.written(plan.map_err(|error| self.joins.failed(error))?, vec![table], probe)

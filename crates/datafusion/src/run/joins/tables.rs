@@ -130,7 +130,7 @@ impl Tables {
         let mut chain = with_filter(plan.part.input.filter.clone())?;
         if self.joins.is_empty() && !same_types(chain.output_types(), &plan.types) {
             // Without a join, rows would pass unchanged. Some layouts differ from those that the
-            // stages above expect, so a filter that is always true writes the rows.
+            // stages above expect, so an always true filter writes the rows.
             let all = Literal { data_type: DataType::Boolean, value: LiteralValue::Bool(true) };
             chain = with_filter(Some(Expr::Literal(all)))?;
         }
@@ -141,14 +141,14 @@ impl Tables {
     }
 }
 
-/// Whether sides may be built at the same time: whether all that they read fits half of the free
-/// memory. A side whose rows are not known is built alone.
+/// Whether sides may be built at the same time: their inputs together fit half of the free memory.
+/// A side whose rows are not known is built alone.
 fn may_build_together(mut input_bytes: impl Iterator<Item = Option<usize>>, free: usize) -> bool {
     let sum = input_bytes.try_fold(0_usize, |sum, bytes| Some(sum.saturating_add(bytes?)));
     sum.is_some_and(|sum| sum <= free / 2)
 }
 
-/// Whether columns have the types that were planned.
+/// Whether columns have the planned types.
 pub(super) fn same_types(types: &[ColumnType], planned: &[ColumnType]) -> bool {
     let facts = |ty: &ColumnType| (ty.layout.clone(), ty.nullable, ty.data_type.clone());
     types.iter().map(facts).eq(planned.iter().map(facts))

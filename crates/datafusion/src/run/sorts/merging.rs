@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The merge of sorted runs, in steps of a few blocks.
 //!
-//! The first and last rows of all blocks are sorted once. Their order says which blocks a step has
-//! to read, and up to which row these are complete ("forecasting"; Knuth, volume 3, section 5.4.6).
+//! The first and last rows of all blocks are sorted once. Their order tells the blocks to read in a
+//! step, and up to which row these are complete ("forecasting"; Knuth, volume 3, section 5.4.6).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ struct Merging {
     /// The first end that no step has passed.
     at: usize,
     runs: Vec<DeviceBatchStream>,
-    /// The rows that are left of blocks that are read.
+    /// The remaining rows of read blocks.
     blocks: BTreeMap<BlockNumber, DeviceBatch>,
     /// The bytes of a step beside the blocks that are left. An operator above would take them
     /// between two steps.

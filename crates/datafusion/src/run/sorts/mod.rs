@@ -86,7 +86,7 @@ fn kept_bytes(op: &Sort, batch: &DeviceBatch) -> usize {
     batch.row_bytes().max(op.output_bytes(batch.num_rows()))
 }
 
-/// A batch as it is where it can be sorted at once, else in slices that several fit memory.
+/// A batch, cut into slices unless it can be sorted at once. Several slices fit memory.
 fn sortable_slices(op: &Sort, state: &SortState, batch: DeviceBatch, queue: &Queue) -> Vec<DeviceBatch> {
     if fits(op, state, &batch, queue) {
         return vec![batch];

@@ -24,7 +24,7 @@ pub use value::parse_bytes;
 /// The value of `device.cache_dir` that leaves the choice to the kind of device.
 pub(super) const AUTO: &str = "auto";
 
-/// Whether queries whose kernels are not compiled yet run on the host.
+/// Whether queries without compiled kernels run on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdaptiveStart {
     /// On CPU devices.
@@ -36,7 +36,7 @@ pub enum AdaptiveStart {
 }
 
 impl AdaptiveStart {
-    /// Whether they run on the host where the device is of this kind.
+    /// Whether they run on the host with a device of this kind.
     pub fn starts_on_host(self, kind: DeviceKind) -> bool {
         match self {
             AdaptiveStart::Auto => match kind {
@@ -59,7 +59,7 @@ pub enum Fallback {
 }
 
 impl Fallback {
-    /// Whether each operator that computes must run on the device.
+    /// Whether each computing operator must run on the device.
     pub fn is_strict(self) -> bool {
         match self {
             Fallback::Host => false,
@@ -68,10 +68,10 @@ impl Fallback {
     }
 }
 
-/// When an operator that is supported on the device runs there.
+/// When a supported operator runs on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
-    /// Unless statistics say that the input is tiny.
+    /// Unless the input is tiny, according to statistics.
     Auto,
     /// Always.
     Always,
@@ -154,7 +154,7 @@ static DOCUMENTATION: LazyLock<Vec<SettingDoc>> = LazyLock::new(|| {
     SETTINGS.iter().map(doc).collect()
 });
 
-/// Descriptions for `SHOW`, which has no columns for the default and whether a setting is frozen.
+/// Descriptions for `SHOW`, which has no columns for the default and the flags of a setting.
 static SHOWN_DESCRIPTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let shown = |doc: &SettingDoc| {
         let frozen = if doc.frozen { "; frozen once the session's device is open" } else { "" };
@@ -211,7 +211,7 @@ impl DeviceOptions {
         (!demands.is_empty()).then(|| demands.join(", "))
     }
 
-    /// Whether operators must run on the device even where the host would be faster.
+    /// Whether operators must run on the device, even those faster on the host.
     pub(crate) fn always(&self) -> bool {
         self.cost.is_always() || self.fallback.is_strict()
     }
@@ -227,7 +227,7 @@ impl DeviceOptions {
         }
     }
 
-    /// The plan that EXPLAIN shows, which does not open the device. `None` for plans that run.
+    /// The plan of an EXPLAIN, which does not open the device. `None` for plans that run.
     pub(crate) fn explained(&self) -> Option<&ExplainedPlan> {
         self.explained.as_deref()
     }
@@ -330,8 +330,7 @@ impl ExtensionOptions for DeviceOptions {
     }
 }
 
-/// The settings to write instead of a key that is none: the most similar one, or all if none is
-/// similar.
+/// The settings to write instead of a wrong key: the most similar one, or all if none is similar.
 fn instead_of(key: &str, name: fn(&Setting) -> String) -> String {
     /// Keys with one wrong letter, a missing end or another last part are above this, others below.
     const SIMILAR: f64 = 0.8;

@@ -21,7 +21,7 @@ pub(super) struct Setting {
     pub key: &'static str,
     /// Whether it may no longer change once the session's device is open.
     pub frozen: bool,
-    /// Whether SQL may not set it, because it runs native code, or reads and writes files.
+    /// Whether SQL may not set it: for runs of native code, and reads and writes of files.
     pub program_only: bool,
     pub description: &'static str,
     /// The value as `SHOW` prints it.
@@ -43,7 +43,7 @@ macro_rules! settings {
             pub(super) opened: Arc<AtomicBool>,
             /// Whether the session is made, so that the next changes may come from SQL.
             pub(super) is_sealed: bool,
-            /// The plan that EXPLAIN shows, which does not open the device.
+            /// The plan of an EXPLAIN, which does not open the device.
             pub(super) explained: Option<Arc<ExplainedPlan>>,
         }
 
@@ -73,14 +73,14 @@ settings! {
         value: Choice(&[("auto", AdaptiveStart::Auto), ("always", AdaptiveStart::Always), ("never", AdaptiveStart::Never)]),
         frozen: false,
         program_only: false,
-        description: "Whether queries whose kernels are not compiled yet run on the host, while the kernels are compiled in the background. 'auto' does so on CPU devices, 'always' on all, 'never' waits for the kernels. Queries over more than 2 GiB of columns, tables of device memory or with Futhark functions always wait. So do all with device.cost = always or device.fallback = error",
+        description: "Whether queries without compiled kernels run on the host. The kernels are compiled meanwhile. 'auto' does so on CPU devices, 'always' on all, 'never' waits for the kernels. Queries over more than 2 GiB of columns, tables of device memory or with Futhark functions always wait. So do all with device.cost = always or device.fallback = error",
     }
     allow_unsafe_settings: bool {
         default: false,
         value: Flag,
         frozen: false,
         program_only: true,
-        description: "Whether SQL may set what the page Security lists: settings that run native code, or read and write files",
+        description: "Whether SQL may set what the page Security lists: those for native code, and for reading and writing files",
     }
     batch_rows: usize {
         default: 0,
@@ -111,7 +111,7 @@ settings! {
         } },
         frozen: false,
         program_only: false,
-        description: "Rows of a tile, of which a work-group compacts those that pass a filter: a multiple of 32 up to 1048576. In the profile 'gpu' it is a multiple of device.work_group_size, at most 32 times as many. 0 takes 16384 in 'cpu' and 4096 in 'gpu', fewer with small work-groups",
+        description: "Rows of a tile, of which a work-group compacts those of a filter: a multiple of 32 up to 1048576. In the profile 'gpu' it is a multiple of device.work_group_size, at most 32 times as many. 0 takes 16384 in 'cpu' and 4096 in 'gpu', fewer with small work-groups",
     }
     compile_options: String {
         default: String::new(),
@@ -146,7 +146,7 @@ settings! {
         value: Flag,
         frozen: false,
         program_only: false,
-        description: "Whether float functions whose last digits differ between the host and devices stay on the host. These are sin, cos, cbrt and similar ones. exp, ln, power and similar ones are among them unless kernels match the host's C library. With false all run on the device",
+        description: "Whether float functions with other last digits on devices stay on the host. These are sin, cos, cbrt and similar ones. exp, ln, power and similar ones are among them unless kernels match the host's C library. With false all run on the device",
     }
     fallback: Fallback {
         default: Fallback::Host,
@@ -167,14 +167,14 @@ settings! {
         value: Flag,
         frozen: false,
         program_only: false,
-        description: "Whether libraries that CREATE FUNCTION opens from now on profile themselves, for the report of the device. OpenCL's keep their measurements until the report is read",
+        description: "Whether libraries opened by CREATE FUNCTION from now on profile themselves, for the report of the device. OpenCL's keep their measurements until the report is read",
     }
     load_programs: String {
         default: String::new(),
         value: AnyString,
         frozen: true,
         program_only: true,
-        description: "Folder that device.dump_programs has filled, read before anything is compiled. An image is used if everything that it depends on is unchanged. A changed HASH.cl is compiled in place of the original. Empty reads none",
+        description: "Folder that device.dump_programs has filled, read before anything is compiled. An image is used if all its dependencies are unchanged. A changed HASH.cl is compiled in place of the original. Empty reads none",
     }
     max_work_groups: u32 {
         default: 0,
@@ -254,7 +254,7 @@ settings! {
         value: Number { most: i32::MAX as usize },
         frozen: false,
         program_only: false,
-        description: "Divides sizes at which joins and hash tables change their ways, such as the size of a join's table that the caches hold. Small data is then handled as large data is, for tests and models. 0 is as 1",
+        description: "Divides sizes at which joins and hash tables change their ways, such as that of a join's table in the caches. Small data is then handled as large data is, for tests and models. 0 is as 1",
     }
     unified_memory: UnifiedMemory {
         default: UnifiedMemory::Auto,

@@ -20,7 +20,7 @@ use serde::Serialize;
 use self::plan::{KernelSource, Node};
 use self::timeline::Lane;
 
-/// How one run of a query went: where its operators ran, how long each took, and when.
+/// The course of one run of a query: the place, the time and the duration of each operator.
 ///
 /// Times of kernels need `device.profiling`, which is on by default.
 #[derive(Debug, Clone, Serialize)]
@@ -102,7 +102,7 @@ impl Profile {
         outcome.map(|()| profile)
     }
 
-    /// As [`of`](Self::of), for a run that may fail: with its profile until then.
+    /// As [`of`](Self::of), for a run that may fail: with its profile up to the failure.
     ///
     /// # Errors
     /// Those of planning. Those of the run are the inner result.

@@ -79,7 +79,7 @@ impl Tree {
         (self.nodes, self.sources)
     }
 
-    /// Adds a plan whose operators run on `ran_on`, unless they say otherwise.
+    /// Adds a plan. Its operators run on `ran_on`, unless they say otherwise.
     fn add(&mut self, plan: &Arc<dyn ExecutionPlan>, parent: Option<usize>, ran_on: RanOn) {
         let top = plan.downcast_ref::<DeviceToHostExec>();
         let is_upload = DeviceOperator::of(plan).and_then(DeviceOperator::host_input).is_some();

@@ -12,7 +12,7 @@ use arrow::row::{RowConverter, Rows, SortField};
 use crate::harness::Answer;
 
 /// Relative error allowed for aggregates that DataFusion computes in no fixed order: variance and
-/// standard deviation, which merge partial results of partitions.
+/// standard deviation. They merge partial results of partitions.
 pub const UNORDERED_TOLERANCE: f64 = 1e-9;
 
 /// Differences that the comparison ignores.

@@ -14,7 +14,7 @@ use rand::seq::IndexedRandom;
 use super::pools::{Domain, IDS, Pools};
 use super::types::{self, Column};
 
-/// Name of the column that identifies rows, in tables that have one.
+/// Name of the column that identifies rows, in tables with one.
 pub const ID: &str = "id";
 
 /// A random table.

@@ -160,8 +160,8 @@ fn small(rng: &mut StdRng, data_type: &DataType) -> ScalarValue {
 pub struct Generator<'a> {
     pub rng: &'a mut StdRng,
     pub columns: &'a [Column],
-    /// Whether an expression may fail for some rows. It must not if SQL leaves open which rows
-    /// evaluate it.
+    /// Whether an expression may fail for some rows. It must not if SQL leaves its evaluated rows
+    /// open.
     pub fallible: bool,
 }
 

@@ -81,7 +81,7 @@ fn the_device_answers_as_datafusion_does() {
     }
 }
 
-/// Operators that must spill give the same answers. Those that cannot say which setting to change.
+/// Operators that must spill give the same answers. Those that cannot name the setting to change.
 #[test]
 fn the_device_answers_in_little_memory_as_datafusion_does() {
     let cases = cases(CASES_OF_LITTLE_MEMORY);

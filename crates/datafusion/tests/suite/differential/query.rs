@@ -70,7 +70,7 @@ impl Query {
         }
     }
 
-    /// Whether the device may answer without a launch, even if no table is empty.
+    /// Whether the device may answer without a launch, even with rows in all tables.
     pub fn may_be_idle(&self) -> bool {
         match self {
             Query::OneTable(query) => query.limit.is_some() || query.only_passes_columns(),

@@ -24,7 +24,7 @@ use super::types::{Column, Kind};
 pub struct Relation {
     pub part: Part,
     pub columns: Vec<Column>,
-    /// Columns that identify its rows, if there are any.
+    /// Columns that identify its rows; `None` without any.
     pub identity: Option<Vec<usize>>,
     pub growth: Growth,
 }
@@ -95,7 +95,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A SELECT whose columns have the kinds of `wanted` and, if possible, their domains.
+    /// A SELECT of columns with the kinds of `wanted` and, if possible, their domains.
     fn select_like(&mut self, wanted: &[Column], depth: usize) -> Relation {
         let from = self.from(depth);
         let filter = self.conditions(&from, depth);
@@ -299,7 +299,7 @@ impl<'a> Builder<'a> {
         (Part::Expr(expr, columns.into()), computed(name, type_of(&kind)))
     }
 
-    /// Generator of expressions that cannot fail, since SQL leaves open which rows evaluate them.
+    /// Generator of infallible expressions: SQL leaves open which rows evaluate them.
     pub fn generator<'b>(&'b mut self, columns: &'b [Column]) -> Generator<'b> {
         Generator { rng: self.rng, columns, fallible: false }
     }

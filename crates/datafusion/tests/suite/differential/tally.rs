@@ -13,9 +13,9 @@ pub struct Tally {
     /// Cases that fail on both sides, by a fault of plain DataFusion, or after its limit of a
     /// minute.
     pub no_answer: usize,
-    /// Cases that plain DataFusion answers in two ways, one of which is the device's.
+    /// Cases that plain DataFusion answers in two ways, one of them the device's.
     pub two_answers: usize,
-    /// Cases that little memory does not suffice for, by the operator that says so.
+    /// Cases with too little memory, by the operator that says so.
     pub out_of_memory: BTreeMap<String, usize>,
     /// Shapes that plain DataFusion cannot plan.
     pub invalid: usize,

@@ -85,7 +85,7 @@ pub(super) fn found(api: &'static Api) -> Result<Vec<CudaDevice>, String> {
     Ok(devices)
 }
 
-/// The CUDA version that the driver supports, major and minor; 0.0 if unknown.
+/// The CUDA version supported by the driver, major and minor; 0.0 if unknown.
 pub(super) fn driver_version(api: &Api) -> (u32, u32) {
     let mut version = 0;
     // SAFETY: `version` is live.
@@ -155,7 +155,7 @@ fn memory_bytes_per_second(clock: u32, bus: u32) -> Option<u64> {
     (bytes > 0).then_some(bytes)
 }
 
-/// A string that the driver writes into a buffer; empty if the call fails.
+/// A string that the driver writes into a buffer; empty after a failed call.
 fn string(fill: impl FnOnce(*mut c_char, c_int) -> i32) -> String {
     let mut buffer = [0u8; 256];
     if fill(buffer.as_mut_ptr().cast(), 255) != SUCCESS {

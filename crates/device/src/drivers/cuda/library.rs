@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables of functions that are looked up in a shared library once, when it is opened.
+//! Tables of functions, looked up in a shared library once, when it is opened.
 //!
 //! cudarc declares every function, but its wrappers panic if a library or symbol is missing. They
 //! also return an enum, and a newer library may return values outside of it. So only the types of

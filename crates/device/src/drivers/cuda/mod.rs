@@ -33,7 +33,7 @@ pub fn devices() -> Vec<DeviceEntry> {
 /// Opens the device that `info`, from [`devices`], names.
 ///
 /// # Errors
-/// `Config` without a compiler, `Unusable` for a device that is too old, `Driver` if CUDA refuses.
+/// `Config` without a compiler, `Unusable` for too old a device, `Driver` if CUDA refuses.
 pub fn open(info: &DeviceInfo, options: &DriverOptions) -> Result<Arc<dyn Driver>> {
     let unusable = |reason: String| Error::Unusable { device: info.name.clone(), reason };
     let api = api::api().map_err(|problem| unusable(problem.to_owned()))?;

@@ -221,7 +221,7 @@ impl Nvrtc {
         let c_source = CString::new(source).map_err(|_| nul("the source"))?;
 
         let program = NvrtcProgram::new(self, &c_source).map_err(|status| failed(status_name(status)))?;
-        // SAFETY: `options` holds `count` pointers to strings that live until the end of this
+        // SAFETY: `options` holds `count` pointers to strings; these live until the end of this
         // function.
         let status = unsafe { (self.functions.nvrtcCompileProgram)(program.handle, count, options.as_ptr()) };
         let log = program.log();

@@ -303,7 +303,7 @@ impl Driver for OpenClDriver {
 
     unsafe fn can_wait_on(&self, event: RawEvent) -> Result<bool> {
         let _lock = self.lock_calls();
-        // PoCL never runs commands that wait for an event that has failed already.
+        // PoCL never runs commands that wait for an already failed event.
         self.status("clGetEventInfo", event)?;
         let context = event::get_event_data(event.0 as cl_event, event::CL_EVENT_CONTEXT);
         let context: usize = self.check("clGetEventInfo", context)?.try_into().map_or(0, usize::from_ne_bytes);
@@ -313,7 +313,7 @@ impl Driver for OpenClDriver {
     unsafe fn free(&self, memory: Memory) {
         let _lock = self.lock_calls();
         let allocated = self.host_memory.lock().remove(&memory.handle);
-        // SAFETY: the caller promises that the buffer is this driver's and that no queue uses it.
+        // SAFETY: as the caller promises, the buffer is this driver's and no queue uses it.
         let _ = unsafe { memory::release_mem_object(memory.handle as cl_mem) };
         if let Some((host, bytes)) = allocated {
             // SAFETY: the map has address and bytes of memory that was allocated here.
@@ -395,8 +395,7 @@ impl Driver for OpenClDriver {
 
     unsafe fn destroy_queue(&self, queue: RawQueue) {
         let _lock = self.lock_calls();
-        // SAFETY: the caller promises that the queue is this driver's and that its work has
-        // completed.
+        // SAFETY: as the caller promises, the queue is this driver's and its work has completed.
         let _ = unsafe { queue::release_command_queue(queue.0 as cl_command_queue) };
     }
 

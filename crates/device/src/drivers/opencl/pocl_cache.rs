@@ -5,9 +5,10 @@
 //! the process by an assertion, a failed `dlopen` or a signal. So a process removes such files
 //! before it builds programs, and PoCL compiles again.
 //!
-//! Thousands of files take tenths of a second. So a process checks them only
-//! - if the machine has started since the last check, or
-//! - if a process has died since then, perhaps of a damaged file.
+//! Thousands of files take tenths of a second. So a process checks them only after one of these
+//! events since the last check:
+//! - a start of the machine;
+//! - the death of a process, perhaps of a damaged file.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
@@ -42,7 +43,7 @@ const STRING_TABLE_SECTION: [u8; 4] = 3u32.to_le_bytes();
 /// The note of this process.
 static NOTE: Mutex<Option<RunningNote>> = Mutex::new(None);
 
-/// A file that says that a process runs. Its lock ends with the process, however that ends.
+/// A file, the note of a running process. Its lock ends with the process, however that ends.
 struct RunningNote {
     process: u32,
     path: PathBuf,
@@ -80,7 +81,7 @@ pub(super) fn folder_of(info: &DeviceInfo) -> Option<PathBuf> {
     is_pocl(info).then(|| found.unwrap_or_else(|| PathBuf::from("/tmp/pocl/kcache")))
 }
 
-/// Checks the files if the notes ask for it, and notes that this process runs. Returns the number
+/// Checks the files if the notes ask for it, and leaves a note of this process. Returns the number
 /// of removed files.
 fn check_if_needed(folder: &Path) -> io::Result<usize> {
     let notes = folder.join(NOTES);
@@ -106,7 +107,7 @@ fn check_if_needed(folder: &Path) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// The notes of processes that died, and the number of those that run.
+/// The notes of dead processes, and the number of running ones.
 fn processes(notes: &Path) -> io::Result<(Vec<PathBuf>, usize)> {
     let (mut dead, mut running) = (Vec::new(), 0);
     for entry in fs::read_dir(notes)? {

@@ -45,8 +45,8 @@ fn is_before(time: SystemTime, age: Duration) -> bool {
     time.elapsed().is_ok_and(|elapsed| elapsed > age)
 }
 
-/// Removes what PoCL has left behind. Above `most` programs, removes those that were used least
-/// recently until a quarter is free.
+/// Removes what PoCL has left behind. Above `most` programs, removes the least recently used ones
+/// until a quarter is free.
 fn prune(folder: &Path, most: usize) {
     let parts = entries(folder).filter(|entry| entry.file_name().to_string_lossy().starts_with(PART));
     parts.for_each(|part| _ = fs::remove_file(part.path()));

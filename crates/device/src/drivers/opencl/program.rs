@@ -25,8 +25,7 @@ const QUIET_AND_EXACT: &str = "-w -cl-fp32-correctly-rounded-divide-sqrt";
 
 /// This macro is defined if a source must declare its OpenCL functions itself.
 ///
-/// A source that mentions the macro may be built without OpenCL's own header, which declares all
-/// functions.
+/// A source that mentions the macro may be built without the declarations of OpenCL's own header.
 ///
 /// ```
 /// use device::{Context, DECLARES_BUILTINS, DeviceConfig, ProgramSource};
@@ -56,7 +55,7 @@ pub(super) fn without_header() -> String {
 
 /// Options of every build for a device, apart from the language version.
 ///
-/// No option disables fused multiply-add, which rounds once where the host rounds twice. The source
+/// No option disables fused multiply-add, with one rounding instead of the host's two. The source
 /// disables it itself, by `#pragma OPENCL FP_CONTRACT OFF`.
 pub(super) fn fixed_options(device: cl_device_id) -> &'static str {
     let known = device::get_device_data(device, device::CL_DEVICE_SINGLE_FP_CONFIG).unwrap_or_default();
@@ -89,8 +88,8 @@ pub(super) struct ClKernel {
     pub(super) launches: Arc<Mutex<KernelLaunches>>,
 }
 
-// SAFETY: OpenCL's only calls that are not safe from any thread are those that set a kernel's
-// arguments; they are made under the lock of `launches`.
+// SAFETY: OpenCL calls are safe from any thread, except those that set a kernel's arguments; these
+// are made under the lock of `launches`.
 unsafe impl Send for ClKernel {}
 // SAFETY: as above.
 unsafe impl Sync for ClKernel {}

@@ -140,10 +140,10 @@ impl Pool {
         })
     }
 
-    /// Returns the free lists to the driver, and blocks until the launches that use them end.
+    /// Returns the free lists to the driver, and blocks until their uses end.
     fn drain(&self) {
         for Block { memory, uses, .. } in self.take_free() {
-            // If waiting is impossible, the memory is freed when its uses complete.
+            // If waiting is impossible, the memory is freed after its uses.
             uses.iter().for_each(|(worker, last)| _ = worker.wait_blocking(*last));
             drop_after(self.freed(memory), &uses);
         }

@@ -17,7 +17,7 @@ impl Pool {
         }
     }
 
-    /// Returns memory that has been free for `time` to the driver. Whether other memory is free: if
+    /// Returns memory that has been free for `time` to the driver. Whether other memory is free. If
     /// not, the process is idle, and its heap returns free memory to the system.
     pub(crate) fn evict_unused(&self, time: Duration) -> bool {
         let mut state = self.0.state.lock();

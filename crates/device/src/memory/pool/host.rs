@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Host memory that buffers use in place, which counts towards the pool's limit.
+//! Host memory that buffers use in place; it counts towards the pool's limit.
 
 use super::Pool;
 use crate::Result;

@@ -41,8 +41,9 @@ impl Pool {
     }
 }
 
-/// Bytes that an operator is about to allocate, until it is dropped. Allocations do not heed them.
-/// Operators that can do with less memory ask [`Pool::soft_reserved`], and leave so much free.
+/// Bytes that an operator is about to allocate; the drop ends the reservation. Allocations do not
+/// heed them. Operators that can do with less memory ask [`Pool::soft_reserved`], and leave so much
+/// free.
 #[derive(Debug)]
 pub struct SoftReservation {
     pool: Pool,

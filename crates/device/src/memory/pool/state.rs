@@ -20,7 +20,7 @@ pub(super) struct PoolState {
     pub reserved: usize,
     /// Free blocks by size class, those freed last at the end.
     pub free: HashMap<usize, VecDeque<Block>>,
-    /// The thread that returns free memory to the driver, while there is free memory.
+    /// The thread for the return of free memory to the driver, while there is some.
     pub evictor: Option<Thread>,
     /// Host memory that tables hold in place: bytes and buffers by address. Batches share heaps.
     pub host: HashMap<usize, (usize, usize)>,
@@ -36,7 +36,7 @@ impl PoolState {
     }
 
     /// Takes out the block with the longest free time, if it is at least `time`. Of each size class
-    /// it looks at the oldest block, and skips the class if that block is in use.
+    /// it looks at the oldest block, and skips the class if the block is in use.
     pub fn take_oldest(&mut self, time: Duration) -> Option<Block> {
         let idle = self.free.values().filter_map(VecDeque::front).filter(|block| block.is_ready_for(None));
         let oldest = idle.min_by_key(|block| block.free_since).filter(|block| block.free_since.elapsed() >= time)?;

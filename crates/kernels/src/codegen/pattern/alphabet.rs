@@ -73,8 +73,7 @@ impl Alphabet {
     }
 }
 
-/// The characters that differ from one in case only, and itself: those of arrow, which matches with
-/// regular expressions.
+/// A character and those that differ from it in case only, as in arrow's regular expressions.
 fn cases(c: char) -> Option<Vec<char>> {
     let mut class = ClassUnicode::new([ClassUnicodeRange::new(c, c)]);
     class.try_case_fold_simple().ok()?;

@@ -102,7 +102,7 @@ fn segments(pattern: &str, alphabet: &mut Alphabet) -> Option<Vec<Vec<u8>>> {
     Some(segments)
 }
 
-/// Elements that stand at a position, or that are found from there on.
+/// Elements that stand at a position, or are found from there on.
 struct Part {
     is_found: bool,
     elements: Vec<u8>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes that each text has where a part is found, for a search of many offsets at once.
+//! Bytes of every match of a part, for a search of many offsets at once.
 
 use super::alphabet::Alphabet;
 
@@ -20,8 +20,8 @@ pub(super) struct ProbeBytes {
 }
 
 impl ProbeBytes {
-    /// A last byte that differs from the first one if there is any; `None` for elements without a
-    /// known byte.
+    /// Prefers a last byte that differs from the first one; `None` for elements without a known
+    /// byte.
     pub(super) fn try_new(elements: &[u8], alphabet: &Alphabet) -> Option<ProbeBytes> {
         let bytes = known_bytes(elements, alphabet);
         let mut same = None;

@@ -60,7 +60,7 @@ impl StateKind {
         is_invertible.then(|| format!("{} -= {};", to[0], self.lift(values)[0]))
     }
 
-    /// The statement that merges the state in `from` into that in `to`, private to the work-item.
+    /// The statement to merge the state in `from` into that in `to`, private to the work-item.
     pub fn merge(self, to: &[String], from: &[String]) -> String {
         match self {
             StateKind::Count | StateKind::Sum64 => format!("{} += {};", to[0], from[0]),

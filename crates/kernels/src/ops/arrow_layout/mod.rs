@@ -82,7 +82,7 @@ enum ArrowShape {
 enum ValueSource {
     /// The column has Arrow's layout.
     Pass,
-    /// Views, which have Arrow's layout if they are over one heap.
+    /// Views: in Arrow's layout if they are over one heap.
     Views,
     /// Offsets of the other width over the same heap.
     OtherOffsets,
@@ -98,8 +98,8 @@ impl ArrowLayout {
     /// For batches of `schema` in the layouts of `types`.
     ///
     /// # Errors
-    /// `Unsupported` if a column's type is not supported on the device; `Internal` for a layout
-    /// that cannot have its type.
+    /// `Unsupported` for a column type without support on the device; `Internal` for a layout that
+    /// cannot have the type.
     ///
     /// # Examples
     /// ```

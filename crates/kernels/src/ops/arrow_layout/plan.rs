@@ -96,7 +96,7 @@ impl WritePlan<'_> {
         ColumnWrite { output: write.output.with_limit(self.field.name(), limit), ..write }
     }
 
-    /// The output that [`ArrowLayout::main`] writes, if it has to.
+    /// The output of [`ArrowLayout::main`], if it has to write one.
     fn main(&self, values: ValueSource, shape: &ArrowShape) -> Result<Option<ColumnWrite>> {
         let target = self.target;
         let write = match (values, shape, target) {
@@ -181,7 +181,7 @@ impl ArrowColumn {
         .into())
     }
 
-    /// Whether the views of the column are over several heaps, which are one buffer.
+    /// Whether the views of the column are over several heaps in one buffer.
     pub(super) fn merges_heaps(&self, given: &DeviceColumn) -> bool {
         match (self.values, given.buffers()) {
             (ValueSource::Views, [_, heap, bases]) => !heap.is_empty() && bases.len() != size_of::<u64>(),

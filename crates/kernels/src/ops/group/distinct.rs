@@ -31,9 +31,9 @@ impl GroupBy {
         self.types.len() == self.keys.len() && !self.mode.is_dense()
     }
 
-    /// The aggregation that merges values of a DISTINCT that [`take_distinct`](Self::take_distinct)
-    /// gave: its groups are those values, each once. `None` for a sketch, and for values that are
-    /// array indexes: they take bounded memory.
+    /// The aggregation that merges values of a DISTINCT from
+    /// [`take_distinct`](Self::take_distinct): its groups are those values, each once. `None` for a
+    /// sketch, and for values that are array indexes: they take bounded memory.
     ///
     /// # Errors
     /// `Internal` without such a DISTINCT; `Unsupported` if a column cannot be a key.

@@ -14,12 +14,12 @@ use crate::ops::launch::{Launch, NamedArgs};
 const SLOT_BYTES: usize = 2 * size_of::<u64>();
 /// Bytes of a group's MIN or MAX that exceeds a state slot, beside its bytes.
 const EXTREME_BYTES: usize = 3 * size_of::<u64>();
-/// Share of the memory limit that the first keys or states of an aggregation take at most, and that
-/// private copies of states take.
+/// Largest share of the memory limit for the first keys or states of an aggregation, and for
+/// private copies of states.
 const FIRST_OF_LIMIT: usize = 32;
 const COPIES_OF_LIMIT: usize = 16;
-/// Most bytes of states that a CPU sets and copies without a kernel of its own, which takes time to
-/// compile.
+/// Most bytes of states that a CPU sets and copies without a kernel of its own: a kernel takes time
+/// to compile.
 const MAX_BYTES_WITHOUT_KERNEL: usize = 16 << 20;
 
 /// Groups that arrays have room for at first, of `most` and so many bytes a group: a power of two.
@@ -29,8 +29,8 @@ fn first_groups(most: usize, bytes: usize, limit: usize) -> usize {
 }
 
 impl GroupBy {
-    /// About the device bytes that the state grows by, and that the result takes at the end. Each
-    /// row of a batch counts as a new group, unless the state is frozen, and as a new value of each
+    /// About the device bytes of the state's growth, and of the result at the end. Each row of a
+    /// batch counts as a new group, unless the state is frozen, and as a new value of each
     /// DISTINCT.
     ///
     /// `row_bytes`: of all rows of the batch, for strings.

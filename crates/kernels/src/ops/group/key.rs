@@ -142,7 +142,7 @@ impl GroupKey {
         }
     }
 
-    /// Number of values that the key can have, with NULL; `None` if unknown.
+    /// Number of possible values of the key, with NULL; `None` if unknown.
     pub fn span(&self) -> Option<u64> {
         let range = match self.ctype {
             CType::Bool => Some((0, 1)),
@@ -154,7 +154,7 @@ impl GroupKey {
         u64::try_from(span).ok()
     }
 
-    /// Bits that hold any value except NULL; `None` if they may be more than 64.
+    /// Bits for any value except NULL; `None` if they may be more than 64.
     pub fn bits(&self) -> Option<u32> {
         match (self.ctype, self.bounds) {
             (CType::Str, _) => None,

@@ -131,7 +131,7 @@ struct Feed {
     find: Option<usize>,
     /// The kernels that store the keys of the wide mode: values of [`KEYS_OF_STORE`] each.
     store_keys: Vec<usize>,
-    /// For each of these keys, the kernel that stores its bytes if it is a string.
+    /// For each of these keys, the kernel to store its bytes if it is a string.
     store_bytes: Vec<Option<usize>>,
     updates: Vec<usize>,
 }
@@ -216,7 +216,7 @@ struct States {
     extremes: Vec<VarWidthStore>,
 }
 
-/// Groups that arrays of states and keys have room for at first, where the table has as many.
+/// Groups in the first arrays of states and keys, where the table has as many.
 const FEWEST_STATES: usize = 1 << 14;
 
 /// Keys that a kernel stores together. It loads and writes one after the other.

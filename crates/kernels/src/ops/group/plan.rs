@@ -348,7 +348,7 @@ fn build(planned: Planned, options: Options) -> Result<GroupBy> {
     })
 }
 
-/// The columns that the result kernels write: keys that are not stored, then aggregates.
+/// The columns of the result kernels: keys that are not stored, then aggregates.
 fn outputs(group: &GroupKernels, aggregates: &[(Aggregate, Field)]) -> Result<Vec<Option<Output>>> {
     let mut outputs = Vec::with_capacity(group.keys.len() + aggregates.len());
     for key in &group.keys {

@@ -36,7 +36,7 @@ pub(super) struct SetAside {
 /// The rows of a batch to select.
 #[derive(Debug, Clone, Copy)]
 enum SelectedRows {
-    /// Those of groups that the state has, and those that a filter removes.
+    /// Those of groups in the state, and those that a filter removes.
     KnownGroups,
     /// Those of further groups.
     FurtherGroups,
@@ -50,7 +50,7 @@ pub(super) struct KnownRows {
 }
 
 impl SetAside {
-    /// The rows whose group ids say that the state has their groups. Waits for their number.
+    /// The rows with groups in the state, by their group ids. Waits for their number.
     pub async fn known_rows(&self, launch: &Launch<'_>, batch: &DeviceBatch, ids: &Buffer) -> Result<Option<KnownRows>> {
         let rows = self.selected(launch, batch.num_rows(), ids, SelectedRows::KnownGroups).await?;
         if rows.count == batch.num_rows() {
@@ -63,7 +63,7 @@ impl SetAside {
         Ok(Some(KnownRows { batch, indices: Some(indices) }))
     }
 
-    /// The rows whose group ids say that the state has no groups for them. Waits for their number.
+    /// The rows without groups in the state, by their group ids. Waits for their number.
     pub async fn further_rows(&self, launch: &Launch<'_>, batch: &DeviceBatch, ids: &Buffer) -> Result<Option<DeviceBatch>> {
         let rows = self.selected(launch, batch.num_rows(), ids, SelectedRows::FurtherGroups).await?;
         Ok(self.gathered(launch, batch, &rows).await?.map(|(batch, _)| batch))
@@ -132,7 +132,7 @@ impl GroupBy {
     /// Makes a state take no further groups.
     ///
     /// # Errors
-    /// `Unsupported` if a column of the input cannot be gathered; `Internal` unless
+    /// `Unsupported` if a column of the input cannot be gathered; `Internal` without
     /// [`may_freeze`](Self::may_freeze).
     ///
     /// # Examples

@@ -41,7 +41,7 @@ pub(super) mod control {
     pub const GROUPS: usize = 8;
     /// Whether the table is too small.
     pub const FULL: usize = 16;
-    /// Group of the NULL key, if that has a slot of its own.
+    /// Group of the NULL key, if it has a slot of its own.
     pub const NULL_GROUP: usize = 24;
     /// Length of the buffer.
     pub const WORDS: usize = 32;
@@ -55,7 +55,7 @@ const BLOCK: usize = 128;
 const PREFETCHED_SLOTS: usize = 1 << 16;
 pub(super) const PREFETCHED_GROUPS: usize = 1 << 15;
 
-/// C that sets `id` and `found` if the slot `h` has the inline key of the row. Without branches.
+/// C to set `id` and `found` if the slot `h` has the inline key of the row. Without branches.
 pub(super) fn first_slot_inline() -> String {
     format!(
         "      u64 at = h == NO_ROW ? 0 : h, g = ((const G u64 *)slots)[2 * at + 1];
@@ -71,14 +71,14 @@ pub(super) fn first_slot_wide() -> String {
     format!("      i32 found = h == NO_ROW;\n      u32 id = {NO_GROUP};\n")
 }
 
-/// C that sets `h` to the slot at which probing for `key` begins. Reads `is_null` if NULL has a
-/// slot of its own.
+/// C that sets `h` to the first slot of a probe for `key`. Reads `is_null` if NULL has a slot of
+/// its own.
 pub(super) fn slot_inline(null_slot: bool) -> String {
     let null = if null_slot { "if (is_null) { key = 0; h = mask + 2; }\n" } else { "" };
     format!("h = hash64(key) & mask;\nif (key == NO_ROW) h = mask + 1;\n{null}")
 }
 
-/// C that makes the row that claimed slot `h` the group `g`.
+/// C to make the row that claimed slot `h` the group `g`.
 pub(super) fn number_inline(null_slot: bool) -> String {
     let null = if null_slot { format!("if (h == mask + 2) control[{}] = g; ", control::NULL_GROUP) } else { String::new() };
     format!("{null}keys[g] = key; slots[2 * h + 1] = g;")
@@ -98,7 +98,7 @@ pub(super) fn claimed(profile: Profile, number: &str) -> String {
     }
 }
 
-/// C that probes for `key` from slot `h` on, whose first word is `seen`, and sets `id`.
+/// C to probe for `key` from slot `h` on, whose first word is `seen`, and to set `id`.
 pub(super) fn probe_inline(claimed: &str) -> String {
     format!(
         "u64 stored = h > mask ? 0 : key;
@@ -124,14 +124,14 @@ if (id == {NO_GROUP}) control[{full}] = 1;",
     )
 }
 
-/// C after a probe that missed: whether the table is known to be full. Chains get long then, so
-/// rows must not follow them all.
+/// C after a missed probe: whether the table is known to be full. Chains get long then, so rows
+/// must not follow them all.
 fn is_full() -> String {
     format!("(step & {MISSES}u) == {MISSES}u && control[{}]", control::FULL)
 }
 
-/// C that probes for the keys with the hash `key` from slot `h` on, whose first word is `seen`, and
-/// sets `id`.
+/// C to probe for the keys with the hash `key` from slot `h` on, whose first word is `seen`, and to
+/// set `id`.
 ///
 /// `other_row` compares with the row `other` and `other_group` with the stored key of the group
 /// `other`. Both set `equal`.

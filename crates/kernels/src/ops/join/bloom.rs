@@ -126,8 +126,8 @@ impl BuildKernels<'_> {
 }
 
 impl JoinBuild {
-    /// Adds a Bloom filter to a table that exceeds the caches, or for a dynamic filter that lacks
-    /// the columns to compare. If there is no memory for it, the join runs without.
+    /// Adds a Bloom filter to a table that exceeds the caches, or for a dynamic filter without the
+    /// columns to compare. If there is no memory for it, the join runs without.
     ///
     /// # Errors
     /// Errors of the device.
@@ -158,7 +158,7 @@ impl JoinBuild {
             buffer => buffer?,
         };
         table.bloom = Some(BloomFilter { buffer, words, probe_first });
-        // Keys that fail have failed when the table was built, so the host never reads this buffer.
+        // Keys that fail have failed in the table's build, so the host never reads this buffer.
         let error = queue.filled(8, 0xff)?;
         let n = table.num_rows();
         let names = JoinTable::arg_names("t", table.num_fields());

@@ -364,7 +364,7 @@ pub(super) fn all_of(mut conditions: Vec<Expr>) -> Option<Expr> {
 /// after it.
 ///
 /// With `multiplies`, the last join multiplies rows. Conjuncts over its columns become its residual
-/// if its kind allows that.
+/// if its kind allows it.
 fn split_filter(input: &Input, joins: &mut [Join], rest: &[Join], multiplies: bool) -> (Vec<Expr>, Vec<Expr>) {
     let all = [&*joins, rest].concat();
     let (now, mut later): (Vec<_>, Vec<_>) =
@@ -419,7 +419,7 @@ impl KeptColumns {
         fields.map(|(column, field)| (Expr::Column(*column), field.as_ref().clone().with_nullable(true))).collect()
     }
 
-    /// Where a column is for the steps after the probe, `None` if it is left behind.
+    /// Position of a column for the steps after the probe, `None` if it is left behind.
     pub fn position(&self, column: usize) -> Option<usize> {
         match self.columns.binary_search(&column) {
             Ok(position) => Some(position),

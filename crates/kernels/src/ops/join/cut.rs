@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A chain of joins in two parts, with rows that are written in between: where a build side does
-//! not fit device memory.
+//! A chain of joins in two parts, with rows written in between: where a build side does not fit
+//! device memory.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys of a join as C: key fields, packed keys, hashes, equality.
 //!
-//! A *key field* is a u64 that is equal where the values are. A key has one field, or several if
-//! its values have more than 64 bits; strings have none. The *packed key* of a row is one u64 of
-//! all fields: the sum of (field - least) * stride.
+//! A *key field* is a u64, equal where the values are. A key has one field, or several if its
+//! values have more than 64 bits; strings have none. The *packed key* of a row is one u64 of all
+//! fields: the sum of (field - least) * stride.
 
 use crate::codegen::{CType, RowWriter, Value};
 use crate::prelude::Section;

@@ -89,7 +89,7 @@ impl Lookup {
         self.searches.iter().zip(&self.tables).any(|(search, table)| needs_match(search) && table.gives_nothing(search.kind))
     }
 
-    /// The most build rows that a row is compared with; 1 if no search compares.
+    /// The most build rows to compare with a row; 1 if no search compares.
     pub fn max_candidates(&self) -> usize {
         // Without a condition the number of matches is known, and any match is as good as another.
         let conditional = self.searches.iter().zip(&self.tables).filter(|(search, _)| search.is_conditional());

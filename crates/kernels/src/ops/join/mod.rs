@@ -4,8 +4,8 @@
 //! A key leads to a *slot*. A slot leads to one row if the keys of the build side are unique, else
 //! to a range of rows.
 //!
-//! - Keys become *key fields*, u64 that are equal where the values are. A kernel finds the range of
-//!   each field.
+//! - Keys become *key fields*: u64, equal where the values are. A kernel finds the range of each
+//!   field.
 //! - If the ranges multiply to less than 2^64, the fields of a row make one *packed key*.
 //! - A packed key is its own slot (a perfect hash) if there are few possible keys for each row,
 //!   else it is hashed.
@@ -92,7 +92,7 @@ impl JoinKind {
         }
     }
 
-    /// Whether the rows that a probe row gives for one block of the build side do not depend on the
+    /// Whether the results of a probe row for one block of the build side do not depend on the
     /// others. Then blocks may be joined one after another, each with all probe rows.
     pub fn joins_blocks_independently(self) -> bool {
         match self {
@@ -125,7 +125,7 @@ impl JoinKind {
         }
     }
 
-    /// Whether a join gives nothing if no row of the build side has a match.
+    /// Whether a join gives nothing without a matched row of the build side.
     pub fn needs_match(self) -> bool {
         match self {
             Inner | LeftSemi | RightSemi => true,
@@ -158,8 +158,8 @@ impl JoinKind {
         }
     }
 
-    /// Whether DataFusion's nested loop join reads the probe side although the build side is empty
-    /// and there is no condition.
+    /// Whether DataFusion's nested loop join reads the probe side despite an empty build side and
+    /// no condition.
     pub(super) fn nested_loop_reads_all(self) -> bool {
         match self {
             Inner => false,
@@ -191,7 +191,7 @@ pub enum JoinRole {
     Query,
     /// A scalar subquery: the build side has at most one row.
     ScalarSubquery,
-    /// A dynamic filter: a [`JoinKind::RightSemi`] that counts the rows that it removes.
+    /// A dynamic filter: a [`JoinKind::RightSemi`] that counts the removed rows.
     DynamicFilter,
 }
 
@@ -246,7 +246,7 @@ impl Join {
         }
     }
 
-    /// Whether the join counts the rows that it removes.
+    /// Whether the join counts the removed rows.
     fn counts_removed(&self) -> bool {
         match self.role {
             JoinRole::DynamicFilter => true,

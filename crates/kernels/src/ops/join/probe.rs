@@ -2,7 +2,7 @@
 //! Probing: rows of one side, batch by batch, against the tables of others, fused with filters and
 //! projections.
 //!
-//! - If each row has at most one match, `probe_mask` records the matches of the rows and whether
+//! - With at most one match for each row, `probe_mask` records the matches of the rows and whether
 //!   they stay. The columns are written for the rows that stay, as [`Select`](crate::ops::Select)
 //!   does.
 //! - If the last join gives a row several matches, `probe_count` counts them, and a prefix sum
@@ -45,7 +45,7 @@ const fn max_pairs(profile: Profile) -> usize {
 
 /// The same for a small memory limit.
 const MIN_PAIRS: usize = 1 << 10;
-/// Pairs that are written at once where memory did not suffice for more.
+/// Pairs written at once where memory did not suffice for more.
 const FEWEST_PAIRS: usize = 1 << 8;
 /// Bytes of the memory limit for each row that is written at once: for its columns, and for
 /// results of the operators above. At least so many, and at least a multiple of a row's.
@@ -64,7 +64,7 @@ pub struct Probe {
     /// Schema and types of the probe side.
     probe: (SchemaRef, Vec<ColumnType>),
     lookup: Lookup,
-    /// Whether the last join gives pairs that are listed.
+    /// Whether pairs of the last join are listed.
     lists_pairs: bool,
     schema: SchemaRef,
     types: Vec<ColumnType>,
@@ -142,7 +142,7 @@ impl Probe {
     ///
     /// # Errors
     /// `Unsupported` if an output is not supported on the device. Filter and residual conditions
-    /// give that error in the first run, which generates the kernels.
+    /// give this error in the first run, which generates the kernels.
     pub fn try_new(
         input: Input,
         joins: &[Join],
@@ -211,8 +211,8 @@ impl Probe {
         self.lookup.is_empty()
     }
 
-    /// Slices of a batch that kernels search in bounded time, and whose results are small beside
-    /// the memory limit.
+    /// Slices of a batch that kernels search in bounded time, with results small beside the memory
+    /// limit.
     pub fn slices(&self, queue: &Queue, batch: &DeviceBatch) -> Slices {
         Slices::new(queue, batch, self.lookup.max_candidates(), self.affordable_rows(queue), &self.lookup.budget)
     }
@@ -291,7 +291,7 @@ impl Probe {
         if let (true, Some(table)) = (self.keeps_unmatched_build_rows(), self.lookup.tables.last()) {
             named.push(("visited", Arg::Buffer(zeroed_once(queue, &state.visited, table.batch().num_rows())?)));
         }
-        // Rows that fail have failed when the pairs were counted, so the host never reads this
+        // Rows that fail have failed in the count of the pairs, so the host never reads this
         // buffer.
         let error = queue.filled(8, 0xff)?;
         let grid = launch.grid_for_candidates(pairs.rows, self.lookup.max_candidates());
@@ -633,7 +633,7 @@ fn zeroed_once<'a>(queue: &Queue, buffer: &'a OnceLock<Buffer>, bytes: usize) ->
     Ok(buffer.get_or_init(|| zeros))
 }
 
-/// Whether the last join gives pairs that are listed.
+/// Whether pairs of the last join are listed.
 pub(super) fn lists_pairs(joins: &[Join], tables: Option<&[Arc<JoinTable>]>) -> bool {
     let Some(last) = joins.last() else { return false };
     let table = tables.and_then(|tables| tables.get(joins.len() - 1));

@@ -25,7 +25,7 @@ pub(super) struct Search {
     pub number: usize,
     /// The columns of its build side among those of all sides.
     pub columns: Range<usize>,
-    /// Whether the rows that it removes are counted.
+    /// Whether its removed rows are counted.
     pub tallied: bool,
     /// Whether rows probe the Bloom filter before the table.
     pub probe_bloom_first: bool,
@@ -218,8 +218,8 @@ impl Search {
         Ok(true)
     }
 
-    /// Appends a probe of the Bloom filter, which sets the integer `kept` to 0 if the current row
-    /// has no match.
+    /// Appends a probe of the Bloom filter: it sets the integer `kept` to 0 if the current row has
+    /// no match.
     pub fn probe_bloom(&self, writer: &mut RowWriter<'_>, kept: &str) -> Result<()> {
         let values = self.probe_values(writer)?;
         let found = writer.flag("0");

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::ops::Options;
 
-/// The time that a launch is to take at most: half of the 100 ms in which a query can be cancelled.
+/// Most time for a launch: half of the 100 ms in which a query can be cancelled.
 const LAUNCH_TIME: Duration = Duration::from_millis(50);
 /// Candidate pairs of a compute unit in the first launch, which no earlier one bounds. They take
 /// 50 ms where a comparison takes 50 ns, as that of long strings on a core.
@@ -150,7 +150,7 @@ impl Iterator for Slices {
     }
 }
 
-/// Whether rows have so many candidates that batches are sliced.
+/// Whether rows have too many candidates for whole batches.
 pub(super) fn has_many_candidates(candidates: usize) -> bool {
     candidates > MANY_CANDIDATES
 }

@@ -57,7 +57,7 @@ pub struct VisitedState {
 struct VisitedBuffers {
     /// A byte for each build row: 1 if it was visited.
     visited: Buffer,
-    /// Two bytes: whether the probe side has rows, and whether one of its keys is NULL.
+    /// Two bytes: whether the probe side has any rows, and any NULL keys.
     probe_side: Buffer,
 }
 
@@ -159,7 +159,7 @@ impl VisitedBitmap {
                 let loaded = self.program.load(queue).await?;
                 let mut named = vec![("n", Arg::U64(n as u64))];
                 named.extend(buffers.args());
-                // Keys that fail have failed when the table was built, so the host never reads this
+                // Keys that fail have failed in the table's build, so the host never reads this
                 // buffer.
                 let error = queue.filled(8, 0xff)?;
                 let grid = grid_for(queue, &self.options, n);

@@ -124,8 +124,7 @@ fn rows_at_once(statements: &str, most: u32) -> u32 {
 /// Most bytes of statements that are written out for several rows.
 const LONGEST_UNROLLED: usize = 2000;
 
-/// A kernel body whose loops count in `tally0` and so on, which are added to the parameter
-/// `tallies`.
+/// A kernel body whose loops count in `tally0` and so on. Adds these to the parameter `tallies`.
 pub(in crate::ops) fn tallied_body(params: &mut Params, profile: Profile, body: &str, tallies: usize) -> String {
     let declared = declare_tallies(tallies);
     match profile {

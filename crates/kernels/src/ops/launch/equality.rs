@@ -3,8 +3,8 @@
 
 use crate::codegen::{CType, Value};
 
-/// C: whether two values of one C type, which may be NULL, are the same. Floats are compared by
-/// their bits, as in Arrow's `partition`.
+/// C: whether two values of one C type, NULL or not, are the same. Floats are compared by their
+/// bits, as in Arrow's `partition`.
 pub(in crate::ops) fn equal(left: &Value, right: &Value) -> String {
     let (a, b) = (&left.code, &right.code);
     let equal = match left.ctype {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts that operators share: kernel sources on their way to the device, and the columns that
+//! The shared parts of operators: kernel sources on their way to the device, and the columns that
 //! kernels read and write.
 //!
 //! | module | what it has |

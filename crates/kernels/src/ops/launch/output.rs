@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Columns that kernels write: the C that stores a row's value, and the buffers for it.
+//! Columns that kernels write: the C to store a row's value, and the buffers for it.
 
 use std::sync::Arc;
 
@@ -169,7 +169,7 @@ impl Output {
         all.into_iter().filter_map(|(name, buffer)| buffer.as_ref().map(|buffer| (name.as_str(), Arg::Buffer(buffer))))
     }
 
-    /// The column of `n` written values, of type `ty` if that differs from the planned one.
+    /// The column of `n` written values, of type `ty` if it differs from the planned one.
     pub fn finish(
         &self,
         primitives: &LoadedPrimitives<'_>,

@@ -345,8 +345,8 @@ pub(in crate::ops) fn row_loop(profile: Profile, row: &str, n: &str, statements:
 /// Rows of a block that the cpu profile prefetches before it processes the first.
 const PREFETCHED_ROWS: usize = 128;
 
-/// As [`row_loop`], where `statements` read from random addresses, which `fetch` prefetches in the
-/// cpu profile. A GPU hides the latency with other rows.
+/// As [`row_loop`], for `statements` with reads from random addresses, which `fetch` prefetches in
+/// the cpu profile. A GPU hides the latency with other rows.
 pub(in crate::ops) fn prefetched_row_loop(profile: Profile, row: &str, n: &str, fetch: &str, statements: &str) -> String {
     match profile {
         Profile::Cpu => format!(

@@ -34,12 +34,12 @@ impl Sizes {
     /// Most work-groups of a grid: each work-item has scratch memory of its own.
     pub const MAX_WORK_GROUPS: u32 = 1 << 16;
 
-    /// Whether work-groups can have that many work-items; 0 is the profile's choice.
+    /// Whether work-groups can have so many work-items; 0 is the profile's choice.
     pub fn accepts_work_group_size(work_items: u32) -> bool {
         work_items == 0 || work_items.is_power_of_two() && Self::WORK_GROUP_SIZES.contains(&work_items)
     }
 
-    /// Whether compaction tiles can have that many rows; 0 is the profile's choice.
+    /// Whether compaction tiles can have so many rows; 0 is the profile's choice.
     pub fn accepts_tile_rows(rows: u32) -> bool {
         rows == 0 || rows.is_multiple_of(32) && Self::TILE_ROWS.contains(&rows)
     }

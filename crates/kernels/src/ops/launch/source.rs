@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The columns that the kernels of an operator read, and aliases that read the same buffers as a
-//! simpler type.
+//! The columns that the kernels of an operator read, and aliases of the same buffers with a simpler
+//! type.
 
 use std::sync::Arc;
 
@@ -83,8 +83,8 @@ impl Source {
     /// Appends filter and joins of the current row. Returns the C condition for the row to stay,
     /// `None` if all stay.
     ///
-    /// Columns of build sides can be read afterwards. With joins, `tally0` and so on count the rows
-    /// that each dynamic filter removes, and the last tally counts the rows that stay.
+    /// Columns of build sides can be read afterwards. With joins, `tally0` and so on count the
+    /// removed rows of each dynamic filter, and the last tally counts the rows that stay.
     pub fn write_filter(&self, writer: &mut RowWriter<'_>) -> Result<Option<String>> {
         let Some(lookup) = &self.lookup else {
             return self.filter.as_ref().map(|filter| Ok(writer.eval(filter)?.is_true())).transpose();

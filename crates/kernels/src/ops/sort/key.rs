@@ -27,7 +27,7 @@ pub(super) struct PackedSortKey {
     /// Bounds of integers.
     range: Option<(i128, i128)>,
     pub order: SortOptions,
-    /// Whether the strings are codes of a dictionary, whose values are ranked.
+    /// Whether the strings are codes of a dictionary. Then its values are ranked.
     coded: bool,
 }
 
@@ -210,7 +210,7 @@ pub(super) fn comparisons(keys: &[PackedSortKey]) -> Vec<Comparison<'_>> {
     comparisons
 }
 
-/// One word that compares rows of different batches, and whether it is exact: otherwise rows with
+/// One word to compare rows of different batches, and whether it is exact: otherwise rows with
 /// equal words may have different keys.
 pub(super) fn threshold_word(keys: &[PackedSortKey]) -> (Vec<SortField>, bool) {
     let mut fields = vec![];

@@ -8,8 +8,7 @@
 //!    compared by one kernel instead (see [`few`]).
 //! 4. The outputs are gathered once.
 //!
-//! Rows that do not fit device memory together are sorted in runs, which are merged (see
-//! [`SortMerge`]).
+//! Rows that do not fit device memory together are sorted in runs and merged (see [`SortMerge`]).
 //!
 //! For a small `fetch` only rows that can be in the result are kept (see [`topk`]). Whenever a
 //! multiple of `fetch` rows has come together, they are cut to the first ones.

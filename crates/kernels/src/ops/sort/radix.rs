@@ -2,8 +2,8 @@
 //! Stable radix sort of u64 words, each with a row number, by digits of 8 bits from the least
 //! significant on.
 //!
-//! Digits in which all words agree are left out, and all digits if the words are in order already.
-//! For each digit:
+//! Digits in which all words agree are left out, and all digits of words already in order. For each
+//! digit:
 //!
 //! 1. Each tile counts its digits.
 //! 2. A prefix sum over digits and tiles gives the offset of each tile's words of a digit.
@@ -204,8 +204,8 @@ impl LoadedRadix<'_> {
 }
 
 impl WordRange {
-    /// The number to subtract from words, and the digits that order them then. These are the digits
-    /// in which words differ, or those of the difference between least and most, if fewer.
+    /// The number to subtract from words, and the digits that order them then. These are the
+    /// differing digits of the words, or those of the difference between least and most, if fewer.
     fn digits(&self) -> (u64, Vec<u32>) {
         let differ = |varying: u64| (0..u64::BITS).step_by(DIGIT_BITS as usize).filter(move |shift| varying >> shift & 255 != 0);
         let (as_they_are, span) = (differ(self.varying), self.most - self.least);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ranks of strings: equal strings have equal ranks, lesser strings lesser ones.
 //!
-//! Forward radix sort: all strings are sorted by their first bytes as one word. Then strings that
-//! tie are sorted by their next bytes, within the *segment* of strings that they tie with, until no
-//! ties are left.
+//! Forward radix sort: all strings are sorted by their first bytes as one word. Then tied strings
+//! are sorted by their next bytes, within their *segment* of equals so far, until no ties are left.
 //!
 //! A word has [`CHUNK`] bytes and, below them, the number of these bytes that the string has, so
 //! that no byte value is reserved. Bytes that the strings of a segment have in common are skipped,
@@ -380,7 +379,7 @@ const SORTED: [(&str, &str); 5] = [
     ("positions", "const G u32 *RESTRICT"),
 ];
 
-/// The kernel that writes the order of a round, and masks the strings that still tie.
+/// The kernel that writes the order of a round, and masks the still tied strings.
 fn settle_kernel(options: &Options) -> Kernel {
     let mut params = declare(&SORTED);
     params.named("order", "G u32 *RESTRICT");
@@ -398,7 +397,7 @@ fn settle_kernel(options: &Options) -> Kernel {
     Kernel::new("sort_settle", params, body)
 }
 
-/// The kernel that writes the strings that still tie.
+/// The kernel that writes the still tied strings.
 fn carry_kernel(options: &Options) -> Kernel {
     let mut params = declare(&SORTED);
     for (name, c_type) in [

@@ -21,7 +21,7 @@ pub(super) fn string_or_empty(writer: &mut RowWriter<'_>, column: usize) -> Resu
     })
 }
 
-/// A bound of the bytes that are read if each of `n` strings of a column is compared with all.
+/// A bound of the read bytes if each of `n` strings of a column is compared with all.
 pub(super) fn compared_bytes(column: &DeviceColumn, n: usize) -> usize {
     let strings = column.dictionary().map_or(column, |dictionary| dictionary);
     // The first buffer has offsets or views, unless all strings have one length.

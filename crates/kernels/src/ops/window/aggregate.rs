@@ -9,7 +9,7 @@
 //!   nodes below. A frame of n rows is some 30 · log₁₆ n states, from left to right. States are
 //!   merged and never subtracted, so that every aggregate that can be merged is supported.
 //!
-//! Distinct values have no tree, since the rows that count depend on the frame. Counts, and sums of
+//! Distinct values have no tree, since the counted rows depend on the frame. Counts, and sums of
 //! integers, durations and intervals, subtract values whose last row leaves the frame.
 
 use arrow::datatypes::Field;
@@ -207,7 +207,7 @@ impl FrameKernels<'_> {
         Ok(writer.statements())
     }
 
-    /// C that subtracts row `at`, the first of those before `high`, unless its value occurs again
+    /// C to subtract row `at`, the first of those before `high`, unless its value occurs again
     /// among them.
     fn subtract_row(&self, after: usize, params: &mut Params) -> Result<String> {
         let mut writer = RowWriter::new(self.types, self.profile(), params).with_names("at", "x");

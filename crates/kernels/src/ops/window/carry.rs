@@ -151,7 +151,7 @@ fn count_kernel(options: &Options) -> Kernel {
 }
 
 impl FunctionPlan {
-    /// Where a partition may be cut for the function; `None` if it cannot carry on.
+    /// Possible cuts of a partition for the function; `None` if it cannot carry on.
     fn cut_at(&self, frame: &Frame) -> Option<CutAt> {
         match self {
             FunctionPlan::Value(ValueKind::Ranking { ranking, .. }) => match ranking {

@@ -14,7 +14,7 @@ use crate::expr::{CompareOp, Expr, Literal, LiteralValue};
 use crate::ops::{Input, Select};
 use crate::{Error, Result};
 
-/// The fact that finds another occurrence of a row's value, for frames that begin or end with the
+/// The fact to find another occurrence of a row's value, for frames that begin or end with the
 /// partition.
 pub(super) fn other_occurrence(function: &str, frame: &Frame) -> Result<OrderFact> {
     match frame {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames: the rows of its partition that a row reads, and the C that finds them.
+//! Frames: the rows of its partition that a row reads, and the C to find them.
 
 use std::fmt;
 
@@ -194,7 +194,7 @@ impl FrameUnits {
         }
     }
 
-    /// Whether order keys are descending, if rows are found by them.
+    /// Whether rows are found by descending order keys.
     fn descending(self) -> bool {
         match self {
             FrameUnits::Range { descending }
@@ -235,7 +235,7 @@ pub(super) fn interval_bound(number: usize) -> String {
     format!("interval_bound{number}")
 }
 
-/// The rows of the partition whose key is not NULL, whether keys are descending, and the key of the
+/// The rows of the partition without a NULL key, whether keys are descending, and the key of the
 /// row.
 const VALUES: &str = "u64 values_start = part_start, values_end = part_end;
 if (!range_valid[part_start]) values_start = peer_starts[peers[part_start + 1]];
@@ -399,8 +399,8 @@ impl fmt::Display for BoundRow<'_> {
                     ),
                 };
                 // DataFusion searches each bound from that of the row before on. If the bound of
-                // the last value is beyond the partition, so are those of the NULLs after it, whose
-                // frames are empty.
+                // the last value is beyond the partition, so are those of the NULLs after it, and
+                // their frames are empty.
                 let nulls = match (back, behind) {
                     (0, 0) => format!(
                         "values_start < values_end && values_end <= {i} && {} == part_end ? part_end : {peers}",
@@ -435,7 +435,7 @@ pub(super) struct PartitionIndex {
     /// the number of rows.
     pub part_starts: Buffer,
     pub peer_starts: Buffer,
-    /// The order key of each row, and a byte for whether it is not NULL; if frames search keys.
+    /// The order key of each row, and a byte, 0 for NULL; if frames search keys.
     pub keys: Option<(Buffer, Buffer)>,
     /// The bounds of [`FrameUnits::IntervalRange`] by parameter name, a u32 for each row.
     pub interval_bounds: Vec<(String, Buffer)>,

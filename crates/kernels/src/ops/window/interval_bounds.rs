@@ -2,10 +2,10 @@
 //! Bounds at an interval from the order key, for [`FrameUnits::IntervalRange`].
 //!
 //! The bound of a later key may be before that of an earlier key. This happens if a day is cut to
-//! the last one of a shorter month, or if clocks are put back. DataFusion searches each bound from
-//! that of the row before on, so that bounds never go back. The same holds for a timestamp that
-//! does not exist, which leads beyond all keys. So all bounds are found first, and then the
-//! greatest up to each row.
+//! the last one of a shorter month, or clocks are put back. DataFusion searches each bound from
+//! that of the row before on, so that bounds never go back. The same holds for a nonexistent
+//! timestamp, which leads beyond all keys. So all bounds are found first, and then the greatest up
+//! to each row.
 
 use arrow::datatypes::DataType;
 use columnar::{ColumnType, DeviceBatch};

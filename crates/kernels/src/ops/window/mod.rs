@@ -75,8 +75,7 @@ pub enum WindowFunction {
     /// Number of the row's bucket, as `UInt64`: there are so many buckets, at least 1, of about
     /// equal size.
     Ntile(u64),
-    /// The value so many rows before, or after if negative; the default if the partition has no
-    /// such row.
+    /// The value so many rows before, or after if negative; the default without such a row.
     Lag {
         /// The value.
         value: Expr,

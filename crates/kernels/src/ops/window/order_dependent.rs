@@ -12,7 +12,7 @@ use crate::codegen::CType;
 use crate::expr::{Aggregate, AggregateFamily, Expr};
 use crate::{Error, Result};
 
-/// Most rows of a frame of distinct values that is read again for each row, if values cannot be
+/// Most rows of a frame of distinct values to read again for each row, if values cannot be
 /// subtracted from the state.
 const MAX_DISTINCT_ROWS: u64 = 1 << 12;
 
@@ -41,7 +41,7 @@ impl OrderDependent {
     /// `aggregate` is [plain](Aggregate::plain): a DISTINCT without effect is gone.
     ///
     /// With DISTINCT a row counts unless its value occurs before it in the frame, or in the
-    /// partition if frames begin with it. For frames that end with the partition, unless it occurs
+    /// partition for frames from its start. For frames to the partition's end, unless it occurs
     /// after it.
     pub fn plan(mut aggregate: Aggregate, frame: &Frame, context: &mut PlanContext<'_>) -> Result<OrderDependent> {
         let types = context.types;

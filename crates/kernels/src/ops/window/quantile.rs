@@ -7,9 +7,9 @@
 //! states of grouped aggregation make a result of their values.
 //!
 //! With DISTINCT, rows without an equal value before them in the frame count. They depend on the
-//! frame, unless that begins or ends with the partition. So the matrix has, for each row, the
-//! nearest row before with its value. A frame of few rows is read for each row instead, and a rank
-//! is found by bisection.
+//! frame, unless it begins or ends with the partition. So the matrix has, for each row, the nearest
+//! row before with its value. A frame of few rows is read for each row instead, and a rank is found
+//! by bisection.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ pub(super) struct QuantilePlan {
 }
 
 impl QuantilePlan {
-    /// With DISTINCT and frames that begin with the partition, a row counts unless its value occurs
-    /// before it in the partition. If frames end with the partition, unless its value occurs after
+    /// With DISTINCT and frames from the partition's start, a row counts unless its value occurs
+    /// before it in the partition. For frames to the partition's end, unless its value occurs after
     /// it.
     pub fn plan(
         quantile: Quantile,

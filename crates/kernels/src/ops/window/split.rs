@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Windows whose rows do not fit device memory: partitions that have ended are computed early. One
-//! that goes on is cut if its functions can carry on.
+//! Windows whose rows do not fit device memory: ended partitions are computed early. An unfinished
+//! one is cut if its functions can carry on.
 
 use columnar::DeviceBatch;
 use device::Queue;
@@ -18,7 +18,7 @@ impl Window {
     }
 
     /// Splits off the rows of the partitions that have ended: all before the last one. If none has
-    /// ended, the partition is cut before its last group of peers. That needs functions that carry
+    /// ended, the partition is cut before its last group of peers. This needs functions that carry
     /// on: ranks, and aggregates of the rows up to the current one. `None` if nothing
     /// [may](Self::may_split) be split off. Waits for the device.
     ///

@@ -58,7 +58,7 @@ pub(super) struct ValueCall {
     kind: ValueKind,
     output: Output,
     projection: Projection,
-    /// The first of two kernels that number the rows that count.
+    /// The first of two kernels that number the counted rows.
     counted: Option<usize>,
     /// The kernel that finds the values out of sight.
     hidden: Option<usize>,
@@ -110,7 +110,7 @@ impl ValueCall {
         Ok(ValueCall { kind, output, projection, counted, hidden, gather })
     }
 
-    /// The operator that gathers elements of lists, if there is one.
+    /// The operator to gather elements of lists, if there is one.
     pub fn gather(&self) -> Option<&Gather> {
         self.gather.as_deref()
     }
@@ -169,7 +169,7 @@ impl ValueCall {
     }
 }
 
-/// The rows that count, of a function that does not count all.
+/// The counted rows of a function that does not count all.
 struct CountedRows {
     /// Number of counted rows before each row, i64 each, after a first element.
     numbers: Buffer,
@@ -215,7 +215,7 @@ const COUNTED_ROWS: &str = "counted_rows";
 /// is out of sight.
 const HIDDEN: &str = "hidden";
 
-/// The kernel that writes a flag for each row that counts, after a first element of 0.
+/// The kernel that flags the counted rows, after a first element of 0.
 pub(super) fn counted_flags(name: &str, counts: &Expr, types: &[ColumnType], options: &Options) -> Result<Kernel> {
     let mut params = Params::new();
     params.need(Section::Base);
@@ -228,7 +228,7 @@ pub(super) fn counted_flags(name: &str, counts: &Expr, types: &[ColumnType], opt
     Ok(Kernel::new(format!("window_counted{name}"), params, row_loop(options.profile, "row", &n, &statements)))
 }
 
-/// The kernel that lists the rows that count.
+/// The kernel that lists the counted rows.
 fn counted_rows(name: &str, options: &Options) -> Kernel {
     let mut params = Params::new();
     params.need(Section::Base);
@@ -329,7 +329,7 @@ impl ValueKind {
         }
     }
 
-    /// The output column, and the operator that gathers elements of lists that leave rows out.
+    /// The output column, and the operator to gather elements of lists that leave rows out.
     fn output(
         &self,
         value: &Value,

@@ -4,15 +4,15 @@
 //! level by level, so that one level is in memory at a time.
 //!
 //! - A level is a bit of the numbers, from the highest to the lowest.
-//! - It moves the numbers whose bit is 0 before those whose bit is 1; both keep their order.
+//! - It moves the numbers with bit 0 before those with bit 1; both keep their order.
 //! - So the zeros of a range are consecutive after the level, as are the ones. The count of zeros
 //!   before a position gives their offset.
 //! - A search continues in one of the two. After the last level its range begins with its number.
 //!
-//! A range may leave out numbers: those whose *companion* is not below a threshold. Then the zeros
-//! that are not left out decide where a search continues. The companions move with the numbers, and
-//! a matrix of them, built at each level, counts those of a range below the threshold. That takes
-//! the square of the levels in time, and no more memory.
+//! A range may leave out numbers: those whose *companion* is not below a threshold. Then the
+//! remaining zeros decide where a search continues. The companions move with the numbers, and a
+//! matrix of them, built at each level, counts those of a range below the threshold. That takes the
+//! square of the levels in time, and no more memory.
 
 use device::{Arg, Buffer, Event, ProgramSource, Queue};
 

@@ -47,8 +47,8 @@ impl GroupKernels {
         params
     }
 
-    /// C that sets the slot at which probing begins, within the filter, and the values of the keys.
-    /// The gpu profile probes in the same branch, at [`PROBE`].
+    /// C that sets the first slot of a probe, within the filter, and the values of the keys. The
+    /// gpu profile probes in the same branch, at [`PROBE`].
     fn first_probe(&self, planned: &Feed, params: &mut Params) -> Result<(String, Vec<Value>)> {
         let profile = self.options.profile;
         let mut own = Vec::new();
@@ -80,7 +80,7 @@ impl GroupKernels {
         Ok((writer.statements(), own))
     }
 
-    /// The kernel that looks up the group of each row, and adds the groups that are new.
+    /// The kernel that looks up the group of each row, and adds the new groups.
     pub(super) fn find_kernel(&self, feed: usize, planned: &Feed) -> Result<Kernel> {
         let profile = self.options.profile;
         let mut params = self.find_params();
@@ -121,8 +121,8 @@ impl GroupKernels {
         Ok(Kernel::new(format!("group_find{feed}"), params, body))
     }
 
-    /// C that compares the values `own` with those of the row `other`, and C that compares them
-    /// with the stored keys of the group `other`. Both set `equal`.
+    /// C that compares the values `own` with those of the row `other`, and C for the stored keys of
+    /// the group `other`. Both set `equal`.
     fn comparisons(&self, planned: &Feed, own: &[Value], params: &mut Params) -> Result<(String, String)> {
         let equal_keys = |others: &[Value]| {
             let all = own.iter().zip(others).map(|(own, other)| equal(own, other));
@@ -136,7 +136,7 @@ impl GroupKernels {
         Ok((row, format!("      {}", equal_keys(&stored))))
     }
 
-    /// Whether a work-item keeps its keys while it probes.
+    /// Whether a work-item keeps its keys during a probe.
     fn keys_fit_registers(&self) -> bool {
         let words = |key: &GroupKey| if key.ctype == CType::Str { 2 } else { key.ctype.width().div_ceil(8).max(1) };
         self.options.profile == Profile::Cpu || self.keys.iter().map(words).sum::<usize>() <= KEPT_WORDS
@@ -224,7 +224,7 @@ impl GroupKernels {
         Ok(Kernel::new(name, params, row_loop(self.options.profile, "i", &n, &statements)))
     }
 
-    /// C that declares the number of a new group, and the row that has its keys.
+    /// C that declares the number of a new group, and the row of its keys.
     fn new_group(&self, params: &mut Params) -> String {
         let first = params.named("first", "u64");
         let origins = params.named("origins", "const G u32 *RESTRICT");

@@ -86,8 +86,8 @@ impl Rows for GroupKernels {
 
     /// Merges the copies of the group's states to the locals `s0`, `s1`, …
     ///
-    /// Without copies a state is loaded where it is used, since a group may have more state slots
-    /// than registers.
+    /// Without copies a state is loaded where it is used: a group may have more state slots than
+    /// registers.
     fn prepare(&self, writer: &mut RowWriter<'_>) -> Result<()> {
         let slot_count = self.state_slots();
         self.accumulators.need(writer.params());

@@ -39,7 +39,7 @@ struct Replicas {
 }
 
 impl Replicas {
-    /// As many replicas as half of the shared memory holds, but at least one. `None` if that does
+    /// As many replicas as half of the shared memory holds, but at least one. `None` if one does
     /// not fit.
     fn of(groups: usize, slots: usize, options: &Options) -> Option<Replicas> {
         let fits = |copies: &usize| copies * ((groups * slots) | 1) * 8 <= options.shared_bytes / 2;
@@ -226,8 +226,8 @@ impl GroupKernels {
         rivals.collect()
     }
 
-    /// The body of an update kernel whose work-groups update replicas in shared memory, which are
-    /// then added to the states.
+    /// The body of an update kernel whose work-groups update replicas in shared memory, then add
+    /// them to the states.
     fn with_replicas(&self, rows: &str, part: &[usize], states: &str, replicas: Replicas) -> Result<String> {
         let Replicas { groups, copies, stride } = replicas;
         let per_group = self.state_slots();

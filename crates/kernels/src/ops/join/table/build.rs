@@ -35,9 +35,9 @@ fn max_perfect_hash(rows: u128, options: &Options) -> u128 {
     (options.threshold(1 << 19) as u128).max(rows * 8).min(1 << 31)
 }
 
-/// The same for keys that may be unique. An array that is mostly empty is read in order if the
-/// probe side has the order of the keys, as fact tables have. With a list of rows for each key it
-/// would be too large.
+/// The same for keys that may be unique. A mostly empty array is read in order if the probe side
+/// has the order of the keys, as fact tables have. With a list of rows for each key it would be too
+/// large.
 fn max_unique_perfect_hash(rows: u128, options: &Options) -> u128 {
     (rows * 256).min(options.threshold(1 << 23) as u128).max(max_perfect_hash(rows, options))
 }
@@ -130,8 +130,7 @@ impl JoinBuild {
         })
     }
 
-    /// Computes the ranges of keys from the rows even if they are proven, for dynamic filters that
-    /// push them down.
+    /// Computes even proven ranges of keys from the rows, for dynamic filters that push them down.
     #[must_use]
     pub fn with_found_ranges(self) -> JoinBuild {
         JoinBuild { proven_ranges: None, ..self }
@@ -206,7 +205,7 @@ impl JoinBuild {
         BuildKernels { source, encodings, keys, null_equals_null: *null_equals_null, options }
     }
 
-    /// Builds the table of a whole side, which is one batch, or `None` if it has no rows.
+    /// Builds the table of a whole side: one batch, or `None` if it has no rows.
     ///
     /// # Errors
     /// `Row` with the lowest row of which a key cannot be computed, `Unsupported` for too many
@@ -323,8 +322,7 @@ impl JoinBuild {
         Ok(table.set_fields(&self.encodings, &ranges, self.null_equals_null))
     }
 
-    /// Gives rows their slots. Finds out whether a slot has several rows, and whether any row is
-    /// matchable.
+    /// Gives rows their slots. Looks for slots of several rows, and for matchable rows.
     async fn claim_slots(&self, queue: &Queue, program: &Program, kernel: usize, table: &mut JoinTable) -> Result<Buffer> {
         let n = table.num_rows;
         let loaded = program.load(queue).await?;

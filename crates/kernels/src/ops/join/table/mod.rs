@@ -61,7 +61,7 @@ pub struct JoinTable {
     fields: Vec<KeyField>,
     /// The most rows whose keys can match, of a table of packed keys.
     matchable_rows: u64,
-    /// Whether a row has keys that can match.
+    /// Whether a row has matchable keys.
     has_matchable_rows: bool,
     /// The Bloom filter of the keys, if searches or dynamic filters probe one.
     pub(super) bloom: Option<BloomFilter>,
@@ -88,7 +88,7 @@ pub(super) fn slots_of(rows: usize) -> usize {
 }
 
 impl JoinTable {
-    /// The rows of the build side; one row that no slot refers to if it has none.
+    /// The rows of the build side; without any, one row that no slot refers to.
     pub fn batch(&self) -> &DeviceBatch {
         &self.batch
     }
