@@ -11,17 +11,22 @@ FN u32 nth_bit(u32 word, u32 k) {
   return at;
 }
 /* Sets bit i of a zeroed array of words in shared memory if keep is 1. Work-item l of a work-group
-   has bit i = l, or l plus a multiple of the work-group size. All work-items take part.
-   A work-group smaller than a warp has no word for the other work-items, whose votes are 0. */
+   has bit i = l, or l plus a multiple of the work-group size. All work-items take part. */
 #if WARP_WIDTH == 1
 #define VOTE(words, i, keep) if (keep) A_OR32(&(words)[(i) >> 5], 1u << ((i) & 31));
+#elif WARP_WIDTH == 32
+#define VOTE(words, i, keep) { \
+  u32 vote = (u32)BALLOT(keep); \
+  if ((i) % 32 == 0) (words)[(i) >> 5] = vote; \
+}
 #else
+/* A work-group of half a warp has no word for the other work-items, whose votes are 0. */
 #define VOTE(words, i, keep) { \
   u64 vote = BALLOT(keep); \
-  if (LID() % WARP_WIDTH == 0) \
-    for (u32 w_ = 0; w_ < WARP_WIDTH / 32; ++w_) { \
-      if (WARP_WIDTH == 32 || vote >> (32 * w_)) (words)[((i) >> 5) + w_] = (u32)(vote >> (32 * w_)); \
-    } \
+  if (LID() % 64 == 0) { \
+    (words)[(i) >> 5] = (u32)vote; \
+    if (vote >> 32) (words)[((i) >> 5) + 1] = (u32)(vote >> 32); \
+  } \
 }
 #endif
 /* Adds to a word in memory, atomically. Returns the carry. */
