@@ -114,7 +114,7 @@ impl AsRef<[DeviceColumn]> for DeviceBatch {
 }
 
 /// Device bytes of the columns' buffers; a shared buffer counts once.
-pub(crate) fn memory_bytes<'a>(columns: impl IntoIterator<Item = &'a DeviceColumn>) -> usize {
+pub fn memory_bytes<'a>(columns: impl IntoIterator<Item = &'a DeviceColumn>) -> usize {
     let (mut seen, mut bytes) = (HashSet::new(), 0);
     for column in columns {
         column.for_each_buffer(&mut |buffer| {

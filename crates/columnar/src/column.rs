@@ -145,7 +145,7 @@ impl DeviceColumn {
     ///
     /// # Errors
     /// `OutOfMemory` at the limit of the pool.
-    pub(crate) fn count_in_place(&self, pool: &device::Pool) -> Result<()> {
+    pub fn count_in_place(&self, pool: &device::Pool) -> Result<()> {
         for buffer in self.buffers.iter().chain(&self.validity) {
             buffer.count_in_place(pool)?;
         }

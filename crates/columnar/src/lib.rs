@@ -44,7 +44,7 @@ mod statistics;
 mod storage;
 mod upload;
 
-pub use batch::DeviceBatch;
+pub use batch::{DeviceBatch, memory_bytes};
 pub use coalescer::BatchCoalescer;
 pub use column::DeviceColumn;
 pub use download::{download, download_parts};

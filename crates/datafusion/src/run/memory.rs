@@ -24,8 +24,7 @@ pub(super) fn free_bytes(queue: &Queue) -> usize {
 
 /// Free device memory below the limit, with the part that operators count on.
 pub(super) fn unused_bytes(queue: &Queue) -> usize {
-    let pool = queue.context().pool();
-    pool.limit().saturating_sub(pool.in_use())
+    queue.context().pool().available()
 }
 
 /// Rows of a slice of input under any limit.

@@ -12,6 +12,7 @@ mod distinct;
 mod errors;
 mod execute;
 mod expand;
+mod files;
 mod futhark;
 mod import;
 mod joins;

@@ -12,6 +12,7 @@ use kernels::ops::{Concat, UnifyLayouts};
 use super::aggregate::Aggregation;
 use super::blocking::{self, Blocking};
 use super::expand::expand;
+use super::files::{self, CachedScan};
 use super::import::import;
 use super::limit::limit;
 use super::memory::MemoryAttribution;
@@ -19,7 +20,7 @@ use super::metrics::{output_rows, timed};
 use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
-use super::upload::upload;
+use super::upload::{UploadedColumns, upload};
 use super::{DeviceBatchStream, futhark, joins, shared, sorts, windows};
 use crate::error::{LOST, columnar_error, op_error};
 use crate::exec::panics;
@@ -46,8 +47,11 @@ impl Run {
     fn open_kind(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize, queue: Queue) -> Result<DeviceBatchStream> {
         Ok(match &stage.kind {
             StageKind::Upload { input } => {
+                if let Some(scan) = self.file_cache.as_ref().and_then(|_| CachedScan::of(input)) {
+                    return Ok(files::rows(scan, partition, stage, self, queue));
+                }
                 let rows = panics::caught(input, || input.execute(partition, Arc::clone(&self.task)))?;
-                upload(rows, stage, self, queue)
+                upload(rows, &UploadedColumns::of(stage), self, queue)
             }
             StageKind::Scan { snapshot, .. } if snapshot.context().has_met_fatal_fault() => return exec_err!("{LOST}"),
             StageKind::Scan { snapshot, columns } => {

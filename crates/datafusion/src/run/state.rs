@@ -18,7 +18,8 @@ use super::metrics::StageMeter;
 use crate::error::device_error;
 use crate::exec::{ScalarSubquery, SharedRows};
 use crate::graph::Stage;
-use crate::session::{DeviceOptions, SpillSetting, number_of_query, task_context};
+use crate::session::{DeviceOptions, SpillSetting, file_cache, number_of_query, task_context};
+use crate::table::FileCacheReader;
 
 /// Operator that errors of downloads and waits name.
 pub(super) const OFFLOADED_SUBPLAN: &str = "DeviceToHostExec";
@@ -60,6 +61,8 @@ pub(super) struct Run {
     pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
     /// Device bytes of the rows of `shared` that are in memory.
     pub kept: KeptBytes,
+    /// Columns of files on the device; `None` where they do not stay there.
+    pub file_cache: Option<FileCacheReader>,
     /// Has compilations in the background wait.
     _query: RunningQuery,
     /// Reads of metrics, awaited when the run ends.
@@ -77,6 +80,7 @@ impl Run {
         let queue = new_queue()?;
         let separate = stage.uploads() && !context.info().unified_memory;
         let uploads = if separate { new_queue()? } else { queue.clone() };
+        let file_cache = file_cache(task, &context, &options);
         let query = context.begin_query(number_of_query(task));
         let task = Arc::clone(task);
         let (meters, tables, scalars, kept, at_end) = Default::default();
@@ -94,6 +98,7 @@ impl Run {
             shared,
             scalars,
             kept,
+            file_cache,
             _query: query,
             at_end,
         }))

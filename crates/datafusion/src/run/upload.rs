@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::SchemaRef;
-use columnar::BatchCoalescer;
+use columnar::{BatchCoalescer, ColumnType, DeviceBatch};
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::execution::SendableRecordBatchStream;
 use device::Queue;
@@ -19,22 +19,47 @@ use super::state::Run;
 use crate::error::columnar_error;
 use crate::graph::Stage;
 
+/// The columns of an upload.
+#[derive(Clone)]
+pub(super) struct UploadedColumns {
+    pub schema: SchemaRef,
+    pub types: Vec<ColumnType>,
+    /// Number of the rows, if known: buffers are no larger.
+    pub rows: Option<usize>,
+    /// The operator that errors name.
+    pub operator: String,
+}
+
+impl UploadedColumns {
+    /// All columns of a stage.
+    pub fn of(stage: &Stage) -> UploadedColumns {
+        let (types, operator) = (stage.types.clone(), stage.operator.clone());
+        UploadedColumns { schema: Arc::clone(&stage.schema), types, rows: None, operator }
+    }
+}
+
 /// Coalesces host batches to a batch of the run and uploads them, a few ahead of the kernels.
 ///
 /// Kernels may never wait for an answer of the device, so the throttle alone bounds the memory.
-pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: &Arc<Run>, queue: Queue) -> DeviceBatchStream {
-    let (stage, run) = (Arc::clone(stage), Arc::clone(run));
-    stream::try_unfold((input, VecDeque::new(), None), move |(mut input, mut consumed, mut rest)| {
-        let (stage, run, queue) = (Arc::clone(&stage), Arc::clone(&run), queue.clone());
+pub(super) fn upload(
+    input: SendableRecordBatchStream,
+    columns: &UploadedColumns,
+    run: &Arc<Run>,
+    queue: Queue,
+) -> DeviceBatchStream {
+    let (columns, run) = (Arc::new(columns.clone()), Arc::clone(run));
+    let start = (input, VecDeque::new(), None, columns.rows);
+    stream::try_unfold(start, move |(mut input, mut consumed, mut rest, left)| {
+        let (columns, run, queue) = (Arc::clone(&columns), Arc::clone(&run), queue.clone());
         async move {
-            run.throttle(&mut consumed, &stage.operator).await?;
-            let failed = |error| columnar_error(&stage.operator, error);
+            run.throttle(&mut consumed, &columns.operator).await?;
+            let failed = |error| columnar_error(&columns.operator, error);
             // After a full batch the next one is most often full too.
-            let batch_rows = run.rows_of_batch(&stage.types);
-            let expected = if consumed.len() > 1 { batch_rows } else { 0 };
+            let batch_rows = run.rows_of_batch(&columns.types);
+            let expected = left.unwrap_or(if consumed.len() > 1 { batch_rows } else { 0 });
             // Without a copy, a batch of the host has any size.
-            let whole_rows = if queue.context().info().unified_memory { usize::MAX } else { run.rows_of_bytes(&stage.types) };
-            let coalescer = BatchCoalescer::new(&queue, &stage.schema, &stage.types, batch_rows);
+            let whole_rows = if queue.context().info().unified_memory { usize::MAX } else { run.rows_of_bytes(&columns.types) };
+            let coalescer = BatchCoalescer::new(&queue, &columns.schema, &columns.types, batch_rows);
             let mut coalescer = coalescer.with_expected_rows(expected);
             let mut bytes = 0;
             while coalescer.remaining_rows() > 0 {
@@ -48,7 +73,7 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
                 if batch.num_rows() == 0 {
                     continue;
                 }
-                let batch = cast_to_schema(batch, &stage.schema)?;
+                let batch = cast_to_schema(batch, &columns.schema)?;
                 // Strings and lists may be long.
                 bytes += slice_bytes(&batch);
                 if bytes > run.batch_bytes && !coalescer.is_empty() {
@@ -64,7 +89,9 @@ pub(super) fn upload(input: SendableRecordBatchStream, stage: &Arc<Stage>, run: 
                 }
             }
             let uploaded = coalescer.finish().map_err(failed)?;
-            let next = (!uploaded.is_empty()).then(|| (stream::iter(uploaded.into_iter().map(Ok)), (input, consumed, rest)));
+            let rows: usize = uploaded.iter().map(DeviceBatch::num_rows).sum();
+            let state = (input, consumed, rest, left.map(|left| left.saturating_sub(rows)));
+            let next = (rows > 0).then(|| (stream::iter(uploaded.into_iter().map(Ok)), state));
             Ok::<_, DataFusionError>(next)
         }
     })

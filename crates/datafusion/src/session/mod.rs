@@ -21,7 +21,7 @@ pub use parameters::{with_parameters, with_rows_of_parameters};
 pub use profile::Profile;
 pub use runtime::DeviceRuntime;
 pub(crate) use runtime::{
-    PlannedDevice, Problem, ReleaseLost, kernel_options, kernel_options_for, number_of_query, task_context,
+    PlannedDevice, Problem, ReleaseLost, file_cache, kernel_options, kernel_options_for, number_of_query, task_context,
 };
 pub use sql::parse_statements;
 pub(crate) use statement::state_for_explain;

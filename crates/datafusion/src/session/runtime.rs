@@ -14,6 +14,7 @@ use kernels::ops::{Options, Sizes};
 use parking_lot::Mutex;
 
 use super::options::{AUTO, DeviceOptions};
+use crate::table::{CachedColumn, FileCache, FileCacheReader};
 
 /// Opens the device once, for all queries of the sessions that share this object.
 ///
@@ -33,6 +34,8 @@ pub struct DeviceRuntime {
     problem: Mutex<Option<String>>,
     /// Contexts of profiled Futhark libraries.
     libraries: Mutex<Vec<WeakContext>>,
+    /// Columns of files in the context's memory.
+    file_cache: Mutex<Option<Arc<FileCache>>>,
     /// The settings of the last planned query. A lock of its own: opening a device takes long.
     noted: Mutex<Option<DeviceOptions>>,
 }
@@ -170,6 +173,27 @@ impl DeviceRuntime {
         tables.push(known);
         // The device may have been lost since the upload.
         table.release_lost();
+    }
+
+    /// Columns of files in the memory of a context.
+    fn file_cache(&self, context: &Context) -> Arc<FileCache> {
+        let mut cache = self.file_cache.lock();
+        match &*cache {
+            Some(cache) if cache.is_of(context) => Arc::clone(cache),
+            Some(_) | None => {
+                let new = FileCache::new(context);
+                let old = cache.replace(Arc::clone(&new));
+                drop(cache);
+                drop(old);
+                self.watch(&new);
+                new
+            }
+        }
+    }
+
+    /// The columns of files that are on the device.
+    pub(crate) fn cached_columns(&self) -> Vec<CachedColumn> {
+        self.file_cache.lock().as_ref().map_or_else(Vec::new, |cache| cache.columns())
     }
 
     /// The open device.
@@ -351,6 +375,22 @@ pub(crate) fn kernel_options_for(options: &DeviceOptions, info: &DeviceInfo, mem
 /// The number of a running query: all of its operators have one task.
 pub(crate) fn number_of_query(task: &Arc<TaskContext>) -> usize {
     Arc::as_ptr(task) as usize
+}
+
+/// The least limit of a device with columns of files by default.
+const LEAST_LIMIT_WITH_FILES: usize = 256 << 20;
+
+/// The columns of files that a running query may find on the device, and may leave there.
+pub(crate) fn file_cache(task: &TaskContext, context: &Context, options: &DeviceOptions) -> Option<FileCacheReader> {
+    let limit = context.pool().limit();
+    let bytes = match options.file_cache_bytes {
+        _ if !options.file_cache => 0,
+        0 if limit < LEAST_LIMIT_WITH_FILES => 0,
+        0 => limit / 2,
+        bytes => bytes.min(limit),
+    };
+    let runtime = DeviceRuntime::of(task.session_config()).filter(|_| bytes > 0)?;
+    Some(runtime.file_cache(context).reader(bytes))
 }
 
 /// The device and settings of a running query.

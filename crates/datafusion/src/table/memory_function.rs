@@ -49,6 +49,11 @@ impl DeviceMemory {
             rows: cache.entries.map(|entries| entries as u64),
             ..plain("cache", cache.name, cache.bytes as u64)
         }));
+        let of_files = self.0.runtime().cached_columns();
+        rows.push(Row {
+            rows: Some(of_files.len() as u64),
+            ..plain("cache", "columns of files", of_files.iter().map(|column| column.bytes as u64).sum())
+        });
         rows.extend(pool.held().iter().map(|(operator, bytes)| plain("query", operator, *bytes)));
         let pool = [("in use", pool.in_use()), ("free", pool.cached()), ("peak", pool.peak()), ("limit", pool.limit())];
         rows.extend(pool.map(|(name, bytes)| plain("pool", name, bytes as u64)));

@@ -69,7 +69,7 @@ pub(super) async fn merge_batches(
             group.push(next);
         }
         drop(batch);
-        if group.len() < 2 || pool.in_use() + size.bytes > pool.limit() {
+        if group.len() < 2 || size.bytes > pool.available() {
             merged.extend(group);
             continue;
         }

@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table::DeviceTable;
 use crate::table::device_table::needed;
+use crate::table::file_cache_function::{self, DeviceFileCache};
 use crate::table::kernels_function::{self, DeviceKernels};
 use crate::table::memory_function::{self, DeviceMemory};
 use crate::table::missing::MissingTables;
@@ -38,6 +39,7 @@ pub fn register_schema(ctx: &SessionContext) -> Result<()> {
     let catalog = ctx.catalog(&name).ok_or_else(|| plan_datafusion_err!("there is no catalog {name}"))?;
     let missing = MissingTables { catalog: name, runtime: Arc::clone(&runtime) };
     let schema = Arc::new(DeviceSchema { session: ctx.state_weak_ref(), runtime, tables: RwLock::default() });
+    ctx.register_udtf(file_cache_function::NAME, Arc::new(DeviceFileCache(Arc::clone(&schema.runtime))));
     ctx.register_udtf(kernels_function::NAME, Arc::new(DeviceKernels(Arc::clone(&schema.runtime))));
     ctx.register_udtf(memory_function::NAME, Arc::new(DeviceMemory(Arc::clone(&schema))));
     catalog.register_schema(DEVICE_SCHEMA, schema)?;

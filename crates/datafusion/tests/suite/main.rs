@@ -14,6 +14,7 @@ mod differential;
 mod exchange;
 mod explain;
 mod faults;
+mod file_cache;
 mod first_use;
 mod harness;
 mod inserts;

@@ -11,5 +11,5 @@ pub use buffer::Buffer;
 pub(crate) use buffer::HostView;
 pub(crate) use pinned::{PinnedBlock, PinnedPool, UPLOAD_CHUNK};
 pub(crate) use pool::SharedClaim;
-pub use pool::{Pool, Reservation, SoftReservation};
+pub use pool::{Pool, Reclaim, Reservation, SoftReservation};
 pub use values::{Scalar, Values};

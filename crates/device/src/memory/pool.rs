@@ -9,6 +9,8 @@
 //! - the limit is reached, or the driver has no more memory;
 //! - all memory of the free lists is still in use.
 //!
+//! An allocation beyond the limit first takes the memory of [caches](Reclaim).
+//!
 //! A CPU's free memory has a bound, and returns to the driver once it has not been reused for some
 //! seconds.
 
@@ -18,6 +20,7 @@ mod claim;
 mod evictor;
 mod holders;
 mod host;
+mod reclaim;
 mod reservation;
 mod state;
 
@@ -28,6 +31,7 @@ use parking_lot::Mutex;
 
 pub(crate) use self::claim::SharedClaim;
 pub(crate) use self::host::CountedHost;
+pub use self::reclaim::Reclaim;
 pub use self::reservation::{Reservation, SoftReservation};
 
 use self::block::{Block, Freed};
@@ -65,6 +69,8 @@ struct PoolInner {
     soft_reserved: AtomicUsize,
     /// Meters with names, for errors.
     holders: Mutex<Vec<Weak<Meter>>>,
+    /// Caches in the pool's memory.
+    caches: Mutex<Vec<Weak<dyn Reclaim>>>,
 }
 
 impl Drop for PoolInner {
@@ -82,8 +88,8 @@ impl Drop for PoolInner {
 impl Pool {
     pub(crate) fn new(driver: Arc<dyn Driver>, counters: Arc<LiveCounters>, limit: usize) -> Self {
         let name = driver.info().label();
-        let (state, soft_reserved, holders) = Default::default();
-        Self(Arc::new(PoolInner { driver, counters, name, limit, state, soft_reserved, holders }))
+        let (state, soft_reserved, holders, caches) = Default::default();
+        Self(Arc::new(PoolInner { driver, counters, name, limit, state, soft_reserved, holders, caches }))
     }
 
     /// The most bytes of buffers, reservations and free lists together.

@@ -83,7 +83,7 @@ impl Queue {
     /// Whether too much memory is in use for views of it.
     fn is_crowded(&self) -> bool {
         let pool = self.context().pool();
-        pool.in_use() > pool.limit() / 4
+        pool.limit() - pool.available() > pool.limit() / 4
     }
 
     /// Enqueues a copy of at least one byte to the host memory of `target`.

@@ -155,6 +155,20 @@ settings! {
         program_only: false,
         description: "'host' runs unsupported operators on the host, with the reason in EXPLAIN. 'error' makes such a query fail, and implies device.cost = always",
     }
+    file_cache: bool {
+        default: true,
+        value: Flag,
+        frozen: false,
+        program_only: false,
+        description: "Whether columns of Parquet files stay in device memory for the next query. A changed file is read again, and queries that need the memory take it",
+    }
+    file_cache_bytes: usize {
+        default: 0,
+        value: Bytes { least: 1 },
+        frozen: false,
+        program_only: false,
+        description: "Most bytes of columns of files in device memory, or as in '8G'. 0 takes half of device.memory_bytes, and none below 256 MiB",
+    }
     futhark: bool {
         default: false,
         value: Flag,

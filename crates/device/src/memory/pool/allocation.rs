@@ -92,7 +92,12 @@ impl Pool {
         loop {
             let mut state = self.0.state.lock();
             if !state.fits(class, claim, self.0.limit) {
-                return Err(self.out_of_memory(state.in_use + state.reserved, class));
+                let (missing, in_use) = (state.missing(class, claim, self.0.limit), state.in_use + state.reserved);
+                drop(state);
+                if self.reclaim(missing) {
+                    continue;
+                }
+                return Err(self.out_of_memory(in_use, class));
             }
             let mut found = state.take(class, SEARCHED, |block| block.is_ready_for(worker));
             if found.is_none() && worker.is_some() && state.cached > self.most_cached(&state) {
@@ -126,12 +131,14 @@ impl Pool {
         }
     }
 
-    /// Allocates from the driver. Where it has no memory, retries after [`drain`](Self::drain).
+    /// Allocates from the driver. Where it has no memory, retries after [`drain`](Self::drain),
+    /// without the memory of caches.
     fn alloc_from_driver(&self, class: usize) -> Result<Memory> {
         match self.0.driver.alloc(class) {
             Err(Error::OutOfMemory { .. }) => {}
             answer => return answer,
         }
+        self.reclaim(usize::MAX);
         self.drain();
         self.0.driver.alloc(class).map_err(|error| match error {
             // The caller has already counted this allocation as in use.

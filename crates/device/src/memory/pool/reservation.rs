@@ -55,7 +55,7 @@ impl SoftReservation {
     /// beside them. Returns whether they have; else the reservation stays as it is.
     pub fn try_grow(&self, bytes: usize, left_free: usize) -> bool {
         let of_others = self.pool.soft_reserved().saturating_sub(self.bytes.load(Relaxed));
-        let fits = self.pool.in_use() + bytes + left_free + of_others <= self.pool.limit();
+        let fits = bytes + left_free + of_others <= self.pool.available();
         if fits {
             self.grow(bytes);
         }
@@ -99,13 +99,19 @@ impl Reservation {
     /// # Errors
     /// `OutOfMemory` beyond the pool's limit; the reservation then stays unchanged.
     pub fn resize(&self, bytes: usize) -> Result<()> {
-        let mut state = self.pool.0.state.lock();
-        let drawn = self.claim.lock().drawn;
-        if !state.fits(bytes.saturating_sub(drawn), Some(&self.claim), self.pool.0.limit) {
-            return Err(self.pool.out_of_memory(state.in_use + state.reserved, bytes));
+        loop {
+            let (mut state, limit) = (self.pool.0.state.lock(), self.pool.0.limit);
+            let more = bytes.saturating_sub(self.claim.lock().drawn);
+            if state.fits(more, Some(&self.claim), limit) {
+                state.change(Some(&self.claim), |claim| claim.bytes = bytes);
+                return Ok(());
+            }
+            let (missing, in_use) = (state.missing(more, Some(&self.claim), limit), state.in_use + state.reserved);
+            drop(state);
+            if !self.pool.reclaim(missing) {
+                return Err(self.pool.out_of_memory(in_use, bytes));
+            }
         }
-        state.change(Some(&self.claim), |claim| claim.bytes = bytes);
-        Ok(())
     }
 
     /// The claim, if the reservation is one of `pool`.

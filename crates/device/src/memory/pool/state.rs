@@ -65,6 +65,11 @@ impl PoolState {
         self.committed(claim).saturating_add(bytes) <= limit
     }
 
+    /// Bytes beyond the limit, if `bytes` are committed too.
+    pub fn missing(&self, bytes: usize, claim: Option<&SharedClaim>, limit: usize) -> usize {
+        self.committed(claim).saturating_add(bytes).saturating_sub(limit)
+    }
+
     /// Counts `bytes` as in use, and as drawn from `claim`.
     pub fn count(&mut self, bytes: usize, claim: Option<&SharedClaim>) {
         self.in_use += bytes;

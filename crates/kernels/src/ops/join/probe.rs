@@ -221,7 +221,7 @@ impl Probe {
     /// memory.
     fn affordable_rows(&self, queue: &Queue) -> usize {
         let pool = queue.context().pool();
-        let (limit, free) = (pool.limit(), pool.limit().saturating_sub(pool.in_use()));
+        let (limit, free) = (pool.limit(), pool.available());
         // A floor: a query that fills memory would else end in ever more and smaller launches.
         affordable_rows((4 * free).clamp(limit / 4, limit), self.row_bytes()).min(max_pairs(self.options.profile))
     }

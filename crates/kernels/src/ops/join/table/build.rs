@@ -46,7 +46,7 @@ fn max_unique_perfect_hash(rows: u128, options: &Options) -> u128 {
 /// of a hash table. A chain of joins has several tables at once.
 fn max_affordable_perfect_hash(rows: u128, queue: &Queue) -> u128 {
     let pool = queue.context().pool();
-    affordable_perfect_hash(rows, pool.limit().saturating_sub(pool.in_use()))
+    affordable_perfect_hash(rows, pool.available())
 }
 
 fn affordable_perfect_hash(rows: u128, free: usize) -> u128 {
