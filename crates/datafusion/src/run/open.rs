@@ -25,14 +25,23 @@ use super::{DeviceBatchStream, futhark, joins, shared, sorts, windows};
 use crate::error::{LOST, columnar_error, op_error};
 use crate::exec::panics;
 use crate::graph::{Origin, Stage, StageKind};
+use crate::table::COLUMNS_OF_FILES;
 
 impl Run {
     /// The batches of one partition of a stage.
     pub fn open(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize) -> Result<DeviceBatchStream> {
         let of_stage = if stage.origin() == Origin::External { &self.uploads } else { &self.queue };
-        let queue = self.metered(of_stage, &stage.operator, &stage.metrics.set(), partition);
         let output_rows = output_rows(&stage.metrics.set(), partition);
-        let batches = self.open_kind(stage, partition, queue)?;
+        let batches = match self.cached_scan(stage) {
+            Some(scan) => {
+                let queue = self.metered(of_stage, COLUMNS_OF_FILES, &stage.metrics.set(), partition);
+                files::rows(scan, partition, stage, self, queue)
+            }
+            None => {
+                let queue = self.metered(of_stage, &stage.operator, &stage.metrics.set(), partition);
+                self.open_kind(stage, partition, queue)?
+            }
+        };
         // A coalesced batch is charged to its reader's operator, and its rows are none of the
         // reader's output.
         Ok(match stage.origin() {
@@ -44,12 +53,15 @@ impl Run {
         })
     }
 
+    /// The scan of an upload whose columns may stay on the device.
+    fn cached_scan(&self, stage: &Stage) -> Option<CachedScan> {
+        let (StageKind::Upload { input }, Some(_)) = (&stage.kind, &self.file_cache) else { return None };
+        CachedScan::of(input)
+    }
+
     fn open_kind(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize, queue: Queue) -> Result<DeviceBatchStream> {
         Ok(match &stage.kind {
             StageKind::Upload { input } => {
-                if let Some(scan) = self.file_cache.as_ref().and_then(|_| CachedScan::of(input)) {
-                    return Ok(files::rows(scan, partition, stage, self, queue));
-                }
                 let rows = panics::caught(input, || input.execute(partition, Arc::clone(&self.task)))?;
                 upload(rows, &UploadedColumns::of(stage), self, queue)
             }

@@ -16,6 +16,9 @@ use parking_lot::Mutex;
 
 use crate::session::ReleaseLost;
 
+/// The holder of the memory, in `device_memory()`.
+pub(crate) const COLUMNS_OF_FILES: &str = "columns of files";
+
 /// A file as a listing found it. A changed file has another size, time or tag.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FileVersion {

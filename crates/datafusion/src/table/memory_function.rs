@@ -9,6 +9,7 @@ use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, plan_err};
 use datafusion::datasource::MemTable;
 
+use crate::table::COLUMNS_OF_FILES;
 use crate::table::device_table::DeviceTable;
 use crate::table::schema::DeviceSchema;
 
@@ -52,9 +53,11 @@ impl DeviceMemory {
         let of_files = self.0.runtime().cached_columns();
         rows.push(Row {
             rows: Some(of_files.len() as u64),
-            ..plain("cache", "columns of files", of_files.iter().map(|column| column.bytes as u64).sum())
+            ..plain("cache", COLUMNS_OF_FILES, of_files.iter().map(|column| column.bytes as u64).sum())
         });
-        rows.extend(pool.held().iter().map(|(operator, bytes)| plain("query", operator, *bytes)));
+        let held = pool.held();
+        let of_queries = held.iter().filter(|(holder, _)| holder != COLUMNS_OF_FILES);
+        rows.extend(of_queries.map(|(operator, bytes)| plain("query", operator, *bytes)));
         let pool = [("in use", pool.in_use()), ("free", pool.cached()), ("peak", pool.peak()), ("limit", pool.limit())];
         rows.extend(pool.map(|(name, bytes)| plain("pool", name, bytes as u64)));
         rows

@@ -147,7 +147,7 @@ fn a_table_function_lists_what_holds_device_memory() {
         let pool = "SELECT name FROM device_memory() WHERE holder = 'pool' AND (bytes > 0 OR name = 'free')";
         assert_eq!(lines(pool).await, ["| in use |", "| free |", "| peak |", "| limit |"]);
         let caches = "SELECT name FROM device_memory() WHERE holder = 'cache' AND (bytes > 0 OR name <> 'programs') ORDER BY 1";
-        assert_eq!(lines(caches).await, ["| constants |", "| pinned |", "| programs |"]);
+        assert_eq!(lines(caches).await, ["| columns of files |", "| constants |", "| pinned |", "| programs |"]);
         let kernels = "SELECT count(*) > 0, sum(launches) >= count(*), min(seconds) >= 0 FROM device_kernels()";
         assert_eq!(lines(kernels).await, ["| true | true | true |"]);
         let error = text(&answer(&ctx, "SELECT * FROM device_kernels(1)").await.unwrap_err());

@@ -33,7 +33,7 @@ use crate::exec::panics::panic_text;
 use crate::table::RowGroupRange;
 
 /// Consecutive row groups of a file, with about the rows of a batch. Their columns stay together.
-pub(super) struct Span {
+pub(super) struct RowGroupSpan {
     pub row_groups: RowGroupRange,
     pub rows: usize,
     /// The needed row groups and rows, where these are few.
@@ -42,7 +42,7 @@ pub(super) struct Span {
 
 /// The row groups that a scan needs of a file.
 pub(super) struct NeededRowGroups {
-    pub spans: Vec<Span>,
+    pub spans: Vec<RowGroupSpan>,
     /// Number of row groups in the file.
     pub all: usize,
 }
@@ -129,7 +129,7 @@ async fn try_needed(
         let kept_rows: usize = needed.iter().map(|(index, access)| rows_of(access, &groups[*index])).sum();
         // Where most rows are needed, all of them serve the next query too.
         let part = (kept_rows < rows / WHOLE.1 * WHOLE.0).then_some(needed);
-        (kept_rows > 0).then_some(Span { row_groups, rows, part })
+        (kept_rows > 0).then_some(RowGroupSpan { row_groups, rows, part })
     });
     Ok(Some(NeededRowGroups { spans: spans.collect(), all: groups.len() }))
 }

@@ -14,7 +14,7 @@ use device::{Event, Queue};
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 
-use super::row_groups::{Span, needed};
+use super::row_groups::{RowGroupSpan, needed};
 use super::scan::CachedScan;
 use crate::error::columnar_error;
 use crate::graph::Stage;
@@ -24,7 +24,7 @@ use crate::run::upload::{UploadedColumns, upload};
 use crate::table::{FileCacheReader, FileVersion, RowGroupRange};
 
 /// A partition of a scan, as it reads its files.
-struct Partition {
+struct ScanPartition {
     scan: CachedScan,
     number: usize,
     stage: Arc<Stage>,
@@ -50,14 +50,14 @@ pub(in crate::run) fn rows(
     let files = scan.files(partition);
     let (stage, run) = (Arc::clone(stage), Arc::clone(run));
     let consumed = Mutex::default();
-    let partition = Arc::new(Partition { scan, number: partition, stage, run, queue, cached, read, consumed });
+    let partition = Arc::new(ScanPartition { scan, number: partition, stage, run, queue, cached, read, consumed });
     let files = stream::iter(files).then(move |file| Arc::clone(&partition).file(file));
     files.try_flatten().boxed()
 }
 
 /// Columns of consecutive row groups.
 struct SpanRows {
-    partition: Arc<Partition>,
+    partition: Arc<ScanPartition>,
     file: Arc<FileVersion>,
     row_groups: RowGroupRange,
     rows: usize,
@@ -69,9 +69,9 @@ struct SpanRows {
     values: Vec<Vec<DeviceColumn>>,
 }
 
-impl Partition {
+impl ScanPartition {
     /// The rows of a file.
-    async fn file(self: Arc<Partition>, file: PartitionedFile) -> Result<DeviceBatchStream> {
+    async fn file(self: Arc<ScanPartition>, file: PartitionedFile) -> Result<DeviceBatchStream> {
         let Some(cache) = &self.run.file_cache else { return self.as_read_by_host(file) };
         let store = self.scan.config.object_store_url.as_str();
         let version = Arc::new(FileVersion::new(store, &file.object_meta, &file.partition_values));
@@ -111,13 +111,13 @@ impl Partition {
     }
 
     async fn span(
-        self: Arc<Partition>,
+        self: Arc<ScanPartition>,
         file: &PartitionedFile,
         version: Arc<FileVersion>,
-        span: Span,
+        span: RowGroupSpan,
         all: usize,
     ) -> Result<DeviceBatchStream> {
-        let Span { row_groups, rows, part } = span;
+        let RowGroupSpan { row_groups, rows, part } = span;
         let columns = self.scan.columns.iter().zip(&self.stage.types);
         let get = |cache: &FileCacheReader| {
             let found = columns.map(|(column, ty)| cache.get(&version, row_groups, column, ty));
