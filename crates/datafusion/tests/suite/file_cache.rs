@@ -32,6 +32,7 @@ async fn write(file: &Path, seed: usize, rows: usize) {
 fn device(partitions: usize) -> (SessionContext, Context) {
     let context = context(device_config());
     let ctx = strict_on(partitions, DeviceRuntime::with_context(context.clone()));
+    set(&ctx, "device.file_cache", "true");
     set(&ctx, "device.file_cache_bytes", "64M");
     // A row group is a batch.
     set(&ctx, "device.batch_rows", GROUP);
@@ -196,6 +197,7 @@ fn queries_take_the_memory() {
         let scan = "SELECT sum(i), sum(k), sum(f) FROM p";
         row_groups(&ctx, &file, scan).await;
         assert_returned(&small, 0);
+        set(&ctx, "device.file_cache", "true");
         set(&ctx, "device.file_cache_bytes", "16M");
         row_groups(&ctx, &file, scan).await;
         let (cached, _) = row_groups(&ctx, &file, scan).await;
