@@ -19,7 +19,7 @@ use crate::error::device_error;
 use crate::exec::{ScalarSubquery, SharedRows};
 use crate::graph::Stage;
 use crate::session::{DeviceOptions, SpillSetting, file_cache, number_of_query, task_context};
-use crate::table::FileCacheReader;
+use crate::table::RunFileCache;
 
 /// Operator that errors of downloads and waits name.
 pub(super) const OFFLOADED_SUBPLAN: &str = "DeviceToHostExec";
@@ -62,7 +62,7 @@ pub(super) struct Run {
     /// Device bytes of the rows of `shared` that are in memory.
     pub kept: KeptBytes,
     /// Columns of files on the device; `None` where they do not stay there.
-    pub file_cache: Option<FileCacheReader>,
+    pub file_cache: Option<RunFileCache>,
     /// Has compilations in the background wait.
     _query: RunningQuery,
     /// Reads of metrics, awaited when the run ends.

@@ -14,7 +14,7 @@ use kernels::ops::{Options, Sizes};
 use parking_lot::Mutex;
 
 use super::options::{AUTO, DeviceOptions};
-use crate::table::{CachedColumn, FileCache, FileCacheReader};
+use crate::table::{CachedColumn, FileCache, RunFileCache};
 
 /// Opens the device once, for all queries of the sessions that share this object.
 ///
@@ -381,7 +381,7 @@ pub(crate) fn number_of_query(task: &Arc<TaskContext>) -> usize {
 const LEAST_LIMIT_WITH_FILES: usize = 256 << 20;
 
 /// The columns of files that a running query may find on the device, and may leave there.
-pub(crate) fn file_cache(task: &TaskContext, context: &Context, options: &DeviceOptions) -> Option<FileCacheReader> {
+pub(crate) fn file_cache(task: &TaskContext, context: &Context, options: &DeviceOptions) -> Option<RunFileCache> {
     let limit = context.pool().limit();
     let bytes = match options.file_cache_bytes {
         _ if !options.file_cache => 0,

@@ -171,9 +171,9 @@ impl FileCache {
     }
 
     /// A run's view of the cache, of at most `capacity` bytes.
-    pub fn reader(self: &Arc<FileCache>, capacity: usize) -> FileCacheReader {
+    pub fn reader(self: &Arc<FileCache>, capacity: usize) -> RunFileCache {
         let run = self.runs.fetch_add(1, Relaxed) + 1;
-        FileCacheReader { cache: Arc::clone(self), run, capacity, lent: AtomicUsize::new(0), is_full: AtomicBool::new(false) }
+        RunFileCache { cache: Arc::clone(self), run, capacity, lent: AtomicUsize::new(0), is_full: AtomicBool::new(false) }
     }
 
     /// The columns by file, the largest first.
@@ -229,7 +229,7 @@ impl ReleaseLost for FileCache {
 
 /// The cache as one run uses it. Its columns count as the run's memory until it ends.
 #[derive(Debug)]
-pub(crate) struct FileCacheReader {
+pub(crate) struct RunFileCache {
     cache: Arc<FileCache>,
     run: usize,
     capacity: usize,
@@ -238,13 +238,13 @@ pub(crate) struct FileCacheReader {
     is_full: AtomicBool,
 }
 
-impl Drop for FileCacheReader {
+impl Drop for RunFileCache {
     fn drop(&mut self) {
         self.cache.lent.fetch_sub(*self.lent.get_mut(), Relaxed);
     }
 }
 
-impl FileCacheReader {
+impl RunFileCache {
     /// Whether the cache has a column of a file.
     pub fn knows(&self, file: &FileVersion) -> bool {
         self.cache.entries.lock().by_file.contains_key(file)

@@ -24,7 +24,7 @@ pub(crate) use boxed_scan::boxed_scan;
 pub(crate) use changes::TableChanges;
 pub(crate) use create::{create_resident_table, streams};
 pub use device_table::DeviceTable;
-pub(crate) use file_cache::{COLUMNS_OF_FILES, CachedColumn, FileCache, FileCacheReader, FileColumn, FileVersion, RowGroupRange};
+pub(crate) use file_cache::{COLUMNS_OF_FILES, CachedColumn, FileCache, FileColumn, FileVersion, RowGroupRange, RunFileCache};
 pub use schema::register_schema;
 pub(crate) use snapshot::Snapshot;
 pub(crate) use state::{SnapshotHolder, TableState};

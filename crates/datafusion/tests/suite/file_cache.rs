@@ -142,7 +142,7 @@ fn a_changed_file_is_read_again() {
         assert_eq!(row_groups(&ctx, &file, sql).await, (0, 5));
         assert_eq!(row_groups(&ctx, &file, sql).await, (5, 0));
         // The listing of a plan is older than the file.
-        let frame = ctx.sql("SELECT sum(k), sum(i), count(*) FROM p").await.unwrap();
+        let frame = ctx.sql("SELECT sum(k), max(s), count(*) FROM p").await.unwrap();
         let task = Arc::new(frame.task_ctx());
         let plan = frame.create_physical_plan().await.unwrap();
         write(&file, 17, ROWS).await;
@@ -194,10 +194,11 @@ fn queries_take_the_memory() {
         let small = context(device_config().with_memory_bytes(16 << 20));
         let ctx = strict_on(2, DeviceRuntime::with_context(small.clone()));
         register(&ctx, &file).await;
+        set(&ctx, "device.file_cache", "true");
         let scan = "SELECT sum(i), sum(k), sum(f) FROM p";
         row_groups(&ctx, &file, scan).await;
+        // By default none stay in so little memory.
         assert_returned(&small, 0);
-        set(&ctx, "device.file_cache", "true");
         set(&ctx, "device.file_cache_bytes", "16M");
         row_groups(&ctx, &file, scan).await;
         let (cached, _) = row_groups(&ctx, &file, scan).await;

@@ -112,75 +112,64 @@ pub enum AggregateFamily {
     Sketch,
 }
 
+/// Nature of an aggregate's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ResultNature {
+    /// The least or greatest value.
+    Extreme,
+    /// Another one of the values.
+    Picked,
+    /// A mean, in the type of the values or a wider one.
+    Mean,
+    /// An estimate by a sketch.
+    Estimate,
+    Computed,
+}
+
 impl AggregateFamily {
+    const fn result(self) -> ResultNature {
+        match self {
+            AggregateFamily::Extreme { .. } => ResultNature::Extreme,
+            AggregateFamily::AnyValue => ResultNature::Picked,
+            AggregateFamily::Average => ResultNature::Mean,
+            AggregateFamily::Sketch => ResultNature::Estimate,
+            AggregateFamily::Count | AggregateFamily::Sum | AggregateFamily::Boolean(_) | AggregateFamily::Bitwise(_) => {
+                ResultNature::Computed
+            }
+            AggregateFamily::Variance { .. } | AggregateFamily::Bivariate { .. } => ResultNature::Computed,
+            AggregateFamily::Median | AggregateFamily::Percentile => ResultNature::Computed,
+        }
+    }
+
     /// Whether the result is one of the values.
     pub(crate) fn selects_value(self) -> bool {
-        match self {
-            AggregateFamily::Extreme { .. } | AggregateFamily::AnyValue => true,
-            AggregateFamily::Count
-            | AggregateFamily::Sum
-            | AggregateFamily::Average
-            | AggregateFamily::Boolean(_)
-            | AggregateFamily::Bitwise(_)
-            | AggregateFamily::Variance { .. }
-            | AggregateFamily::Bivariate { .. }
-            | AggregateFamily::Median
-            | AggregateFamily::Percentile
-            | AggregateFamily::Sketch => false,
+        match self.result() {
+            ResultNature::Extreme | ResultNature::Picked => true,
+            ResultNature::Mean | ResultNature::Estimate | ResultNature::Computed => false,
         }
     }
 
     /// Whether the result is the least or greatest value.
     pub(crate) fn is_extreme(self) -> bool {
-        match self {
-            AggregateFamily::Extreme { .. } => true,
-            AggregateFamily::Count
-            | AggregateFamily::Sum
-            | AggregateFamily::Average
-            | AggregateFamily::AnyValue
-            | AggregateFamily::Boolean(_)
-            | AggregateFamily::Bitwise(_)
-            | AggregateFamily::Variance { .. }
-            | AggregateFamily::Bivariate { .. }
-            | AggregateFamily::Median
-            | AggregateFamily::Percentile
-            | AggregateFamily::Sketch => false,
+        match self.result() {
+            ResultNature::Extreme => true,
+            ResultNature::Picked | ResultNature::Mean | ResultNature::Estimate | ResultNature::Computed => false,
         }
     }
 
     /// Whether the states are sketches of distinct values.
     pub fn is_sketch(self) -> bool {
-        match self {
-            AggregateFamily::Sketch => true,
-            AggregateFamily::Count
-            | AggregateFamily::Sum
-            | AggregateFamily::Average
-            | AggregateFamily::Extreme { .. }
-            | AggregateFamily::AnyValue
-            | AggregateFamily::Boolean(_)
-            | AggregateFamily::Bitwise(_)
-            | AggregateFamily::Variance { .. }
-            | AggregateFamily::Bivariate { .. }
-            | AggregateFamily::Median
-            | AggregateFamily::Percentile => false,
+        match self.result() {
+            ResultNature::Estimate => true,
+            ResultNature::Extreme | ResultNature::Picked | ResultNature::Mean | ResultNature::Computed => false,
         }
     }
 
     /// Whether a result may overflow its type and fail the query.
     pub fn may_overflow(self, result: &DataType) -> bool {
-        match self {
-            AggregateFamily::Average => result.is_decimal(),
-            AggregateFamily::Count
-            | AggregateFamily::Sum
-            | AggregateFamily::Extreme { .. }
-            | AggregateFamily::AnyValue
-            | AggregateFamily::Boolean(_)
-            | AggregateFamily::Bitwise(_)
-            | AggregateFamily::Variance { .. }
-            | AggregateFamily::Bivariate { .. }
-            | AggregateFamily::Median
-            | AggregateFamily::Percentile
-            | AggregateFamily::Sketch => false,
+        match self.result() {
+            ResultNature::Mean => result.is_decimal(),
+            ResultNature::Extreme | ResultNature::Picked | ResultNature::Estimate | ResultNature::Computed => false,
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::graph::Stage;
 use crate::run::DeviceBatchStream;
 use crate::run::state::Run;
 use crate::run::upload::{UploadedColumns, upload};
-use crate::table::{FileCacheReader, FileVersion, RowGroupRange};
+use crate::table::{FileVersion, RowGroupRange, RunFileCache};
 
 /// A partition of a scan, as it reads its files.
 struct ScanPartition {
@@ -119,7 +119,7 @@ impl ScanPartition {
     ) -> Result<DeviceBatchStream> {
         let RowGroupSpan { row_groups, rows, part } = span;
         let columns = self.scan.columns.iter().zip(&self.stage.types);
-        let get = |cache: &FileCacheReader| {
+        let get = |cache: &RunFileCache| {
             let found = columns.map(|(column, ty)| cache.get(&version, row_groups, column, ty));
             found.map(|values| values.map(|values| VecDeque::from(values.to_vec()))).collect()
         };

@@ -90,15 +90,8 @@ impl Pool {
         claim: Option<&SharedClaim>,
     ) -> Result<Option<Block>> {
         loop {
-            let mut state = self.0.state.lock();
-            if !state.fits(class, claim, self.0.limit) {
-                let (missing, in_use) = (state.missing(class, claim, self.0.limit), state.in_use + state.reserved);
-                drop(state);
-                if self.reclaim(missing) {
-                    continue;
-                }
-                return Err(self.out_of_memory(in_use, class));
-            }
+            let room = self.with_room(claim, |_| class);
+            let mut state = room.map_err(|in_use| self.out_of_memory(in_use, class))?;
             let mut found = state.take(class, SEARCHED, |block| block.is_ready_for(worker));
             if found.is_none() && worker.is_some() && state.cached > self.most_cached(&state) {
                 // Too much memory is free, but in use. The device waits for some of it.

@@ -2,24 +2,16 @@
 //! Host memory that buffers use in place; it counts towards the pool's limit.
 
 use super::Pool;
+use super::state::PoolState;
 use crate::Result;
 
 impl Pool {
     /// Counts host memory that a buffer uses in place, once for each address.
     pub(crate) fn count_host(&self, address: usize, bytes: usize) -> Result<CountedHost> {
-        let (mut state, more) = loop {
-            let state = self.0.state.lock();
-            let known = state.host.get(&address).map_or(0, |(known, _)| *known);
-            let more = bytes.saturating_sub(known);
-            if state.fits(more, None, self.0.limit) {
-                break (state, more);
-            }
-            let (missing, in_use) = (state.missing(more, None, self.0.limit), state.in_use + state.reserved);
-            drop(state);
-            if !self.reclaim(missing) {
-                return Err(self.out_of_memory(in_use, more));
-            }
-        };
+        let more = |state: &PoolState| bytes.saturating_sub(state.host.get(&address).map_or(0, |(known, _)| *known));
+        let room = self.with_room(None, more);
+        let mut state = room.map_err(|in_use| self.out_of_memory(in_use, bytes))?;
+        let more = more(&state);
         let surplus = (state.committed(None) + state.cached + more).saturating_sub(self.0.limit);
         let freed = self.evict(&mut state, surplus);
         state.count(more, None);

@@ -4,7 +4,11 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use parking_lot::MutexGuard;
+
 use super::Pool;
+use super::claim::SharedClaim;
+use super::state::PoolState;
 
 /// A cache in a pool's memory.
 pub trait Reclaim: fmt::Debug + Send + Sync {
@@ -58,6 +62,29 @@ impl Pool {
     pub fn available(&self) -> usize {
         let kept: usize = self.caches().iter().map(|cache| cache.reclaimable()).sum();
         self.limit().saturating_sub(self.in_use().saturating_sub(kept))
+    }
+
+    /// The locked state, with room for the bytes that `more` gives. Caches make the room.
+    ///
+    /// # Errors
+    /// The bytes in use or reserved, if there is too little room without caches.
+    pub(super) fn with_room(
+        &self,
+        claim: Option<&SharedClaim>,
+        more: impl Fn(&PoolState) -> usize,
+    ) -> Result<MutexGuard<'_, PoolState>, usize> {
+        loop {
+            let state = self.0.state.lock();
+            let missing = state.committed(claim).saturating_add(more(&state)).saturating_sub(self.0.limit);
+            if missing == 0 {
+                return Ok(state);
+            }
+            let in_use = state.in_use + state.reserved;
+            drop(state);
+            if !self.reclaim(missing) {
+                return Err(in_use);
+            }
+        }
     }
 
     /// Has caches free `bytes`. Returns whether they freed any.

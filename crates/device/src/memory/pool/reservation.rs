@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::Pool;
 use super::claim::{Claim, SharedClaim};
+use super::state::PoolState;
 use crate::Result;
 
 impl Pool {
@@ -99,19 +100,11 @@ impl Reservation {
     /// # Errors
     /// `OutOfMemory` beyond the pool's limit; the reservation then stays unchanged.
     pub fn resize(&self, bytes: usize) -> Result<()> {
-        loop {
-            let (mut state, limit) = (self.pool.0.state.lock(), self.pool.0.limit);
-            let more = bytes.saturating_sub(self.claim.lock().drawn);
-            if state.fits(more, Some(&self.claim), limit) {
-                state.change(Some(&self.claim), |claim| claim.bytes = bytes);
-                return Ok(());
-            }
-            let (missing, in_use) = (state.missing(more, Some(&self.claim), limit), state.in_use + state.reserved);
-            drop(state);
-            if !self.pool.reclaim(missing) {
-                return Err(self.pool.out_of_memory(in_use, bytes));
-            }
-        }
+        let more = |_: &PoolState| bytes.saturating_sub(self.claim.lock().drawn);
+        let room = self.pool.with_room(Some(&self.claim), more);
+        let mut state = room.map_err(|in_use| self.pool.out_of_memory(in_use, bytes))?;
+        state.change(Some(&self.claim), |claim| claim.bytes = bytes);
+        Ok(())
     }
 
     /// The claim, if the reservation is one of `pool`.

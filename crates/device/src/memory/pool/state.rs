@@ -60,16 +60,6 @@ impl PoolState {
         self.in_use + self.reserved - own
     }
 
-    /// Whether `bytes` fit under the limit beside the committed bytes.
-    pub fn fits(&self, bytes: usize, claim: Option<&SharedClaim>, limit: usize) -> bool {
-        self.committed(claim).saturating_add(bytes) <= limit
-    }
-
-    /// Bytes beyond the limit, if `bytes` are committed too.
-    pub fn missing(&self, bytes: usize, claim: Option<&SharedClaim>, limit: usize) -> usize {
-        self.committed(claim).saturating_add(bytes).saturating_sub(limit)
-    }
-
     /// Counts `bytes` as in use, and as drawn from `claim`.
     pub fn count(&mut self, bytes: usize, claim: Option<&SharedClaim>) {
         self.in_use += bytes;

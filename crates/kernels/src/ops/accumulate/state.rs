@@ -66,6 +66,28 @@ pub enum Content {
     Other,
 }
 
+/// Entry of a value into a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Merges with the state of the value alone.
+    Merge,
+    /// By Welford's recurrence.
+    Welford,
+    /// Counts the rank of a sketch's register.
+    Rank,
+}
+
+impl Content {
+    pub(super) fn entry(self) -> Entry {
+        match self {
+            Content::Welford => Entry::Welford,
+            Content::RankCounts => Entry::Rank,
+            Content::Sum(_) | Content::Least | Content::Greatest | Content::WideExtreme => Entry::Merge,
+            Content::RowReference | Content::PowerSums | Content::Other => Entry::Merge,
+        }
+    }
+}
+
 /// A sum, by its width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sum {

@@ -2,33 +2,22 @@
 //! Statements that update and merge states.
 
 use super::StateKind;
-use super::state::Content;
+use super::state::Entry;
 use crate::codegen::Value;
 use crate::{Error, Result};
 
 impl StateKind {
     /// The statement that updates the state in `to` with one value.
     pub fn update(self, to: &[String], values: &[Value]) -> String {
-        match (self.content(), values) {
-            (Content::Welford, [value]) => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
-            (Content::RankCounts, [rank]) => format!("(&{})[{1} >> 2] += (u64)1 << 16 * ({1} & 3);", to[0], rank.code),
+        match (self.content().entry(), values) {
+            (Entry::Welford, [value]) => format!("welford_add(&{}, &{}, &{}, (f64){});", to[0], to[1], to[2], value.code),
+            (Entry::Rank, [rank]) => format!("(&{})[{1} >> 2] += (u64)1 << 16 * ({1} & 3);", to[0], rank.code),
             // A register's rank and its previous rank, 0 if none.
-            (Content::RankCounts, [rank, before]) => format!(
+            (Entry::Rank, [rank, before]) => format!(
                 "(&{0})[{1} >> 2] += (u64)1 << 16 * ({1} & 3); (&{0})[{2} >> 2] -= (u64)({2} != 0) << 16 * ({2} & 3);",
                 to[0], rank.code, before.code
             ),
-            (
-                Content::Sum(_)
-                | Content::Least
-                | Content::Greatest
-                | Content::WideExtreme
-                | Content::RowReference
-                | Content::Welford
-                | Content::PowerSums
-                | Content::RankCounts
-                | Content::Other,
-                _,
-            ) => self.merge(to, &self.lift(values)),
+            (Entry::Merge | Entry::Welford | Entry::Rank, _) => self.merge(to, &self.lift(values)),
         }
     }
 
@@ -167,22 +156,9 @@ impl StateKind {
     /// The statement that updates the state at the addresses `to` with one value, as
     /// [`atomic_merge`](Self::atomic_merge).
     pub fn atomic_update(self, to: &[String], values: &[Value], space: char) -> Result<String> {
-        match (self.content(), values) {
-            (Content::RankCounts, [rank]) => {
-                Ok(format!("add64_{space}({} + ({1} >> 2), (u64)1 << 16 * ({1} & 3));", to[0], rank.code))
-            }
-            (
-                Content::Sum(_)
-                | Content::Least
-                | Content::Greatest
-                | Content::WideExtreme
-                | Content::RowReference
-                | Content::Welford
-                | Content::PowerSums
-                | Content::RankCounts
-                | Content::Other,
-                _,
-            ) => self.atomic_merge(to, &self.lift(values), space),
+        match (self.content().entry(), values) {
+            (Entry::Rank, [rank]) => Ok(format!("add64_{space}({} + ({1} >> 2), (u64)1 << 16 * ({1} & 3));", to[0], rank.code)),
+            (Entry::Merge | Entry::Welford | Entry::Rank, _) => self.atomic_merge(to, &self.lift(values), space),
         }
     }
 }
