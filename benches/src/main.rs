@@ -12,6 +12,7 @@ mod bandwidth;
 mod chain;
 mod cold;
 mod compare;
+mod compile;
 mod data;
 mod demo;
 mod engine;
@@ -57,6 +58,9 @@ enum Command {
     FirstRuns(first_runs::FirstRunsArguments),
     /// First and later runs of queries over files, each in a process with empty kernel caches.
     Start(start::StartArguments),
+    /// TPC-H's queries in processes that wait for their kernels: with empty caches, then with kept
+    /// ones.
+    Compile(compile::CompileArguments),
     /// Host memory of loads into the device, in bytes a row.
     LoadMemory(load_memory::LoadMemoryArguments),
     /// Queries over files with less and less device memory: answers, and times beside the default.
@@ -79,6 +83,9 @@ enum Command {
     /// One process of `start`.
     #[command(hide = true)]
     Started(start::StartedArguments),
+    /// One process of `compile`.
+    #[command(hide = true)]
+    Compiled(compile::CompiledArguments),
     /// One process of `load-memory`.
     #[command(hide = true)]
     Load(load_memory::LoadArguments),
@@ -112,6 +119,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::Cold(arguments) => cold::run(arguments).await,
         Command::FirstRuns(arguments) => first_runs::run(arguments, process::apart).await,
         Command::Start(arguments) => start::run(arguments, process::apart).await,
+        Command::Compile(arguments) => compile::run(arguments, process::apart_in).await,
         Command::LoadMemory(arguments) => load_memory::run(arguments, process::apart).await,
         Command::MemoryLimits(arguments) => memory_limits::run(arguments).await,
         Command::Planning(arguments) => planning::run(arguments).await,
@@ -122,6 +130,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::Generate(arguments) => data::run(&arguments).map(|_| true),
         Command::FirstRun(arguments) => process::print(&arguments.measure().await?),
         Command::Started(arguments) => process::print(&arguments.measure().await?),
+        Command::Compiled(arguments) => process::print(&arguments.measure().await?),
         Command::Load(arguments) => process::print(&arguments.measure().await?),
     }
 }
@@ -159,6 +168,7 @@ mod tests {
             Command::FirstRun(arguments) => arguments.measure().await,
             Command::Load(arguments) => arguments.measure().await,
             Command::Started(arguments) => arguments.measure().await,
+            Command::Compiled(arguments) => arguments.measure().await,
             _ => panic!("{arguments:?} is not the command of a process"),
         }
     }
@@ -170,6 +180,7 @@ mod tests {
             Command::FirstRuns(arguments) => first_runs::run(arguments, here).await,
             Command::LoadMemory(arguments) => load_memory::run(arguments, here).await,
             Command::Start(arguments) => start::run(arguments, here).await,
+            Command::Compile(arguments) => compile::run(arguments, async |_, line| here(line).await).await,
             command => run(command).await,
         };
         assert!(good.unwrap(), "{}", arguments.join(" "));
@@ -248,6 +259,7 @@ mod tests {
         assert!(error.contains("--only q23: the queries are q1, q2"), "{error}");
 
         works(&[&["start"][..], &data, &["--queries", "0,6", "--processes", "1", "--device", &device]].concat()).await;
+        works(&[&["compile"][..], &data, &["--queries", "6,1", "--processes", "1", "--device", &device]].concat()).await;
 
         works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
     }

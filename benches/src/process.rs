@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measurements in processes of their own, by hidden commands that print JSON.
 
+use std::path::Path;
 use std::process::Command;
 
 use clap::ValueEnum;
@@ -57,8 +58,15 @@ pub fn print(json: &Value) -> Result<bool> {
 /// # Errors
 /// If the process does not start, fails, or prints something else. The message has its errors.
 pub async fn apart(arguments: &[String]) -> Result<Value> {
-    let caches = tempfile::tempdir()?;
-    let variables = CACHE_FOLDERS.map(|variable| (variable, caches.path()));
+    apart_in(tempfile::tempdir()?.path(), arguments).await
+}
+
+/// The same with the kernel caches in a folder.
+///
+/// # Errors
+/// As [`apart`].
+pub async fn apart_in(caches: &Path, arguments: &[String]) -> Result<Value> {
+    let variables = CACHE_FOLDERS.map(|variable| (variable, caches));
     let output = Command::new(std::env::current_exe()?).args(arguments).envs(variables).output()?;
     if !output.status.success() {
         return exec_err!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());

@@ -5,7 +5,7 @@
 //! this module has its own loops.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write, stdout};
+use std::io::{BufRead, BufReader, Write, stderr, stdout};
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub async fn run(mut args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Res
     let session = Session::open(&args).await?;
     *device = DeviceRuntime::of(session.task_ctx().session_config());
     if !args.quiet {
-        eprintln!("{}", session.device_note());
+        print_note(&session.device_note());
     }
 
     let mut statements = Statements { session: &session, color: args.color, outcome: Outcome::AllStatementsSucceeded, files: 0 };
@@ -133,9 +133,14 @@ fn print_error_of(prefix: &str, error: &DataFusionError) {
     }
     // Some errors quote what a whole file has.
     match text.char_indices().nth(MOST_CHARACTERS) {
-        Some((end, _)) => eprintln!("{prefix}Error: {}… ({} bytes in all)", &text[..end], text.len()),
-        None => eprintln!("{prefix}Error: {text}"),
+        Some((end, _)) => print_note(&format!("{prefix}Error: {}… ({} bytes in all)", &text[..end], text.len())),
+        None => print_note(&format!("{prefix}Error: {text}")),
     }
+}
+
+/// Prints a line on standard error, whose reader may have gone.
+pub fn print_note(line: &str) {
+    _ = writeln!(stderr(), "{line}");
 }
 
 /// The backslash commands.
@@ -283,7 +288,7 @@ impl Statements<'_> {
                         Err(error) => print_error(&error),
                     },
                 },
-                Input::Malformed => eprintln!("Error: the input is not UTF-8"),
+                Input::Malformed => print_note("Error: the input is not UTF-8"),
                 Input::Interrupted => {}
                 Input::End => return Ok(()),
             }

@@ -11,7 +11,10 @@ use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::{approx_distinct, avg, count, max, min, percentile_cont, stddev};
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Expr, cast, lit};
+use datafusion::physical_plan::collect;
 use datafusion::prelude::SessionContext;
+
+use crate::progress::Progress;
 
 /// A figure that SUMMARIZE gives of a column.
 struct Figure {
@@ -90,7 +93,9 @@ pub async fn summary(context: &SessionContext, query: &str) -> Result<DataFrame>
     let schema = rows.schema().clone();
     let all_rows = count(lit(1)).alias("rows");
     let counted = rows.aggregate(vec![], figures(&schema).into_iter().flatten().chain([all_rows]).collect())?;
-    let counted = counted.collect().await?;
+    let (plan, task) = (counted.clone().create_physical_plan().await?, Arc::new(counted.task_ctx()));
+    let _progress = Progress::of(&plan, &task);
+    let counted = collect(plan, task).await?;
     let texts = match counted.iter().find(|batch| batch.num_rows() > 0) {
         Some(row) => texts(row)?,
         None => vec![],

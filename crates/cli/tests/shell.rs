@@ -905,3 +905,16 @@ fn a_reader_that_goes_ends_the_shell_without_a_panic() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((line.as_str(), String::from_utf8(output.stderr).unwrap().as_str()), ("value\n", ""));
 }
+
+/// As in `devicefusion … 2>&1 | true`. A panic would give another exit code.
+#[test]
+fn readers_that_have_gone_end_the_shell_without_a_panic() {
+    for statement in ["SELECT nope", "SELECT 1"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+        command.env("HOME", env!("CARGO_TARGET_TMPDIR")).args(["--device", "none", "-c", statement]);
+        let status = command.stdout(writer.try_clone().unwrap()).stderr(writer).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{statement}");
+    }
+}

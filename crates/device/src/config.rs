@@ -4,10 +4,12 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::driver::{Driver, DriverOptions, LogSink};
 use crate::drivers::devices_for;
 use crate::error::MEMORY_SETTING;
+use crate::exit;
 use crate::host::HostMemory;
 use crate::info::{DeviceEntry, DeviceInfo, DeviceKind};
 use crate::interop::ApplicationQueue;
@@ -331,6 +333,22 @@ impl DeviceConfig {
         let info = self.unified_memory.apply(info?)?;
         self.check_memory_bytes(&info)?;
         Ok(info)
+    }
+
+    /// Begins to load the drivers on another thread, once in a process: the first list of devices
+    /// takes a driver some 40 ms. The next [`choose`](Self::choose) waits for what is left. A child
+    /// that the process forks meanwhile cannot use devices.
+    ///
+    /// # Examples
+    /// ```
+    /// device::DeviceConfig::default().load_drivers();
+    /// ```
+    pub fn load_drivers(&self) {
+        static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+        if !HAS_BEGUN.swap(true, Ordering::Relaxed) {
+            let nvrtc_path = self.nvrtc_path.clone();
+            exit::load_in_background(move || _ = devices_for(nvrtc_path.as_deref()));
+        }
     }
 
     /// The limit of a device's memory pool in bytes.

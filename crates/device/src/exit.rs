@@ -21,11 +21,12 @@ use parking_lot::Mutex;
 /// The longest wait at the end of the process: a foreign event may never complete.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Compilations in the background after which a compiler has made its objects.
-const FIRST_COMPILATIONS: usize = 16;
-
-/// Time between two registrations beside such a compilation.
+/// Time between two registrations beside the first compilations in the background. Later ones make
+/// few objects, and have so many times this time between them as [`MORE_TIME`] says.
 const REGISTRATION: Duration = Duration::from_millis(2);
+
+/// Compilations after which the time between two registrations is twice as long, thrice, and so on.
+const MORE_TIME: usize = 16;
 
 /// Threads of this crate that are, or will soon be, in a driver.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
@@ -67,26 +68,45 @@ impl Drop for WorkGuard {
     }
 }
 
+/// Loads drivers on a thread of its own, before any context is open.
+pub(crate) fn load_in_background(load: impl FnOnce() + Send + 'static) {
+    if has_begun() {
+        return;
+    }
+    prepare();
+    let guard = WorkGuard::begin();
+    let work = move || {
+        registering(REGISTRATION, load);
+        drop(guard);
+    };
+    // Without a thread, the work is left to the first context.
+    _ = std::thread::Builder::new().name("device-drivers".to_owned()).spawn(work);
+}
+
 /// Runs a compilation in the background.
 ///
-/// In its first compilations a compiler makes objects that live to the end of the process, and
-/// handlers destroy them. Those of this module must come before, so they are registered again and
-/// again meanwhile.
+/// A compiler makes objects that live to the end of the process, and handlers destroy them. It
+/// makes most in its first compilations, and some for the first kernel in need of them. The
+/// handlers of this module must come before, so they are registered again and again meanwhile.
 pub(crate) fn guarded_compilation<T>(compile: impl FnOnce() -> T) -> T {
     static COMPILATIONS: AtomicUsize = AtomicUsize::new(0);
-    if COMPILATIONS.fetch_add(1, Ordering::Relaxed) >= FIRST_COMPILATIONS {
-        return compile();
-    }
+    let times = 1 + COMPILATIONS.fetch_add(1, Ordering::Relaxed) / MORE_TIME;
+    registering(REGISTRATION.saturating_mul(times.try_into().unwrap_or(u32::MAX)), compile)
+}
+
+/// Runs work of a driver. Its objects may live to the end of the process.
+fn registering<T>(interval: Duration, work: impl FnOnce() -> T) -> T {
+    register();
     std::thread::scope(|scope| {
         let (running, ended) = mpsc::channel::<()>();
         let registers = move || {
-            while !has_begun() && ended.recv_timeout(REGISTRATION) == Err(RecvTimeoutError::Timeout) {
+            while !has_begun() && ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                 register();
             }
         };
-        // Without a thread, the process may end badly amid its first compilations.
+        // Without a thread, the process may end badly amid the work.
         _ = std::thread::Builder::new().name("device-exit".to_owned()).spawn_scoped(scope, registers);
-        let result = compile();
+        let result = work();
         drop(running);
         result
     })
@@ -103,6 +123,11 @@ pub(crate) fn wait_for(context: impl Unfinished + 'static) {
     contexts.retain(|context| context.is_alive());
     contexts.push(Box::new(context));
     drop(contexts);
+    prepare();
+}
+
+/// Has the end of the process wait for work.
+fn prepare() {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
     register();
     // The access fails on an ending thread. Another thread ends the process.
@@ -126,7 +151,8 @@ impl Drop for WaitOnDrop {
     }
 }
 
-fn register() {
+/// Registers the wait once more: it comes before the end of what drivers have made so far.
+pub(crate) fn register() {
     // SAFETY: the handler does not unwind. Without room for it the process ends without a wait.
     _ = unsafe { libc::atexit(wait) };
 }
@@ -139,5 +165,47 @@ extern "C" fn wait() {
     CONTEXTS.lock().iter().for_each(|context| context.flush_and_leak());
     while AT_WORK.load(Ordering::Acquire) > 0 && Instant::now() < end {
         std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The variable of the process that ends.
+    const VARIABLE: &str = "DEVICE_TEST_ENDS_AMID_COMPILATION";
+    const NAME: &str = "exit::tests::objects_of_earlier_kernels_outlive_compilations";
+
+    /// The end of an object of a compiler, which its compilations need.
+    extern "C" fn end_of_object() {
+        if AT_WORK.load(Ordering::Acquire) > 0 {
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(77) }
+        }
+    }
+
+    #[test]
+    fn objects_of_earlier_kernels_outlive_compilations() {
+        if std::env::var_os(VARIABLE).is_none() {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            let output = child.args(["--exact", NAME]).env(VARIABLE, "1").output().unwrap();
+            assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+            return;
+        }
+        prepare();
+        (0..3 * MORE_TIME).for_each(|_| guarded_compilation(|| ()));
+        // SAFETY: the handler does not unwind.
+        assert_eq!(unsafe { libc::atexit(end_of_object) }, 0);
+        let (guard, (begins, begun)) = (WorkGuard::begin(), mpsc::channel());
+        std::thread::spawn(move || {
+            guarded_compilation(|| {
+                begins.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(300));
+            });
+            drop(guard);
+        });
+        begun.recv().unwrap();
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;
+use std::time::Duration;
 
 use device::{Grid, ProgramSource, Queue, Result};
 use futures::executor::block_on;
@@ -28,12 +29,19 @@ fn main() {
             std::thread::spawn(work).join().unwrap().unwrap();
             return;
         }
+        if salt.ends_with("drivers") {
+            // The drivers begin to load.
+            std::thread::spawn(|| device::DeviceConfig::default().load_drivers()).join().unwrap();
+            let run: u64 = salt.split('_').nth(1).unwrap().parse().unwrap();
+            std::thread::sleep(Duration::from_millis(run * 2));
+            return;
+        }
         leave_work_behind(&salt).unwrap();
         return;
     }
     // The thread that ends first differs from run to run.
     let runs = device::testing::sample((0..32).collect()).unwrap();
-    for (run, on) in runs.into_iter().flat_map(|run| [(run, "main"), (run, "thread")]) {
+    for (run, on) in runs.into_iter().flat_map(|run| [(run, "main"), (run, "thread"), (run, "drivers")]) {
         let mut child = Command::new(std::env::current_exe().unwrap());
         let salt = format!("{}_{run}_{on}", std::process::id());
         let output = child.env(VARIABLE, salt).output().unwrap();

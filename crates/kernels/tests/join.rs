@@ -21,7 +21,7 @@ use futures::future::try_join_all;
 use kernels::expr::{CompareOp, Expr, Literal, LiteralValue};
 use kernels::ops::{
     BloomFilterUse, ChainState, Concat, HashPartition, Input, Join, JoinBuild, JoinChain, JoinKind, JoinRole, JoinTable, Options,
-    VisitedBitmap,
+    ProbeSideFacts, VisitedBitmap,
 };
 use support::*;
 
@@ -464,14 +464,19 @@ fn chains_of_joins() {
 
 #[test]
 fn not_in() {
-    // A probe side without NULLs, with one, and without rows.
+    // A probe side without NULLs, with one, and without rows: whole, or as a part of a larger one.
     let build = side(40, 20, 16);
     let (queue, all) = (queue(), side(60, 20, 17));
     let known: Vec<usize> = (0..60).filter(|row| all.column(2).is_valid(*row)).collect();
     let without =
         arrow::compute::take_record_batch(&all, &Int64Array::from_iter_values(known.iter().map(|row| *row as i64))).unwrap();
+    let facts = |has_rows, has_null_keys| ProbeSideFacts { has_rows, has_null_keys };
+    let [whole, of_rows, of_nulls] = [facts(false, false), facts(true, false), facts(true, true)];
+    let nothing = all.slice(0, 0);
     for options in profiles() {
-        for probe in [&all, &without, &all.slice(0, 0)] {
+        for (probe, facts) in
+            [(&all, whole), (&without, whole), (&nothing, whole), (&without, of_nulls), (&nothing, of_rows), (&nothing, of_nulls)]
+        {
             let case = Case { kind: JoinKind::LeftAnti, keys: vec![2], null_equals_null: false, residual: false };
             let actual = futures::executor::block_on(async {
                 let mut join = Join { null_aware: true, ..join_of(&case, &build, probe) };
@@ -480,19 +485,21 @@ fn not_in() {
                 let types = natural_types(&probe.schema()).unwrap();
                 let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
                 let mark = VisitedBitmap::try_new(input, &join, Some(table), options.clone()).unwrap();
-                let mut state = mark.start();
+                let mut state = mark.start_part(facts);
                 mark.push(&queue, &mut state, &up(&queue, probe, &types)).await.unwrap();
                 let marked = mark.finish(&queue, state).await.unwrap();
                 rows(&columnar::download(&queue, &marked[0]).await.unwrap())
             });
+            let has_rows = facts.has_rows || probe.num_rows() > 0;
             let kept: Vec<&String> = actual.iter().filter(|row| row.ends_with("|false")).collect();
             let keys = probe.column(2).as_any().downcast_ref::<Int64Array>().unwrap();
             let own = build.column(2).as_any().downcast_ref::<Int64Array>().unwrap();
             let stays = |row: &usize| {
                 let key = own.is_valid(*row).then(|| own.value(*row));
-                match (probe.num_rows(), keys.null_count(), key) {
-                    (0, _, _) => true,
-                    (_, 0, Some(key)) => !keys.iter().flatten().any(|other| other == key),
+                let has_null_keys = facts.has_null_keys || keys.null_count() > 0;
+                match (has_rows, has_null_keys, key) {
+                    (false, _, _) => true,
+                    (_, false, Some(key)) => !keys.iter().flatten().any(|other| other == key),
                     _ => false,
                 }
             };
@@ -840,6 +847,31 @@ fn check_partitions(build: &RecordBatch, probe: &RecordBatch, keys: Vec<usize>, 
             }
             let expected = take_record_batch(rows, &Int64Array::from(numbers)).unwrap();
             assert_eq!(ordered.columns()[1..7], expected.columns()[1..7]);
+        }
+    }
+}
+
+/// `NOT IN` asks whether any key is NULL. Joins without keys have all rows in one partition.
+#[test]
+fn partitions_know_of_null_keys() {
+    let (queue, all) = (queue(), side(300, 40, 1).project(&(0..10).collect::<Vec<_>>()).unwrap());
+    let known = (0..300).filter(|row| all.column(2).is_valid(*row as usize));
+    let without = take_record_batch(&all, &Int64Array::from_iter_values(known)).unwrap();
+    for options in profiles() {
+        for (keys, null_equals_null) in [(vec![2], false), (vec![1, 2], true), (vec![], false)] {
+            for rows in [&all, &without, &all.slice(0, 0)] {
+                let case = Case { kind: JoinKind::LeftAnti, keys: keys.clone(), null_equals_null, residual: false };
+                let join = join_of(&case, rows, rows);
+                let types = natural_types(&rows.schema()).unwrap();
+                let builder = JoinBuild::try_new(&types, &[], &join, options.clone()).unwrap();
+                let op = HashPartition::of_probe_side(&builder, rows.schema(), types.clone(), &join).unwrap();
+                let batch = up(&queue, rows, &op.input().1);
+                let partitioned = futures::executor::block_on(op.run(&queue, &batch, 0)).unwrap();
+                let expected = keys == [2] && rows.column(2).null_count() > 0;
+                assert_eq!(partitioned.has_null_keys, expected, "{keys:?}, {} rows", rows.num_rows());
+                let used = (0..HashPartition::PARTITIONS).filter(|partition| !partitioned.of(*partition).is_empty()).count();
+                assert!(!keys.is_empty() || used <= 1, "{used} partitions");
+            }
         }
     }
 }

@@ -13,6 +13,7 @@
 
 mod columns;
 mod dynamic_filters;
+mod early_drivers;
 mod grouping_sets;
 #[cfg(test)]
 mod growth;
@@ -43,6 +44,7 @@ mod unnest_arrays;
 mod window_filters;
 mod windows;
 
+pub(crate) use early_drivers::EarlyDrivers;
 pub(crate) use insert_types::InsertTypes;
 pub use placement::{HostOperator, Placement, PlacementKind, placement};
 pub(crate) use plan_cache::{PlanCache, PlanCacheQueryPlanner, PlanCacheRule};

@@ -138,7 +138,7 @@ impl Rounds {
         }
         drop(rows);
         if let Some(writer) = writer {
-            let partitions = writer.finish().await?.into_iter().filter(|partition| partition.rows > 0);
+            let partitions = writer.finish().await?.partitions.into_iter().filter(|partition| partition.rows > 0);
             self.pending.extend(partitions.map(|partition| (partition, level + 1)));
         }
         values.merge(&self.aggregation, op, &mut state).await?;

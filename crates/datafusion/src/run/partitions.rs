@@ -36,6 +36,14 @@ pub(super) struct Partition {
     pub bytes: usize,
 }
 
+/// All rows of an input.
+pub(super) struct PartitionedInput {
+    /// By number.
+    pub partitions: Vec<Partition>,
+    /// Whether the key of a row is NULL. False where NULLs are equal.
+    pub has_null_keys: bool,
+}
+
 /// How the rows of an input are partitioned and stored.
 #[derive(Clone)]
 pub(super) struct Partitioning {
@@ -78,11 +86,12 @@ impl Partitioning {
     /// Starts the partitions of a level: a partition that is too large is partitioned again.
     pub fn writer(&self, level: u32) -> PartitionWriter {
         let partitions = (0..HashPartition::PARTITIONS).map(|_| PendingPartition::default()).collect();
-        PartitionWriter { partitioning: self.clone(), seed: SEED.wrapping_mul(level.into()), partitions }
+        let seed = SEED.wrapping_mul(level.into());
+        PartitionWriter { partitioning: self.clone(), seed, partitions, has_null_keys: false }
     }
 
     /// All rows in partitions of a level.
-    pub async fn partitioned(&self, mut rows: DeviceBatchStream, level: u32) -> Result<Vec<Partition>> {
+    pub async fn partitioned(&self, mut rows: DeviceBatchStream, level: u32) -> Result<PartitionedInput> {
         let mut writer = self.writer(level);
         while let Some(batch) = rows.try_next().await? {
             writer.write(&batch).await?;
@@ -110,6 +119,7 @@ pub(super) struct PartitionWriter {
     partitioning: Partitioning,
     seed: u64,
     partitions: Vec<PendingPartition>,
+    has_null_keys: bool,
 }
 
 /// A partition that is written.
@@ -134,6 +144,7 @@ impl PartitionWriter {
                 Ok(partitioned) => partitioned,
                 Err(error) => return Err(explain(error, &of.operator, &of.queue, &slice, &of.checks).await),
             };
+            self.has_null_keys |= partitioned.has_null_keys;
             let rows = of.spill.download(&of.queue, &partitioned.rows).await?;
             let columns = of.spill.columns(&partitioned.rows);
             for (number, partition) in self.partitions.iter_mut().enumerate() {
@@ -146,8 +157,8 @@ impl PartitionWriter {
         Ok(())
     }
 
-    /// The partitions by number.
-    pub async fn finish(self) -> Result<Vec<Partition>> {
+    /// The rows written.
+    pub async fn finish(self) -> Result<PartitionedInput> {
         let mut partitions = Vec::with_capacity(self.partitions.len());
         for mut partition in self.partitions {
             partition.flush(&self.partitioning).await?;
@@ -156,7 +167,7 @@ impl PartitionWriter {
             }
             partitions.push(partition.written);
         }
-        Ok(partitions)
+        Ok(PartitionedInput { partitions, has_null_keys: self.has_null_keys })
     }
 }
 
@@ -192,6 +203,10 @@ impl PendingPartition {
 /// A copy of some rows. A slice would keep all rows of its batch in memory, which may be the
 /// device's.
 fn copied(rows: &RecordBatch, range: Range<usize>) -> Result<RecordBatch> {
+    if rows.num_columns() == 0 {
+        // A join that reads no column of a side asks for its number of rows alone.
+        return Ok(rows.slice(range.start, range.len()));
+    }
     let numbers = UInt64Array::from_iter_values(range.map(|row| row as u64));
     let rows = take_record_batch(rows, &numbers)?;
     let columns = rows.columns().iter().map(|column| match column.as_binary_view_opt() {

@@ -2,8 +2,8 @@
 //! Window functions. Where not all rows fit memory, partitions are computed once they have ended.
 //!
 //! The input is sorted by the partition keys, so the last partition alone can go on. One too large
-//! for memory is cut if all functions carry on behind a cut. Ranks do, and aggregates of the rows
-//! up to the current one. With others it fails.
+//! for memory is cut if all functions carry on behind a cut. Ranks do, aggregates of the rows up to
+//! the current one, and functions of so many rows around it. With others it fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ struct Windowing {
     is_cut: bool,
     /// The rows that are kept. `None` after the last one.
     state: Option<WindowState>,
-    /// Number of the kept rows at the last search, if it found no rows to split off; else 0.
+    /// Number of the rows that the last search left.
     tried_rows: usize,
     /// Whether memory was short. From then on results have at most `batch_rows` rows, since
     /// operators above have little, too.
@@ -85,7 +85,7 @@ impl Windowing {
                 false => None,
             };
             if is_full {
-                self.tried_rows = if split.is_some() { 0 } else { state.num_rows() };
+                self.tried_rows = state.num_rows();
             }
             let of_split = split.as_ref().map_or(0, WindowState::num_rows);
             self.held.holds(of_split + state.num_rows() + slice.num_rows());
@@ -115,8 +115,8 @@ impl Windowing {
         })
     }
 
-    /// Whether to search for ended partitions. After a search in vain, a quarter more rows come
-    /// before the next one, so that all searches take linear time.
+    /// Whether to search for ended partitions. A quarter more rows come before the next search, so
+    /// that all searches take linear time.
     fn is_searched(&self, state: &WindowState) -> bool {
         self.op.may_split() && 4 * state.num_rows() > 5 * self.tried_rows
     }

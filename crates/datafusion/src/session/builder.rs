@@ -11,8 +11,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
 use crate::futhark::{FutharkFactory, TableFunctionsListed};
 use crate::planner::{
-    DevicePlanner, HostReasons, InsertTypes, PlanCache, PlanCacheQueryPlanner, PlanCacheRule, ProjectionKeeper, SubqueryColumns,
-    WindowFilters,
+    DevicePlanner, EarlyDrivers, HostReasons, InsertTypes, PlanCache, PlanCacheQueryPlanner, PlanCacheRule, ProjectionKeeper,
+    SubqueryColumns, WindowFilters,
 };
 use crate::session::{DeviceOptions, DeviceRuntime};
 use crate::table;
@@ -106,9 +106,10 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         let plans = Arc::new(PlanCache::default());
         let planner = PlanCacheQueryPlanner::new(Arc::clone(&plans), Arc::clone(&runtime), self.query_planner().take());
         let analyzer = self.analyzer().get_or_insert_default();
-        analyzer.rules.insert(0, Arc::new(PlanCacheRule::new(plans)));
+        analyzer.rules.insert(0, Arc::new(EarlyDrivers::new(Arc::clone(&runtime))));
+        analyzer.rules.insert(1, Arc::new(PlanCacheRule::new(plans)));
         // Before types are coerced.
-        analyzer.rules.insert(1, Arc::new(table::TableChanges));
+        analyzer.rules.insert(2, Arc::new(table::TableChanges));
         self.with_function_factory(Some(Arc::new(factory)))
             .with_config(config.with_extension(Arc::clone(&runtime)))
             .with_query_planner(Arc::new(planner))

@@ -141,8 +141,7 @@ impl DeviceRuntime {
     /// open it has failed.
     pub(crate) fn device_for_plan(&self, options: &DeviceOptions) -> std::result::Result<PlannedDevice, Problem> {
         let device = self.device.lock();
-        let is_untried = device.context.is_none() && device.config.is_none() && !device.has_failed;
-        if options.explained().is_none() || !is_untried {
+        if options.explained().is_none() || !device.is_untried() {
             drop(device);
             return self.try_context(options).map(PlannedDevice::from);
         }
@@ -152,6 +151,16 @@ impl DeviceRuntime {
         });
         *self.problem.lock() = chosen.as_ref().err().map(|problem| problem.reason.clone());
         chosen
+    }
+
+    /// Loads the drivers in the background, unless a device was looked for before.
+    pub(crate) fn load_drivers(&self, options: &DeviceOptions) {
+        let Some(device) = self.device.try_lock() else { return };
+        if device.is_untried()
+            && let Ok(config) = device.config(options, self.log.as_ref(), self.queue.as_ref())
+        {
+            config.load_drivers();
+        }
     }
 
     /// Notes the settings of a query that is planned.
@@ -238,6 +247,11 @@ impl DeviceRuntime {
 }
 
 impl Device {
+    /// Whether no query has looked for a device yet.
+    fn is_untried(&self) -> bool {
+        self.context.is_none() && self.config.is_none() && !self.has_failed
+    }
+
     /// Drops a context that has lost its device, and tables in its memory.
     fn release_lost(&mut self) {
         if let Some(lost) = self.context.take_if(|context| context.has_met_fatal_fault()) {

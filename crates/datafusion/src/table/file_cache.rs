@@ -118,7 +118,7 @@ impl Entries {
     }
 }
 
-/// Share of the capacity that a full cache frees at once.
+/// Share of a cache that is freed at once: each search for the oldest columns reads all.
 const FREED_SHARE: usize = 16;
 
 /// Columns of row groups in a context's memory.
@@ -212,7 +212,10 @@ impl Reclaim for FileCache {
     }
 
     fn reclaim(&self, bytes: usize) -> usize {
-        let taken = self.entries.lock().take_oldest(bytes, None);
+        let mut entries = self.entries.lock();
+        let bytes = bytes.max(entries.bytes / FREED_SHARE);
+        let taken = entries.take_oldest(bytes, None);
+        drop(entries);
         taken.iter().map(|entry| entry.bytes).sum()
     }
 }

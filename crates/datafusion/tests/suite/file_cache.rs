@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Columns of files that stay on the device, beside plain DataFusion.
 
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use datafusion::execution::context::SessionContext;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::object_store::ObjectStoreExt;
+use datafusion::object_store::memory::InMemory;
+use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::physical_plan::ExecutionPlan;
 use device::Context;
 use devicefusion::DeviceRuntime;
@@ -50,19 +55,24 @@ async fn register(ctx: &SessionContext, location: &Path) {
 /// device, and of others.
 #[track_caller]
 fn row_groups(ctx: &SessionContext, location: &Path, sql: &str) -> impl Future<Output = (usize, usize)> {
-    let caller = std::panic::Location::caller();
+    let caller = Location::caller();
     async move {
         let host = plain(2);
         register(&host, location).await;
-        let expected = answer(&host, sql).await.unwrap();
-        let frame = ctx.sql(sql).await.unwrap();
-        let task = Arc::new(frame.task_ctx());
-        let plan: Arc<dyn ExecutionPlan> = frame.create_physical_plan().await.unwrap();
-        let actual = answer_of(Arc::clone(&plan), task).await.unwrap();
-        assert!(actual.launches > 0, "{caller}: {sql}");
-        assert_eq!(actual.lines(), expected.lines(), "{caller}: {sql}");
-        (metric(&plan, "row_groups_cached"), metric(&plan, "row_groups_read"))
+        row_groups_beside(&host, ctx, sql, caller).await
     }
+}
+
+/// The same beside a session of plain DataFusion.
+async fn row_groups_beside(host: &SessionContext, ctx: &SessionContext, sql: &str, caller: &Location<'_>) -> (usize, usize) {
+    let expected = answer(host, sql).await.unwrap();
+    let frame = ctx.sql(sql).await.unwrap();
+    let task = Arc::new(frame.task_ctx());
+    let plan: Arc<dyn ExecutionPlan> = frame.create_physical_plan().await.unwrap();
+    let actual = answer_of(Arc::clone(&plan), task).await.unwrap();
+    assert!(actual.launches > 0, "{caller}: {sql}");
+    assert_eq!(actual.lines(), expected.lines(), "{caller}: {sql}");
+    (metric(&plan, "row_groups_cached"), metric(&plan, "row_groups_read"))
 }
 
 fn folder() -> (tempfile::TempDir, PathBuf) {
@@ -150,6 +160,31 @@ fn a_changed_file_is_read_again() {
         std::fs::File::options().write(true).open(&file).unwrap().set_modified(later).unwrap();
         let rows = answer_of(Arc::clone(&plan), task).await;
         assert_eq!(metric(&plan, "row_groups_cached"), 0, "{rows:?}");
+    });
+}
+
+#[test]
+fn a_changed_object_is_read_again() {
+    block_on(async {
+        let ((_folder, file), store) = (folder(), Arc::new(InMemory::new()));
+        let ((ctx, _context), host) = (device(2), plain(2));
+        let url = ObjectStoreUrl::parse("memory://bucket").unwrap();
+        for session in [&ctx, &host] {
+            session.register_object_store(url.as_ref(), Arc::clone(&store) as _);
+        }
+        for seed in [11, 13] {
+            write(&file, seed, ROWS).await;
+            let object = std::fs::read(&file).unwrap();
+            store.put(&ObjectPath::from("p.parquet"), object.into()).await.unwrap();
+            for session in [&ctx, &host] {
+                session.sql("DROP TABLE IF EXISTS p").await.unwrap().collect().await.unwrap();
+                register(session, Path::new("memory://bucket/p.parquet")).await;
+            }
+            for expected in [(0, 5), (5, 0)] {
+                let sql = "SELECT s, sum(k), count(*) FROM p GROUP BY s";
+                assert_eq!(row_groups_beside(&host, &ctx, sql, Location::caller()).await, expected, "seed {seed}");
+            }
+        }
     });
 }
 

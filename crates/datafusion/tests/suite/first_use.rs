@@ -23,6 +23,8 @@ fn the_catalog_and_tiny_inputs_leave_the_device_closed() {
             "SHOW device.memory_bytes",
             "SHOW ALL",
             "SHOW TABLES",
+            "SHOW COLUMNS FROM information_schema.tables",
+            "DESCRIBE information_schema.tables",
             "SELECT table_name, count(*) FROM information_schema.columns WHERE column_name LIKE 'a%' GROUP BY 1 ORDER BY 1",
             "SELECT 6 * 7, 'text'",
             "EXPLAIN SELECT upper(name) FROM information_schema.df_settings ORDER BY 1",

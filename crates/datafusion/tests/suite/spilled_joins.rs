@@ -22,7 +22,7 @@ const TABLE_U: &str = "SELECT row * 3 / 2 AS row, few, many, term, text, code, f
 
 /// Joins of every kind, by keys of several types. Those of `u` to `t` and of `t` to `u` build the
 /// same side, but keep rows of another.
-const JOINS: [&str; 23] = [
+const JOINS: [&str; 25] = [
     "SELECT t.row, u.row, u.text, t.term FROM t JOIN u ON t.row = u.row",
     "SELECT t.row, u.many FROM t JOIN u ON t.many = u.many",
     "SELECT t.row, u.row, u.code, t.code FROM t LEFT JOIN u ON t.row = u.row + 1",
@@ -33,6 +33,8 @@ const JOINS: [&str; 23] = [
     "SELECT row, code FROM u WHERE EXISTS (SELECT 1 FROM t WHERE u.row = t.row AND t.many > u.many)",
     "SELECT row, many FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.row = t.row)",
     "SELECT row, term FROM u WHERE NOT EXISTS (SELECT 1 FROM t WHERE u.row = t.row)",
+    "SELECT row, many, term FROM t WHERE many NOT IN (SELECT many FROM u WHERE many IS NOT NULL)",
+    "SELECT row, code FROM u WHERE term NOT IN (SELECT term FROM t WHERE term IS NOT NULL AND row % 3 = 1)",
     "SELECT row, day FROM t WHERE flag OR row IN (SELECT row FROM u)",
     "SELECT row, day FROM u WHERE flag OR row IN (SELECT row FROM t)",
     "SELECT t.row, u.row FROM t JOIN u ON t.term = u.text AND t.row % 100 = u.row % 100",
@@ -189,6 +191,70 @@ fn rows_of_one_key_are_joined_in_blocks() {
             assert!(shown.contains(&format!("join_type={kind},")), "{shown}");
             let actual = joined_in_blocks(&ctx, &context, folder.path(), &sql).await;
             assert_eq!(actual, lines(&plain(1), &sql).await, "{kind}");
+        }
+    });
+}
+
+/// A NULL of the probe side is in one partition, and empties all. Without any row of it, NULLs of
+/// the build side stay.
+#[test]
+fn not_in_has_the_nulls_of_all_partitions() {
+    device::skip_unless_turn!(5);
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (host, ctx, context) = sessions(4 << 20, unified, folder.path());
+            register_both([&host, &ctx]).await;
+            for (of_probe, keeps_rows) in [
+                ("many FROM u", false),
+                ("CASE WHEN row <> 777 THEN row END FROM u", false),
+                ("many FROM u WHERE many IS NOT NULL AND row % 2 = 0", true),
+                ("few FROM u WHERE few < 3", true),
+                ("many FROM u WHERE row % 5 = 7", true),
+            ] {
+                let sql =
+                    format!("SELECT count(*), count(many), sum(row), max(term) FROM t WHERE many NOT IN (SELECT {of_probe})");
+                let shown = displayable(planned(&ctx, &sql).await.as_ref()).indent(false).to_string();
+                assert!(shown.contains("null_aware"), "{shown}");
+                let (actual, _) = spilled(&ctx, &context, folder.path(), &sql).await;
+                assert_eq!(actual, lines(&host, &sql).await, "{sql}");
+                assert_eq!(actual[0].starts_with("| 0 |"), !keeps_rows, "{sql}: {actual:?}");
+            }
+        }
+    });
+}
+
+/// Without equal keys nothing parts the rows, so that they are joined in blocks.
+#[test]
+fn joins_without_equal_keys_spill() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (ctx, context) = session_of_small_batches(2 << 20, folder.path());
+        set(&ctx, "datafusion.optimizer.join_reordering", "false");
+        for sql in [
+            "SELECT count(*), sum(a.value), sum(b.value) FROM a CROSS JOIN b",
+            "SELECT count(*), sum(a.value), sum(b.value) FROM a JOIN b ON a.value < b.value * 9000",
+            "SELECT count(*), sum(a.value), sum(b.value) FROM a JOIN b ON a.value BETWEEN b.value * 100 AND b.value * 9000",
+            "SELECT count(*), sum(a.value), count(b.value) FROM a LEFT JOIN b ON a.value < b.value * 9000",
+            "SELECT count(*), count(a.value), sum(b.value) FROM a RIGHT JOIN b ON a.value > b.value * 20000",
+            "SELECT count(*), count(a.value), count(b.value) FROM a FULL JOIN b ON a.value > b.value * 20000",
+            "SELECT count(*), sum(value) FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE a.value < b.value * 9000)",
+            "SELECT count(*), sum(value) FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.value % 9 < b.value - 15)",
+            "SELECT count(*), sum(value) FROM a WHERE value % 7 = 1 OR EXISTS (SELECT 1 FROM b WHERE a.value < b.value * 9000)",
+            "SELECT count(*), sum(b.value) FROM a RIGHT SEMI JOIN b ON a.value > b.value * 20000",
+            "SELECT count(*), sum(b.value) FROM a RIGHT ANTI JOIN b ON a.value > b.value * 20000",
+            // No column of the other side is read.
+            "SELECT sum(a.value) FROM a CROSS JOIN b",
+            "SELECT sum(a.value) FROM a CROSS JOIN b WHERE b.value > 3",
+            "SELECT sum(a.value) FROM a LEFT JOIN b ON true",
+            "SELECT sum(a.value) FROM a FULL JOIN b ON true",
+            "SELECT sum(a.value) FROM a RIGHT JOIN b ON true",
+        ] {
+            let tables =
+                "WITH a AS (SELECT value FROM generate_series(1, 300000)), b AS (SELECT value FROM generate_series(1, 20))";
+            let sql = format!("{tables} {sql}");
+            let actual = joined_in_blocks(&ctx, &context, folder.path(), &sql).await;
+            assert_eq!(actual, lines(&plain(1), &sql).await, "{sql}");
         }
     });
 }

@@ -28,13 +28,18 @@ fn windows_of_many_partitions_fit_little_memory() {
 }
 
 /// Partitions of a half or more of the rows, and windows without `PARTITION BY`.
-const CUT_WINDOWS: [&str; 8] = [
+const CUT_WINDOWS: [&str; 12] = [
     "SELECT row, rank() OVER (ORDER BY day), dense_rank() OVER (ORDER BY day), term FROM t",
     "SELECT row, rank() OVER (PARTITION BY flag ORDER BY many DESC), text FROM t",
     "SELECT row, row_number() OVER (ORDER BY many, row), code FROM t",
     "SELECT row, sum(price) OVER (ORDER BY row), min(day) OVER (ORDER BY row), term FROM t",
     "SELECT row, count(*) OVER (PARTITION BY flag ORDER BY day), avg(price) OVER (PARTITION BY flag ORDER BY day), text FROM t",
     "SELECT row, sum(row) OVER (PARTITION BY flag ORDER BY row ROWS UNBOUNDED PRECEDING), text FROM t",
+    "SELECT row, lag(text) OVER (ORDER BY row), lead(day, 3, DATE '2000-01-01') OVER (ORDER BY row), code FROM t",
+    "SELECT row, sum(price) OVER (PARTITION BY flag ORDER BY row ROWS BETWEEN 30 PRECEDING AND 5 FOLLOWING), text FROM t",
+    "SELECT row, term, last_value(many) OVER (ORDER BY day, row), max(few) OVER (ORDER BY day, row ROWS 9 PRECEDING) FROM t",
+    "SELECT row, lag(few, 500) OVER w, row_number() OVER w, sum(row) OVER w, nth_value(row, 2) OVER (w ROWS 7 PRECEDING), text
+     FROM t WINDOW w AS (PARTITION BY flag ORDER BY many, row)",
     "SELECT row, term, n FROM (SELECT row, term, rank() OVER (PARTITION BY flag ORDER BY many, row) AS n FROM t) WHERE n < 100",
     "SELECT count(*), sum(n), max(term) FROM (SELECT row_number() OVER (ORDER BY term, row) AS n, term FROM t)",
 ];

@@ -195,6 +195,11 @@ impl Kernel {
 
     /// Notes a launch. True for the first since the program was loaded.
     pub(crate) fn note_launch(&self) -> bool {
-        !self.entry.launched.swap(true, Relaxed)
+        let is_first = !self.entry.launched.swap(true, Relaxed);
+        if is_first {
+            // The launch makes machine code, for which a compiler may have made more objects.
+            exit::register();
+        }
+        is_first
     }
 }

@@ -51,7 +51,7 @@ pub use gather::Gather;
 pub use group::{GroupBy, GroupByState};
 pub use join::{
     BloomFilterUse, ChainPart, ChainState, CutChain, FirstStep, FusedJoinCounts, FusedJoins, Join, JoinBuild, JoinChain,
-    JoinKind, JoinRole, JoinTable, Throttle, VisitedBitmap, VisitedState,
+    JoinKind, JoinRole, JoinTable, ProbeSideFacts, Throttle, VisitedBitmap, VisitedState,
 };
 pub use launch::program::LONGEST_OPTIMIZED;
 pub use launch::sizes::Sizes;

@@ -58,6 +58,8 @@ pub struct HashPartition {
 pub struct PartitionedRows {
     /// All rows of the batch.
     pub rows: DeviceBatch,
+    /// Whether the key of a row is NULL. False where NULLs are equal.
+    pub has_null_keys: bool,
     /// The first row of each partition, and the number of rows.
     starts: Vec<usize>,
 }
@@ -170,18 +172,20 @@ impl HashPartition {
         let n = batch.num_rows();
         check_rows("HashPartition", n)?;
         if n == 0 {
-            return Ok(PartitionedRows { rows: batch.clone(), starts: vec![0; Self::PARTITIONS + 1] });
+            let starts = vec![0; Self::PARTITIONS + 1];
+            return Ok(PartitionedRows { rows: batch.clone(), has_null_keys: false, starts });
         }
         let launch = Launch::load(queue, &self.options, self.generated()?, &self.primitives).await?;
         let bound = self.source.bind(batch)?;
-        // The lowest failing row, then the first row of each partition.
-        let control = queue.filled((1 + Self::PARTITIONS) * size_of::<u64>(), 0xff)?;
+        // The lowest failing row, the first row of each partition, and 0 if a row has a NULL key.
+        let control = queue.filled((2 + Self::PARTITIONS) * size_of::<u64>(), 0xff)?;
         let (words, rows) = (queue.alloc(n * size_of::<u64>())?, queue.alloc(n * size_of::<u32>())?);
         let named = vec![
             ("n", Arg::U64(n as u64)),
             ("seed", Arg::U64(seed)),
             ("words", Arg::Buffer(&words)),
             ("rows", Arg::Buffer(&rows)),
+            ("control", Arg::Buffer(&control)),
         ];
         launch.run_on(HASH, launch.grid(n), &bound, Some(&control), named)?;
         let sorted = self.radix.load(&launch).await?.sort(WordRowPairs { words, rows }, n).await?;
@@ -198,7 +202,8 @@ impl HashPartition {
             };
         }
         let rows = self.gather.run(queue, batch, &sorted.rows, n).await?;
-        Ok(PartitionedRows { rows, starts })
+        let has_null_keys = read_u64(&answer, 1 + Self::PARTITIONS)? == 0;
+        Ok(PartitionedRows { rows, has_null_keys, starts })
     }
 
     fn hash_kernel(&self) -> Result<Kernel> {
@@ -215,6 +220,8 @@ impl HashPartition {
         if let Some(matchable) = keys.matchable() {
             // Rows with a NULL key have no match, so any partition will do. One might not hold all.
             hash = writer.local(CType::U64, &format!("({matchable}) ? {hash} : hash64(row)"));
+            let control = writer.params().named("control", "G u64 *");
+            writer.push(&format!("if (!({matchable})) {control}[{}] = 0;", 1 + Self::PARTITIONS));
         }
         // Tables take the lower bits of a hash of the same keys.
         let shift = u64::BITS - PARTITION_BITS;

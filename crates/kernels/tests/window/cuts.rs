@@ -95,18 +95,71 @@ fn functions_carry_on_behind_a_cut() {
     }
 }
 
+/// Functions of rows around their own, among others that carry on.
 #[test]
-fn ranks_of_many_rows_carry_on() {
-    let n = (1 << 17) + 1;
-    let functions = [WindowFunction::RowNumber, WindowFunction::Rank, WindowFunction::DenseRank];
-    let calls = functions.map(|function| call(function, Frame::RUNNING));
+fn functions_read_rows_on_both_sides_of_a_cut() {
+    use WindowFunction::*;
+    let lag = |column, offset, default| {
+        let default = (column == NUMBER && default).then(|| Literal { data_type: DataType::Int64, value: LiteralValue::Int(-7) });
+        call(Lag { value: col(column), offset, default, nulls: NullTreatment::Respect }, Frame::RUNNING)
+    };
+    let lags = [lag(NUMBER, 1, true), lag(TEXT, 3, false), lag(NUMBER, -2, true), lag(TEXT, -1, false), lag(NUMBER, 0, false)];
+    let nth = |frame| [1, 3, -1, -2].map(|n| call(NthValue(col(TEXT), n), frame));
+    let nth_non_null = |frame| [1, -2].map(|n| call(NthNonNull(col(NUMBER), n), frame));
+    let rows = |start, end| Frame { units: FrameUnits::Rows, start, end };
+    let (preceding, following) = (FrameBound::Preceding, FrameBound::Following);
+    let frames = [
+        rows(preceding(4), following(2)),
+        rows(preceding(5), preceding(2)),
+        rows(following(1), following(3)),
+        rows(FrameBound::CurrentRow, FrameBound::CurrentRow),
+        rows(following(2), preceding(2)),
+    ];
+    let ranks = || [Rank, RowNumber, DenseRank].map(|function| call(function, Frame::RUNNING));
+    // Averages of decimals may overflow in rows without results.
+    let is_average = |call: &WindowCall| matches!(&call.function, Aggregate(aggregate) if aggregate.function == Avg);
+    let of_all = |frame| aggregates(frame).into_iter().filter(|call| !is_average(call));
+    let of_frame = |frame: Frame| of_all(frame).chain(nth(frame)).chain(nth_non_null(frame));
+    let last = |frame| call(NthValue(col(TEXT), -1), frame);
+    let mut windows = vec![
+        lags.to_vec(),
+        lags.iter().cloned().chain(ranks()).chain(of_all(Frame::RUNNING)).chain([last(Frame::RUNNING)]).collect(),
+        lags.iter().cloned().chain(aggregates(TO_THE_ROW)).chain([last(TO_THE_ROW)]).collect(),
+        frames.iter().flat_map(|frame| of_frame(*frame)).chain(ranks()).collect(),
+    ];
+    windows.extend(frames.map(|frame| of_frame(frame).collect::<Vec<_>>()));
     for options in profiles() {
-        check(&sorted(n, 1 << 40), &[n / 2, n / 3, n - n / 2 - n / 3], &[], &[ORDER], &calls, &options);
+        let averages: Vec<_> = aggregates(frames[0]).into_iter().filter(is_average).collect();
+        assert_eq!(check(&sorted(700, 1 << 40), &sizes(700), &[], &[ORDER], &averages, &options), 1);
+        for calls in &windows {
+            for (n, width) in [(77, 10), (700, 1 << 40)] {
+                for partition in [&[][..], &[PARTITION]] {
+                    let results = check(&sorted(n, width), &sizes(n), partition, &[ORDER], calls, &options);
+                    assert!(results > 2, "{calls:?}, {n} rows: {results} batches");
+                }
+            }
+        }
     }
 }
 
-/// Rows split off from one partition whose last group of peers has `peers` rows.
-fn split_off(calls: &[WindowCall], n: usize, peers: usize, options: &Options) -> usize {
+#[test]
+fn functions_of_many_rows_carry_on() {
+    use WindowFunction::*;
+    let n = (1 << 17) + 1;
+    let lag = |offset| Lag { value: col(NUMBER), offset, default: None, nulls: NullTreatment::Respect };
+    for options in profiles() {
+        // All but some 700 rows are peers.
+        for (functions, batches) in [(vec![RowNumber, Rank, DenseRank], 2), (vec![RowNumber, lag(1000), lag(-70)], 4)] {
+            let calls: Vec<_> = functions.into_iter().map(|function| call(function, Frame::RUNNING)).collect();
+            let sizes = [n / 2, n / 3, n - n / 2 - n / 3];
+            assert_eq!(check(&sorted(n, 1 << 40), &sizes, &[], &[ORDER], &calls, &options), batches);
+        }
+    }
+}
+
+/// Rows split off from one partition, and the others. The partition's last group of peers has
+/// `peers` rows.
+fn split_off(calls: &[WindowCall], n: usize, peers: usize, options: &Options) -> (usize, usize) {
     let queue = queue();
     let keys = Int64Array::from_iter_values((0..n).map(|row| row.min(n - peers) as i64));
     let rows = batch(vec![("key", Arc::new(keys) as ArrayRef, false)]);
@@ -118,8 +171,7 @@ fn split_off(calls: &[WindowCall], n: usize, peers: usize, options: &Options) ->
     block_on(async {
         window.push(&queue, &mut state, &up(&queue, &rows, &types)).await.unwrap();
         let split = window.split_off(&queue, &mut state).await.unwrap().map_or(0, |ended| ended.num_rows());
-        assert_eq!(split + state.num_rows(), n);
-        split
+        (split, state.num_rows())
     })
 }
 
@@ -130,10 +182,19 @@ fn cuts_are_before_peers_or_rows() {
     let share = call(WindowFunction::Ntile(3), Frame::RUNNING);
     for options in profiles() {
         for (n, peers) in [(1, 1), (2, 1), (2, 2), (40, 7), (40, 40)] {
-            assert_eq!(split_off(std::slice::from_ref(&number), n, peers, &options), n - 1, "{n} rows");
-            assert_eq!(split_off(&[number.clone(), rank.clone()], n, peers, &options), n - peers, "{n} rows, {peers} peers");
+            assert_eq!(split_off(std::slice::from_ref(&number), n, peers, &options), (n - 1, 1), "{n} rows");
+            let ranks = [number.clone(), rank.clone()];
+            assert_eq!(split_off(&ranks, n, peers, &options), (n - peers, peers), "{n} rows, {peers} peers");
             // It depends on the rows behind a cut.
-            assert_eq!(split_off(&[number.clone(), share.clone()], n, peers, &options), 0);
+            assert_eq!(split_off(&[number.clone(), share.clone()], n, peers, &options), (0, n));
         }
+        // Rows around a cut are on both sides.
+        let lag = |offset| WindowFunction::Lag { value: col(0), offset, default: None, nulls: NullTreatment::Respect };
+        let [before, after, far] = [2, -3, 40].map(|offset| call(lag(offset), Frame::RUNNING));
+        assert_eq!(split_off(std::slice::from_ref(&before), 40, 1, &options), (39, 3));
+        assert_eq!(split_off(std::slice::from_ref(&after), 40, 1, &options), (40, 3));
+        assert_eq!(split_off(&[before.clone(), after.clone()], 40, 1, &options), (40, 5));
+        assert_eq!(split_off(&[before, after, rank.clone()], 40, 7, &options), (36, 9));
+        assert_eq!(split_off(&[far], 40, 1, &options), (0, 40));
     }
 }

@@ -119,8 +119,17 @@ fn run_split(window: &Window, queue: &Queue, batches: &[DeviceBatch]) -> kernels
     })
 }
 
+/// Compares the results with the oracle's, and with those of a window whose rows are split off.
+/// Returns the number of batches that these come in.
 #[track_caller]
-fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usize], calls: &[WindowCall], options: &Options) {
+fn check(
+    batch: &RecordBatch,
+    sizes: &[usize],
+    partition: &[usize],
+    order: &[usize],
+    calls: &[WindowCall],
+    options: &Options,
+) -> usize {
     let queue = queue();
     let input = input(&batch.schema(), None);
     let types = input.types.clone();
@@ -134,9 +143,11 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
         let results: Vec<RecordBatch> = results.iter().map(|result| down(&queue, result)).collect();
         concat_batches(window.schema(), &results).unwrap()
     };
+    let mut parts = results.len();
     if batches.len() > 1 {
         let split = run_split(&window, &queue, &batches).unwrap();
         let columns = |batch: RecordBatch| batch.columns().iter().map(with_one_nan).collect::<Vec<_>>();
+        parts = split.len();
         assert_eq!(columns(downloaded(&split)), columns(downloaded(&results)), "partitions one after another");
     }
     for result in &results {
@@ -152,6 +163,7 @@ fn check(batch: &RecordBatch, sizes: &[usize], partition: &[usize], order: &[usi
             panic!("{call:?}, {:?}, row {row}: {actual:?} should be {expected:?}", options.profile);
         }
     }
+    parts
 }
 
 /// Each number of partitions in each number of rows: all but the last one have ended. The keys are

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The analyzer's first rule: recognizes queries that ran before.
+//! The first change of the analyzer: queries that ran before are recognized.
 
 use std::sync::Arc;
 

@@ -61,7 +61,8 @@ pub(super) async fn collect_build_side(
         };
         drop(reservation);
         let rows = stream::iter(batches.into_iter().map(Ok)).chain(rows).boxed();
-        let side = PartitionedSide { partitions: partitioning.partitioned(rows, 0).await?, partitioning };
+        let partitions = partitioning.partitioned(rows, 0).await?.partitions;
+        let side = PartitionedSide { partitioning, partitions };
         return Ok(CollectedSide::Spilled(Box::new(side)));
     }
     Ok(CollectedSide::Rows(batches, reservation))

@@ -12,7 +12,7 @@ use columnar::DeviceBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::metrics::{Count, MetricBuilder};
 use futures::{StreamExt, TryStreamExt, stream};
-use kernels::ops::{Concat, JoinKind, JoinTable};
+use kernels::ops::{Concat, Join, JoinKind, JoinTable, ProbeSideFacts};
 
 use super::blocks::joined_in_blocks;
 use super::build_side::visited;
@@ -33,8 +33,8 @@ const FEWEST_ROWS: usize = 1 << 10;
 pub(super) enum Pairs {
     /// Rows of the probe side go through these joins. The tables are those behind the first one.
     Chain { plan: Arc<ChainPlan>, tables: Vec<Arc<JoinTable>>, removed: Vec<Count> },
-    /// Rows of the build side are given.
-    BuildSide(Arc<BuildSideJoin>),
+    /// Rows of the build side are given. `facts`: of the whole probe side.
+    BuildSide { join: Arc<BuildSideJoin>, facts: ProbeSideFacts },
 }
 
 /// How a pair of partitions is joined.
@@ -57,8 +57,16 @@ pub(super) struct PartitionedJoin {
 pub(super) struct PartitionPair {
     pub build: Partition,
     pub probe: Partition,
-    /// How often its rows were partitioned again.
+    /// How often its rows were partitioned again, or as often as they may be where no hash parts
+    /// them.
     pub level: u32,
+}
+
+/// The level of the first partitions of a join. Without keys that read columns no hash parts them.
+pub(super) fn first_level(join: &Join) -> u32 {
+    let mut columns = vec![];
+    join.keys.iter().for_each(|(probe, _)| probe.columns(&mut columns));
+    if columns.is_empty() { MOST_LEVELS } else { 0 }
 }
 
 impl PartitionedJoin {
@@ -106,7 +114,7 @@ impl PartitionedJoin {
         let build_rows = pair.build.rows;
         let build = self.join.build.partitioned(self.join.build.read(pair.build)?, level).await?;
         let probe = self.join.probe.partitioned(self.join.probe.read(pair.probe)?, level).await?;
-        for (build, probe) in build.into_iter().zip(probe).rev() {
+        for (build, probe) in build.partitions.into_iter().zip(probe.partitions).rev() {
             // Another hash does not part the rows of one key either.
             let level = if build.rows == build_rows { MOST_LEVELS } else { level };
             self.pending.push_front(PartitionPair { build, probe, level });
@@ -119,7 +127,7 @@ impl PairJoin {
     pub fn side(&self) -> Result<&BuildSide> {
         let side = match &self.pairs {
             Pairs::Chain { plan, .. } => first_side(plan),
-            Pairs::BuildSide(join) => Some(&join.build),
+            Pairs::BuildSide { join, .. } => Some(&join.build),
         };
         side.ok_or_else(|| self.joins.without_join())
     }
@@ -127,7 +135,7 @@ impl PairJoin {
     pub fn kind(&self) -> JoinKind {
         let join = match &self.pairs {
             Pairs::Chain { plan, .. } => plan.part.joins.first(),
-            Pairs::BuildSide(join) => Some(&join.join),
+            Pairs::BuildSide { join, .. } => Some(&join.join),
         };
         join.map_or(JoinKind::Full, |join| join.kind)
     }
@@ -145,7 +153,7 @@ impl PairJoin {
     fn rows_of_batch(&self) -> usize {
         match &self.pairs {
             Pairs::Chain { plan, .. } => self.joins.run.rows_of_batch(&plan.part.input.types),
-            Pairs::BuildSide(join) => self.joins.run.rows_of_batch(&join.input.types),
+            Pairs::BuildSide { join, .. } => self.joins.run.rows_of_batch(&join.input.types),
         }
     }
 
@@ -197,8 +205,8 @@ impl PairJoin {
                 let tables = self.joins.tables(plan, tables, removed.clone());
                 probed(plan, stage, run, queue, &tables, probe)
             }
-            Pairs::BuildSide(join) => {
-                let batches = visited(join, table, probe, &stage.operator, queue).await?;
+            Pairs::BuildSide { join, facts } => {
+                let batches = visited(join, table, probe, *facts, &stage.operator, queue).await?;
                 Ok(stream::iter(batches.into_iter().map(Ok)).boxed())
             }
         }
@@ -206,8 +214,8 @@ impl PairJoin {
 
     /// Rows of the probe side, as a partition.
     pub async fn stored(&self, rows: DeviceBatchStream) -> Result<Partition> {
-        let partitions = self.probe.partitioned(rows, 0).await?;
-        Ok(partitions.into_iter().fold(Partition::default(), Partition::with))
+        let input = self.probe.partitioned(rows, 0).await?;
+        Ok(input.partitions.into_iter().fold(Partition::default(), Partition::with))
     }
 
     /// Rows of the probe side with a match in a table, or those without one: as `kind` says.
@@ -227,7 +235,7 @@ impl PairJoin {
         let rows = self.written(plan, vec![], probe)?;
         let (plan, tables, removed) = match &self.pairs {
             Pairs::Chain { plan, tables, removed } => (plan, tables, removed),
-            Pairs::BuildSide(_) => return Err(self.joins.without_join()),
+            Pairs::BuildSide { .. } => return Err(self.joins.without_join()),
         };
         let plan = Arc::new(plan.over(types));
         let (joins, build) = (self.joins.clone(), self.build.clone());
@@ -248,7 +256,7 @@ impl PairJoin {
     fn chain(&self) -> Result<&ChainPlan> {
         match &self.pairs {
             Pairs::Chain { plan, .. } => Ok(plan),
-            Pairs::BuildSide(_) => Err(self.joins.without_join()),
+            Pairs::BuildSide { .. } => Err(self.joins.without_join()),
         }
     }
 }

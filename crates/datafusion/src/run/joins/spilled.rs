@@ -13,16 +13,16 @@ use datafusion::physical_plan::metrics::Count;
 use device::Queue;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kernels::ops::{Concat, HashPartition, JoinTable};
+use kernels::ops::{Concat, HashPartition, JoinTable, ProbeSideFacts};
 
 use super::collected::PartitionedSide;
-use super::partitioned::{PairJoin, Pairs, PartitionPair, PartitionedJoin};
+use super::partitioned::{PairJoin, Pairs, PartitionPair, PartitionedJoin, first_level};
 use super::probed;
 use super::tables::{BuiltSide, BuiltSides, Tables};
 use crate::error::op_error;
 use crate::graph::{BuildSide, BuildSideJoin, ChainPlan, Side, Stage};
 use crate::run::DeviceBatchStream;
-use crate::run::partitions::Partitioning;
+use crate::run::partitions::{PartitionedInput, Partitioning};
 use crate::run::state::Run;
 
 /// The stage of joins with build sides on disk.
@@ -31,6 +31,14 @@ pub(super) struct SpilledJoins {
     pub stage: Arc<Stage>,
     pub run: Arc<Run>,
     pub queue: Queue,
+}
+
+/// Both sides of a join, partitioned alike.
+struct PartitionedSides {
+    probe: Partitioning,
+    build: Partitioning,
+    pending: VecDeque<PartitionPair>,
+    facts: ProbeSideFacts,
 }
 
 /// The work on a pair of partitions.
@@ -61,7 +69,7 @@ impl SpilledJoins {
             let (before, after) = plan.cut(at).map_err(|error| self.failed(error))?;
             let (of_before, removed) = split_counters(&before, removed);
             let rows = self.probed(before, tables_of(sides), of_before, rows)?;
-            let (probe, build, pending) = self.partitioned(&after, *build, rows).await?;
+            let PartitionedSides { probe, build, pending, facts: _ } = self.partitioned(&after, *build, rows).await?;
             let next = rest.iter().position(|side| matches!(side, BuiltSide::Spilled(_)));
             let (plan, later) = match next {
                 Some(next) => {
@@ -92,10 +100,10 @@ impl SpilledJoins {
     ) -> Result<DeviceBatchStream> {
         let (before, after) = join.plan().cut(0).map_err(|error| self.failed(error))?;
         let rows = self.probed(before, vec![], vec![], rows)?;
-        let (probe, build, pending) = self.partitioned(&after, build, rows).await?;
+        let PartitionedSides { probe, build, pending, facts } = self.partitioned(&after, build, rows).await?;
         let concat = self.concat(&after)?;
         let behind = join.behind(after).ok_or_else(|| internal_datafusion_err!("{}: no join", self.stage.operator))?;
-        let (joins, pairs) = (self.clone(), Pairs::BuildSide(Arc::new(behind)));
+        let (joins, pairs) = (self.clone(), Pairs::BuildSide { join: Arc::new(behind), facts });
         let join = PairJoin { joins, pairs, build, probe, concat };
         Ok(PartitionedJoin { join: Arc::new(join), pending }.rows())
     }
@@ -127,20 +135,16 @@ impl SpilledJoins {
         probe.ok_or_else(|| internal_datafusion_err!("{}: a probe side of lists", self.stage.operator))
     }
 
-    /// Partitions the probe side of the first join as its build side. Returns how both sides are
-    /// partitioned, the probe side first.
-    async fn partitioned(
-        &self,
-        plan: &ChainPlan,
-        build: PartitionedSide,
-        rows: DeviceBatchStream,
-    ) -> Result<(Partitioning, Partitioning, VecDeque<PartitionPair>)> {
+    /// Partitions the probe side of the first join as its build side.
+    async fn partitioned(&self, plan: &ChainPlan, build: PartitionedSide, rows: DeviceBatchStream) -> Result<PartitionedSides> {
         let probe = self.probe_partitioning(plan)?;
-        let probe_partitions = probe.partitioned(rows, 0).await?;
+        let PartitionedInput { partitions: probe_partitions, has_null_keys } = probe.partitioned(rows, 0).await?;
+        let has_rows = probe_partitions.iter().any(|partition| partition.rows > 0);
         let PartitionedSide { partitioning, partitions } = build;
+        let level = plan.part.joins.first().map_or(0, first_level);
         let pairs = partitions.into_iter().zip(probe_partitions);
-        let pending = pairs.map(|(build, probe)| PartitionPair { build, probe, level: 0 }).collect();
-        Ok((probe, partitioning, pending))
+        let pending = pairs.map(|(build, probe)| PartitionPair { build, probe, level }).collect();
+        Ok(PartitionedSides { probe, build: partitioning, pending, facts: ProbeSideFacts { has_rows, has_null_keys } })
     }
 
     /// Coalesces rows of the probe side, unless codes may not number the values of several

@@ -55,10 +55,10 @@ impl BuiltSides {
         // Sides without a dynamic filter by another side's table may be built at the same time.
         let of_these = |number| plan.builds().any(|side| side.filters.number == Some(number));
         let may_spill = run.may_spill() && plan.may_store();
-        let first = plan.part.joins.iter().zip(&plan.sides).map(|(join, side)| async move {
+        let first = plan.sides.iter().map(|side| async move {
             match side {
                 Side::Build(side) if !side.stage.filters_by(&of_these) => {
-                    build(join, side, may_spill, stage, run, queue).await.map(Some)
+                    build(side, may_spill, stage, run, queue).await.map(Some)
                 }
                 Side::Build(_) | Side::Filter { .. } => Ok(None),
             }
@@ -81,7 +81,7 @@ impl BuiltSides {
             match side {
                 Side::Build(side) => built.sides.push(match first[number].take() {
                     Some(side) => side,
-                    None => build(join, side, may_spill, stage, run, queue).await?,
+                    None => build(side, may_spill, stage, run, queue).await?,
                 }),
                 Side::Filter { number, metrics, .. } => {
                     let table = run.tables.lock().get(number).and_then(Weak::upgrade);
@@ -155,23 +155,14 @@ pub(super) fn same_types(types: &[ColumnType], planned: &[ColumnType]) -> bool {
 }
 
 /// Builds a side: to a table, or on disk if `may_spill` and it does not fit memory.
-pub(super) async fn build(
-    join: &Join,
-    side: &BuildSide,
-    may_spill: bool,
-    stage: &Stage,
-    run: &Arc<Run>,
-    queue: &Queue,
-) -> Result<BuiltSide> {
+pub(super) async fn build(side: &BuildSide, may_spill: bool, stage: &Stage, run: &Arc<Run>, queue: &Queue) -> Result<BuiltSide> {
     let memory = MemoryAttribution::new(&side.operator, "its build side");
     let built = async {
         let (batches, _reservation) = match side.scalar() {
             Some(scalar) => (rows_of(scalar, &side.stage, run).await?, None),
             None => {
                 let rows = memory.counted(run.merge(&side.stage)?);
-                let reads_keys = join.keys.iter().any(|(probe, _)| reads_columns(probe));
-                let can_spill = may_spill && reads_keys && !join.null_aware && !side.keeps_order;
-                match collect_build_side(rows, side, can_spill, stage, run, queue).await? {
+                match collect_build_side(rows, side, may_spill && !side.keeps_order, stage, run, queue).await? {
                     CollectedSide::Rows(batches, reservation) => (batches, Some(reservation)),
                     CollectedSide::Spilled(spilled) => {
                         memory.spilled();
@@ -194,13 +185,6 @@ pub(super) async fn build(
         push_key_ranges(filter, table)?;
     }
     Ok(built)
-}
-
-/// Whether an expression reads any column.
-fn reads_columns(expr: &Expr) -> bool {
-    let mut columns = vec![];
-    expr.columns(&mut columns);
-    !columns.is_empty()
 }
 
 /// The table of a build side's rows, for `dynamic_filters` too.

@@ -153,7 +153,8 @@ fn describe(function: unsafe extern "C" fn(c_int, *mut *const c_char) -> i32, st
 /// For most of them NVIDIA's documentation says that only a new process can use CUDA again.
 pub(super) fn is_sticky(code: i32) -> bool {
     use CUresult::*;
-    const STICKY: [CUresult; 16] = [
+    const STICKY: [CUresult; 17] = [
+        CUDA_ERROR_DEINITIALIZED,
         CUDA_ERROR_ECC_UNCORRECTABLE,
         CUDA_ERROR_NVLINK_UNCORRECTABLE,
         CUDA_ERROR_CONTAINED,
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn only_faults_of_the_context_are_sticky() {
-        assert!(is_sticky(700) && is_sticky(719));
+        assert!([4, 700, 719].into_iter().all(is_sticky));
         assert!(![SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, -1].into_iter().any(is_sticky));
     }
 }

@@ -50,7 +50,7 @@ use crate::{Error, Result};
 use growth::grown_heap;
 use key::{GroupKey, KeyOutput};
 use set_aside::SetAside;
-use table::{HashTable, control};
+use table::{HashTable, MOST_GROUPS, control};
 use var_width_min_max::{VarWidthMinMax, VarWidthStore};
 
 /// Aggregation by keys; without keys, of a whole input to one row.
@@ -515,6 +515,7 @@ impl GroupBy {
                     // batch.
                     let enough = state.groups + n;
                     let groups = (full.capacity() * 8).min(enough.max(full.capacity() * 2));
+                    let groups = if full.capacity() < MOST_GROUPS { groups.min(MOST_GROUPS) } else { groups };
                     drop(full);
                     table = self.table_of_groups(launch, state, &store, groups)?;
                     keys = Some(store);

@@ -16,9 +16,9 @@
 
 use device::{Arg, Buffer, Queue};
 
-use crate::Result;
 use crate::codegen::Profile;
 use crate::ops::launch::program::contiguous_rows;
+use crate::{Error, Result};
 
 /// Probes after which a table counts as full.
 pub(super) const MAX_PROBES: u32 = 512;
@@ -239,6 +239,18 @@ pub(super) const INSERT_WIDE: &str = "    u64 hash = hashes[g], h = hash & mask,
     slots[2 * h + 1] = g;
 ";
 
+/// Most groups of a table. The [`UNRESOLVED`] ids number its slots in 31 bits, with two special
+/// ones.
+pub(super) const MOST_GROUPS: usize = 1 << 29;
+
+/// Slots for so many groups at half load.
+fn slots(groups: usize) -> Result<usize> {
+    if groups > MOST_GROUPS {
+        return Err(Error::Unsupported(format!("more than {MOST_GROUPS} groups at once are not supported on the device")));
+    }
+    Ok((groups.max(1) * 2).next_power_of_two())
+}
+
 /// The hash table on the device.
 #[derive(Debug)]
 pub(super) struct HashTable {
@@ -250,7 +262,7 @@ pub(super) struct HashTable {
 impl HashTable {
     /// An empty table with room for `groups` groups at half load.
     pub fn new(queue: &Queue, groups: usize) -> Result<HashTable> {
-        let slots = (groups.max(1) * 2).next_power_of_two();
+        let slots = slots(groups)?;
         Ok(HashTable { slots: queue.filled((slots + 2) * 16, 0xff)?, mask: slots as u64 - 1 })
     }
 
@@ -262,5 +274,18 @@ impl HashTable {
     /// With a `limit` of 0 the table takes no new groups.
     pub fn args<'a>(&'a self, limit: usize) -> [(&'a str, Arg<'a>); 3] {
         [("slots", Arg::Buffer(&self.slots)), ("mask", Arg::U64(self.mask)), ("limit", Arg::U64(limit as u64))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_number_all_slots() {
+        assert_eq!([0, 1, 2, 3].map(|groups| slots(groups).unwrap()), [2, 2, 4, 8]);
+        let last = slots(MOST_GROUPS).unwrap() + 1;
+        assert!(last < 1 << 31);
+        assert!(slots(MOST_GROUPS + 1).unwrap_err().to_string().contains("more than 536870912 groups"));
     }
 }

@@ -44,7 +44,7 @@ pub(super) use keys::{KeyEncoding, RowKeys};
 pub(super) use lookup::Lookup;
 pub use table::{JoinBuild, JoinTable};
 pub use throttle::Throttle;
-pub use visited::{VisitedBitmap, VisitedState};
+pub use visited::{ProbeSideFacts, VisitedBitmap, VisitedState};
 
 use crate::expr::Expr;
 

@@ -46,10 +46,21 @@ const VISIT: usize = 0;
 /// For `NOT IN`: flags the rows that NULLs exclude.
 const VISIT_NULLS: usize = 1;
 
+/// Facts about a probe side that `NOT IN` depends on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProbeSideFacts {
+    /// Whether it has any row.
+    pub has_rows: bool,
+    /// Whether the key of a row is NULL.
+    pub has_null_keys: bool,
+}
+
 /// The build rows that were visited so far.
 #[derive(Debug, Default)]
 pub struct VisitedState {
     buffers: Option<VisitedBuffers>,
+    /// Of the whole probe side, where the rows are a part of it.
+    facts: ProbeSideFacts,
     throttle: Throttle,
 }
 
@@ -102,6 +113,11 @@ impl VisitedBitmap {
         VisitedState::default()
     }
 
+    /// The same where batches are a part of the probe side. `facts`: of all of it.
+    pub fn start_part(&self, facts: ProbeSideFacts) -> VisitedState {
+        VisitedState { facts, ..VisitedState::default() }
+    }
+
     /// Visits the matches of a batch of the probe side.
     ///
     /// # Errors
@@ -129,7 +145,7 @@ impl VisitedBitmap {
         let loaded = self.program.load(queue).await?;
         let buffers = match state.buffers.take() {
             Some(buffers) => buffers,
-            None => VisitedBuffers { visited: queue.zeroed(table.num_rows().max(1))?, probe_side: queue.zeroed(4)? },
+            None => VisitedBuffers::new(queue, table.num_rows(), state.facts)?,
         };
         let columns: Vec<_> = batch.columns().iter().chain(table.batch().columns()).cloned().collect();
         let fails = self.program.can_fail(VISIT);
@@ -154,7 +170,11 @@ impl VisitedBitmap {
             return Ok(vec![]);
         }
         let primitives = self.primitives.load(queue).await?;
-        let visited = match state.buffers {
+        let buffers = match state.buffers {
+            None if self.null_aware && state.facts.has_rows => Some(VisitedBuffers::new(queue, n, state.facts)?),
+            buffers => buffers,
+        };
+        let visited = match buffers {
             Some(buffers) if self.null_aware => {
                 let loaded = self.program.load(queue).await?;
                 let mut named = vec![("n", Arg::U64(n as u64))];
@@ -181,6 +201,17 @@ impl VisitedBitmap {
 }
 
 impl VisitedBuffers {
+    /// No row of a build side was visited.
+    fn new(queue: &Queue, build_rows: usize, facts: ProbeSideFacts) -> Result<VisitedBuffers> {
+        let probe_side = queue.zeroed(4)?;
+        for (at, holds) in [facts.has_rows, facts.has_null_keys].into_iter().enumerate() {
+            if holds {
+                queue.fill(&probe_side, at, 1, 1)?;
+            }
+        }
+        Ok(VisitedBuffers { visited: queue.zeroed(build_rows.max(1))?, probe_side })
+    }
+
     fn args(&self) -> [(&'static str, Arg<'_>); 2] {
         [("visited", Arg::Buffer(&self.visited)), ("probe_side", Arg::Buffer(&self.probe_side))]
     }

@@ -2,20 +2,49 @@
 //! Partitions that are cut: the functions of the rows behind a cut *carry on* from those before it.
 //!
 //! Ranks need the number of rows and of groups of peers before the cut. Aggregates of frames from
-//! the partition's first row to the current one need their state. No other function can be cut.
+//! the partition's first row to the current one need their state. LAG, LEAD and frames of so many
+//! rows read the rows around the cut. No other function can be cut.
 
 use device::{Arg, Buffer, Queue};
 
 use super::frame::{Frame, FrameBound, FrameUnits, PartitionIndex};
 use super::order_dependent::OrderDependent;
 use super::value::{Ranking, ValueKind};
-use super::{Call, FunctionPlan};
+use super::{Call, FunctionPlan, NullTreatment};
 use crate::Result;
 use crate::codegen::Params;
 use crate::ops::Options;
 use crate::ops::launch::program::{Kernel, row_loop};
 use crate::ops::launch::{Launch, NamedArgs};
 use crate::prelude::Section;
+
+/// A cut of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub at: CutAt,
+    /// Rows that functions read before and after a row, beside their states.
+    pub before: usize,
+    pub after: usize,
+}
+
+impl Cut {
+    /// A cut for functions that read no other rows.
+    fn at(at: CutAt) -> Cut {
+        Cut { at, before: 0, after: 0 }
+    }
+
+    /// A cut for functions that read rows from one position to another, counted from the row.
+    fn around(first: i64, last: i64) -> Cut {
+        let rows = |position: i64| usize::try_from(position).unwrap_or(0);
+        Cut { at: CutAt::Row, before: rows(-first.min(last)), after: rows(first.max(last)) }
+    }
+
+    /// A cut for the functions of both.
+    fn and(self, other: Cut) -> Cut {
+        let at = if self.at == CutAt::Peers { self.at } else { other.at };
+        Cut { at, before: self.before.max(other.before), after: self.after.max(other.after) }
+    }
+}
 
 /// Where a partition may be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +58,7 @@ pub(super) enum CutAt {
 /// How the functions of a window carry on behind a cut.
 #[derive(Debug, Clone)]
 pub(super) struct Carry {
-    pub cut_at: CutAt,
+    pub cut: Cut,
     /// Position of the kernel that counts rows and groups of peers.
     count: usize,
 }
@@ -48,23 +77,29 @@ pub(super) struct Carried {
 pub(super) struct CarryArgs<'a> {
     /// Of the partition's rows before the batch, if it was cut.
     pub before: Option<&'a Carried>,
-    /// Of its rows up to the end of the batch, which is written.
+    /// Of its rows up to the row `rows` of the batch, which is written.
     pub after: &'a Carried,
+    pub rows: usize,
 }
 
-/// Parameters: whether the first partition was cut, counts or state of its rows before, and those
-/// at the end.
+/// Parameters: whether the first partition was cut, and counts or state of its rows before.
 const IS_CUT: &str = "is_cut";
 const BEFORE: &str = "known_before";
+/// Parameters: counts or state of the rows before the next cut, and the row of that cut.
 const AFTER: &str = "known_after";
+const CUT_ROW: &str = "cut_row";
 
 impl Carry {
     /// `None` unless all functions carry on. Appends a kernel.
     pub fn plan(plans: &[(FunctionPlan, Frame)], options: &Options, kernels: &mut Vec<Kernel>) -> Option<Carry> {
-        let cuts = plans.iter().map(|(plan, frame)| plan.cut_at(frame)).collect::<Option<Vec<_>>>()?;
+        let cuts = plans.iter().map(|(plan, frame)| plan.cut(frame)).collect::<Option<Vec<_>>>()?;
+        let cut = cuts.into_iter().fold(Cut::at(CutAt::Row), Cut::and);
+        // Rows behind the results lack peers, and their sums may exceed those of all peers.
+        if cut.at == CutAt::Peers && cut.after > 0 && plans.iter().any(|(plan, _)| plan.may_overflow()) {
+            return None;
+        }
         kernels.push(count_kernel(options));
-        let cut_at = if cuts.contains(&CutAt::Peers) { CutAt::Peers } else { CutAt::Row };
-        Some(Carry { cut_at, count: kernels.len() - 1 })
+        Some(Carry { cut, count: kernels.len() - 1 })
     }
 
     /// Buffers for counts and states at a cut.
@@ -77,11 +112,11 @@ impl Carry {
         Ok(Carried { counts: queue.alloc(2 * size_of::<u64>())?, states })
     }
 
-    /// Writes the numbers of rows and of groups of peers of the last partition.
-    pub fn count(&self, launch: &Launch<'_>, partitions: &PartitionIndex, n: usize, args: CarryArgs<'_>) -> Result<()> {
+    /// Writes the numbers of rows and of groups of peers of the partition at the next cut.
+    pub fn count(&self, launch: &Launch<'_>, partitions: &PartitionIndex, args: CarryArgs<'_>) -> Result<()> {
         let mut named = partitions.args();
         named.extend(args.of_counts());
-        named.extend([(AFTER, Arg::Buffer(&args.after.counts)), ("n", Arg::U64(n as u64)), ("count", Arg::U64(1))]);
+        named.extend([(AFTER, Arg::Buffer(&args.after.counts)), args.cut_row(), ("count", Arg::U64(1))]);
         launch.run(self.count, launch.grid(1), named)
     }
 }
@@ -99,7 +134,12 @@ impl<'a> CarryArgs<'a> {
         let (before, after) = (self.before.and_then(state), state(self.after));
         let known = before.or(after).map(|state| (BEFORE, Arg::Buffer(state)));
         let written = after.map(|state| (AFTER, Arg::Buffer(state)));
-        std::iter::once((IS_CUT, Arg::U32(u32::from(before.is_some())))).chain(known).chain(written).collect()
+        let is_cut = (IS_CUT, Arg::U32(u32::from(before.is_some())));
+        [is_cut, self.cut_row()].into_iter().chain(known).chain(written).collect()
+    }
+
+    fn cut_row(self) -> (&'static str, Arg<'static>) {
+        (CUT_ROW, Arg::U64(self.rows as u64))
     }
 }
 
@@ -117,6 +157,7 @@ pub(super) fn declare_state(params: &mut Params) {
     params.named(IS_CUT, "u32");
     params.named(BEFORE, "const G u64 *RESTRICT");
     params.named(AFTER, "G u64 *RESTRICT");
+    params.named(CUT_ROW, "u64");
 }
 
 /// C for slot `slot` of the state of no rows, `init`, in the partition that begins with row `start`
@@ -125,10 +166,10 @@ pub(super) fn first_state(slot: usize, init: u64, start: &str) -> String {
     format!("{IS_CUT} && {start} == 0 ? {BEFORE}[{slot}] : (u64){init:#x}UL")
 }
 
-/// C that writes the state of the last row.
+/// C that writes the state of the last row before the next cut.
 pub(super) fn last_state(slots: usize) -> String {
     let writes: String = (0..slots).map(|slot| format!(" {AFTER}[{slot}] = s[{slot}];")).collect();
-    format!("    if (row + 1 == n) {{{writes} }}\n")
+    format!("    if (row + 1 == {CUT_ROW}) {{{writes} }}\n")
 }
 
 fn count_kernel(options: &Options) -> Kernel {
@@ -137,13 +178,13 @@ fn count_kernel(options: &Options) -> Kernel {
     let partition = PartitionIndex::declare(&mut params, "row");
     let before = declare_counts(&mut params);
     params.named(AFTER, "G u64 *RESTRICT");
-    params.named("n", "u64");
+    params.named(CUT_ROW, "u64");
     params.named("count", "u64");
     let statements = format!(
-        "    u64 row = n - 1;
+        "    u64 row = {CUT_ROW} - 1;
     {partition}
     {before}
-    known_after[0] = rows_before + n - part_start;
+    known_after[0] = rows_before + {CUT_ROW} - part_start;
     known_after[1] = groups_before + peer + 2 - (u64)peers[part_start + 1];
 "
     );
@@ -152,32 +193,68 @@ fn count_kernel(options: &Options) -> Kernel {
 
 impl FunctionPlan {
     /// Possible cuts of a partition for the function; `None` if it cannot carry on.
-    fn cut_at(&self, frame: &Frame) -> Option<CutAt> {
+    fn cut(&self, frame: &Frame) -> Option<Cut> {
         match self {
             FunctionPlan::Value(ValueKind::Ranking { ranking, .. }) => match ranking {
-                Ranking::RowNumber => Some(CutAt::Row),
-                Ranking::Rank | Ranking::DenseRank => Some(CutAt::Peers),
+                Ranking::RowNumber => Some(Cut::at(CutAt::Row)),
+                Ranking::Rank | Ranking::DenseRank => Some(Cut::at(CutAt::Peers)),
                 Ranking::PercentRank | Ranking::CumeDist | Ranking::Ntile(_) => None,
             },
-            FunctionPlan::Aggregate(aggregate) if aggregate.is_of_rows() => match (frame.start, frame.end, frame.units) {
-                (FrameBound::UnboundedPreceding, FrameBound::CurrentRow, FrameUnits::Rows) => Some(CutAt::Row),
-                (FrameBound::UnboundedPreceding, FrameBound::CurrentRow, _) => Some(CutAt::Peers),
-                _ => None,
-            },
-            FunctionPlan::Value(_) | FunctionPlan::StringAgg { .. } | FunctionPlan::Aggregate(_) | FunctionPlan::Quantile(_) => {
-                None
+            FunctionPlan::Value(ValueKind::Lag { offset, nulls: NullTreatment::Respect, .. }) => {
+                Some(Cut::around(offset.saturating_neg(), offset.saturating_neg()))
             }
+            FunctionPlan::Value(ValueKind::Nth { n, ignore_nulls, .. }) => match of_rows_around(frame) {
+                // The last row of a frame from the partition's start.
+                None if *n == -1 && !ignore_nulls => running(frame),
+                cut => cut,
+            },
+            FunctionPlan::Value(ValueKind::StringAgg { .. }) => of_rows_around(frame),
+            // Frames of rows without results are cut off, and their sums may exceed those of whole
+            // frames.
+            FunctionPlan::Aggregate(aggregate) if aggregate.is_of_rows() => {
+                running(frame).or_else(|| of_rows_around(frame).filter(|_| !self.may_overflow()))
+            }
+            FunctionPlan::Value(ValueKind::Lag { .. } | ValueKind::OfRank { .. } | ValueKind::ArrayAgg { .. })
+            | FunctionPlan::StringAgg { .. }
+            | FunctionPlan::Aggregate(_)
+            | FunctionPlan::Quantile(_) => None,
+        }
+    }
+
+    /// Whether the result of a row may fail the query.
+    fn may_overflow(&self) -> bool {
+        match self {
+            FunctionPlan::Aggregate(OrderDependent { aggregate, .. }) => {
+                aggregate.function.row().family.may_overflow(&aggregate.data_type)
+            }
+            FunctionPlan::Value(_) | FunctionPlan::StringAgg { .. } | FunctionPlan::Quantile(_) => false,
         }
     }
 
     /// The same function, which carries on behind cuts.
-    pub(super) fn carried_on(self) -> FunctionPlan {
+    pub(super) fn carried_on(self, frame: &Frame) -> FunctionPlan {
         match self {
             FunctionPlan::Value(ValueKind::Ranking { ranking, .. }) => {
                 FunctionPlan::Value(ValueKind::Ranking { ranking, carries_on: true })
             }
-            FunctionPlan::Aggregate(aggregate) => FunctionPlan::Aggregate(OrderDependent { carries_on: true, ..aggregate }),
+            FunctionPlan::Aggregate(aggregate) => {
+                FunctionPlan::Aggregate(OrderDependent { carries_on: running(frame).is_some(), ..aggregate })
+            }
             other @ (FunctionPlan::Value(_) | FunctionPlan::StringAgg { .. } | FunctionPlan::Quantile(_)) => other,
         }
     }
+}
+
+/// The cut for a frame from the partition's first row to the current one.
+fn running(frame: &Frame) -> Option<Cut> {
+    match (frame.start, frame.end, frame.units) {
+        (FrameBound::UnboundedPreceding, FrameBound::CurrentRow, FrameUnits::Rows) => Some(Cut::at(CutAt::Row)),
+        (FrameBound::UnboundedPreceding, FrameBound::CurrentRow, _) => Some(Cut::at(CutAt::Peers)),
+        _ => None,
+    }
+}
+
+/// The cut for a frame of so many rows around the current one.
+fn of_rows_around(frame: &Frame) -> Option<Cut> {
+    frame.positions().map(|(first, last)| Cut::around(first, last))
 }

@@ -112,17 +112,24 @@ impl Frame {
         units.by_key(*start) || units.by_key(*end)
     }
 
-    /// Most rows of a frame in units of rows, if its offsets limit them.
-    pub(super) fn rows(&self) -> Option<u64> {
-        let rows = |offset: u128| offset.min(MORE_THAN_ALL_ROWS.into()) as i128;
+    /// The first and the last row of a frame in units of rows, counted from the row itself, if
+    /// offsets limit them.
+    pub(super) fn positions(&self) -> Option<(i64, i64)> {
+        let rows = |offset: u128| offset.min(MORE_THAN_ALL_ROWS.into()) as i64;
         let position = |bound| match bound {
             FrameBound::Preceding(offset) => Some(-rows(offset)),
             FrameBound::CurrentRow => Some(0),
             FrameBound::Following(offset) => Some(rows(offset)),
             FrameBound::UnboundedPreceding | FrameBound::UnboundedFollowing => None,
         };
-        let rows = (position(self.end)? - position(self.start)? + 1).max(0);
-        (self.units == FrameUnits::Rows).then(|| u64::try_from(rows).unwrap_or(u64::MAX))
+        let positions = (position(self.start)?, position(self.end)?);
+        (self.units == FrameUnits::Rows).then_some(positions)
+    }
+
+    /// Most rows of a frame in units of rows, if its offsets limit them.
+    pub(super) fn rows(&self) -> Option<u64> {
+        let (start, end) = self.positions()?;
+        u64::try_from(end.saturating_sub(start).saturating_add(1).max(0)).ok()
     }
 
     /// The offsets as kernel arguments.

@@ -282,8 +282,19 @@ pub struct WindowState {
     row_bytes: usize,
     /// Counts and states of the rows before a cut of the first partition.
     before: Option<Carried>,
-    /// The same for the rows behind these, which go on with the last partition.
-    after: Option<Carried>,
+    /// The next cut of a partition.
+    next_cut: Option<NextCut>,
+    /// First and last rows without a result: they are around cuts, for functions of other rows.
+    without_result: (usize, usize),
+}
+
+/// A cut of a partition before its rows are computed.
+#[derive(Debug)]
+struct NextCut {
+    /// The rows before it.
+    row: usize,
+    /// Counts and states of these rows, for those behind.
+    after: Carried,
 }
 
 impl WindowState {
@@ -376,7 +387,7 @@ impl Window {
         let mut calls = Vec::with_capacity(functions.len());
         for (index, ((_, field), (plan, frame))) in functions.into_iter().zip(plans).enumerate() {
             frame.check()?;
-            let plan = if carry.is_some() { plan.carried_on() } else { plan };
+            let plan = if carry.is_some() { plan.carried_on(&frame) } else { plan };
             calls.push(columns.call(plan, frame, &field, &index.to_string(), &options, &mut kernels)?);
         }
         let mut result: Vec<_> = types.iter().take(passed).cloned().collect();
@@ -497,7 +508,7 @@ impl Window {
     /// # Errors
     /// `AverageOverflow`; errors of the device.
     pub async fn finish(&self, queue: &Queue, state: WindowState) -> Result<Vec<DeviceBatch>> {
-        let WindowState { batches, before, after, .. } = state;
+        let WindowState { batches, before, next_cut, without_result, .. } = state;
         let Some(all) = self.concat.run(queue, batches).await? else { return Ok(vec![]) };
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
         let mut partitions = bounds::find(&launch, &all, self.key).await?;
@@ -508,21 +519,25 @@ impl Window {
         for occurrence in &self.first_occurrences {
             read.push(occurrence.strings(queue, &read, n).await?);
         }
-        let is_cut = after.is_some();
-        let after = match (&self.carry, after) {
-            (Some(carry), None) => Some(carry.alloc(queue, &self.calls)?),
-            (_, after) => after,
+        let is_cut = next_cut.is_some();
+        let next_cut = match (&self.carry, next_cut) {
+            (Some(carry), None) => Some(NextCut { row: n, after: carry.alloc(queue, &self.calls)? }),
+            (_, next_cut) => next_cut,
         };
-        let carry = after.as_ref().map(|after| CarryArgs { before: before.as_ref(), after });
+        let carry = next_cut.as_ref().map(|NextCut { row, after }| CarryArgs { before: before.as_ref(), after, rows: *row });
         if let (Some(kernels), Some(args), true) = (&self.carry, carry, is_cut) {
-            kernels.count(&launch, &partitions, n, args)?;
+            kernels.count(&launch, &partitions, args)?;
         }
         let input = WindowInput { launch: &launch, columns: &read, n, partitions: &partitions, orders: &orders, carry };
         let mut columns: Vec<_> = all.columns().iter().take(self.passed).cloned().collect();
         for (function, call) in self.calls.iter().enumerate() {
             columns.push(call.run(input, function).await?);
         }
-        Ok(vec![DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?])
+        let batch = DeviceBatch::try_new(self.schema.clone(), columns, n)?;
+        Ok(match without_result {
+            (0, 0) => vec![batch],
+            (first, last) => vec![batch.slice(first, n.saturating_sub(first + last))],
+        })
     }
 }
 

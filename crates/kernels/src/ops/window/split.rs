@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Windows whose rows do not fit device memory: ended partitions are computed early. An unfinished
 //! one is cut if its functions can carry on.
+//!
+//! Functions may read rows before and after their own. Both sides of a cut keep these. Each row has
+//! its result on one side.
 
 use columnar::DeviceBatch;
 use device::Queue;
 
-use super::carry::CutAt;
-use super::{Window, WindowState, bounds};
+use super::carry::{Carry, Cut, CutAt};
+use super::{NextCut, Window, WindowState, bounds};
 use crate::Result;
 use crate::ops::launch::Launch;
 
@@ -19,8 +22,8 @@ impl Window {
 
     /// Splits off the rows of the partitions that have ended: all before the last one. If none has
     /// ended, the partition is cut before its last group of peers. This needs functions that carry
-    /// on: ranks, and aggregates of the rows up to the current one. `None` if nothing
-    /// [may](Self::may_split) be split off. Waits for the device.
+    /// on: ranks, aggregates of the rows up to the current one, and functions of so many rows
+    /// around it. `None` if nothing [may](Self::may_split) be split off. Waits for the device.
     ///
     /// The rows that are split off must be [finished](Self::finish) before others.
     ///
@@ -61,23 +64,25 @@ impl Window {
         let Some(all) = self.concat.run(queue, std::mem::take(&mut state.batches)).await? else { return Ok(None) };
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
         let ((part, peers), rows) = (bounds::last_starts(&launch, &all).await?, all.num_rows());
-        let (start, after) = match &self.carry {
-            Some(carry) if part == 0 => {
-                let cut = if carry.cut_at == CutAt::Row { rows - 1 } else { peers };
-                (cut, Some(carry.alloc(queue, &self.calls)?))
-            }
-            _ => (part, None),
+        let WindowState { before, without_result: (known, _), .. } = std::mem::take(state);
+        let carry = self.carry.as_ref().filter(|_| part == 0);
+        let split = match carry {
+            Some(carry) => SplitRows::at_cut(carry, &launch, &all, peers).await?,
+            None => SplitRows { start: part, results: part, read: part },
         };
+        let SplitRows { start, results, read } = split;
+        if start == 0 || results <= known {
+            *state = WindowState { before, without_result: (known, 0), ..WindowState::of(all) };
+            return Ok(None);
+        }
+        let after = carry.map(|carry| carry.alloc(queue, &self.calls)).transpose()?;
         let rest = all.slice(start, rows - start);
         // A slice keeps the memory of all rows, also the strings of those that have ended.
         let rest = if start > rows / 2 { self.kept_copy.run(queue, &rest).await? } else { rest };
-        let before = state.before.take();
-        if start == 0 {
-            *state = WindowState { before, ..WindowState::of(rest) };
-            return Ok(None);
-        }
-        *state = WindowState { before: after.clone(), ..WindowState::of(rest) };
-        Ok(Some(WindowState { before, after, ..WindowState::of(all.slice(0, start)) }))
+        *state = WindowState { before: after.clone(), without_result: (results - start, 0), ..WindowState::of(rest) };
+        let next_cut = after.map(|after| NextCut { row: start, after });
+        let without_result = (known, read - results);
+        Ok(Some(WindowState { before, next_cut, without_result, ..WindowState::of(all.slice(0, read)) }))
     }
 
     /// As [`push`](Self::push), of a copy: a slice would keep the memory of its whole batch.
@@ -88,5 +93,31 @@ impl Window {
         let selected = self.select.run(queue, slice).await?;
         let copy = self.selected_copy.run(queue, &selected).await?;
         self.keep(state, copy)
+    }
+}
+
+/// How rows are split.
+struct SplitRows {
+    /// The first row of the rest, where functions carry on.
+    start: usize,
+    /// The first rows have a result now.
+    results: usize,
+    /// Their functions read so many rows.
+    read: usize,
+}
+
+impl SplitRows {
+    /// Splits the rows of one partition, which goes on. `peers`: the first row of its last group of
+    /// peers.
+    async fn at_cut(carry: &Carry, launch: &Launch<'_>, all: &DeviceBatch, peers: usize) -> Result<SplitRows> {
+        let (Cut { at, before, after }, rows) = (carry.cut, all.num_rows());
+        let results = rows.saturating_sub(after.max(1));
+        let results = if at == CutAt::Peers { results.min(peers) } else { results };
+        let start = match results.saturating_sub(before) {
+            start if at == CutAt::Row || start == 0 || start == peers => start,
+            // The last group of peers that begins before.
+            start => bounds::last_starts(launch, &all.slice(0, start + 1)).await?.1,
+        };
+        Ok(SplitRows { start, results, read: (results + after).min(rows) })
     }
 }
