@@ -259,7 +259,15 @@ mod tests {
         assert!(error.contains("--only q23: the queries are q1, q2"), "{error}");
 
         works(&[&["start"][..], &data, &["--queries", "0,6", "--processes", "1", "--device", &device]].concat()).await;
-        works(&[&["compile"][..], &data, &["--queries", "6,1", "--processes", "1", "--device", &device]].concat()).await;
+        works(
+            &[
+                &["compile"][..],
+                &data,
+                &["--queries", "6,1", "--processes", "1", "--device", &device, "--set", "device.cost=always"],
+            ]
+            .concat(),
+        )
+        .await;
 
         works(&[&["demo"][..], &data, &["--device", &device, "--runs", "1"]].concat()).await;
     }

@@ -106,8 +106,8 @@ impl SessionStateBuilderExt for SessionStateBuilder {
         let plans = Arc::new(PlanCache::default());
         let planner = PlanCacheQueryPlanner::new(Arc::clone(&plans), Arc::clone(&runtime), self.query_planner().take());
         let analyzer = self.analyzer().get_or_insert_default();
-        analyzer.rules.insert(0, Arc::new(EarlyDrivers::new(Arc::clone(&runtime))));
-        analyzer.rules.insert(1, Arc::new(PlanCacheRule::new(plans)));
+        analyzer.rules.insert(0, Arc::new(PlanCacheRule::new(plans)));
+        analyzer.rules.insert(1, Arc::new(EarlyDrivers::new(Arc::clone(&runtime))));
         // Before types are coerced.
         analyzer.rules.insert(2, Arc::new(table::TableChanges));
         self.with_function_factory(Some(Arc::new(factory)))

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The plan cache: a query that runs again is neither optimized nor planned again.
 //!
-//! 1. [`PlanCacheRule`], the analyzer's first rule to change plans, wraps a query in a
-//!    [`PlanCacheNode`]. For a query in the cache, the node is a leaf, which DataFusion's other
-//!    rules pass over.
+//! 1. [`PlanCacheRule`], the first rule of the analyzer, wraps a query in a [`PlanCacheNode`]. For
+//!    a query in the cache, the node is a leaf, which DataFusion's other rules pass over.
 //! 2. [`PlanCacheQueryPlanner`] finds the node at the root. It lends the kept plan, or plans the
 //!    query and keeps the plan.
 //!

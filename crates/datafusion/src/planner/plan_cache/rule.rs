@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first change of the analyzer: queries that ran before are recognized.
+//! The analyzer's first rule: recognizes queries that ran before.
 
 use std::sync::Arc;
 

@@ -156,7 +156,7 @@ settings! {
         description: "'host' runs unsupported operators on the host, with the reason in EXPLAIN. 'error' makes such a query fail, and implies device.cost = always",
     }
     file_cache: bool {
-        default: false,
+        default: true,
         value: Flag,
         frozen: false,
         program_only: false,
