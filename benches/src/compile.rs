@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use datafusion::error::Result;
-use datafusion::prelude::SessionConfig;
 use devicefusion::DeviceRuntime;
 use serde_json::{Value, json};
 
 use crate::data;
-use crate::engine::Setting;
 use crate::process::SessionArguments;
 use crate::report::{self, Table, target_cell};
 use crate::tpch;
@@ -55,17 +53,8 @@ impl CompiledArguments {
 
     /// Runs each query once. The wall time has planning, compilation and the runs.
     pub async fn measure(&self) -> Result<Value> {
-        let config = SessionConfig::new().with_target_partitions(self.session.partitions);
-        let session = devicefusion::session_with(config, Default::default())?;
-        let own = [("device.selector", self.session.device.as_str()), ("device.adaptive_start", "never")];
-        let own = own.map(|(key, value)| Setting { key: key.to_string(), value: value.to_string() });
-        for Setting { key, value } in own.iter().chain(&self.session.settings) {
-            session.sql(&format!("SET {key} = '{}'", value.replace('\'', "''"))).await?;
-        }
-        for table in data::TABLES {
-            let file = self.folder.join(format!("{table}.parquet"));
-            session.register_parquet(table, file.display().to_string(), Default::default()).await?;
-        }
+        let session = self.session.open(&self.folder, false).await?;
+        session.sql("SET device.adaptive_start = 'never'").await?;
         let begin = Instant::now();
         for query in &self.queries {
             session.sql(&tpch::query(*query, self.scale)?).await?.collect().await?;
@@ -77,7 +66,7 @@ impl CompiledArguments {
 }
 
 /// Prints the seconds of each pair of processes. `run` starts a process with a folder for caches.
-/// Returns whether all queries ran on the device.
+/// Returns whether each process launched kernels.
 pub async fn run(arguments: CompileArguments, run: impl AsyncFn(&Path, &[String]) -> Result<Value>) -> Result<bool> {
     let CompileArguments { data: data_arguments, mut queries, processes, session } = arguments;
     if queries.is_empty() {

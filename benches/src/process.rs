@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measurements in processes of their own, by hidden commands that print JSON.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
 use datafusion::common::exec_err;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::prelude::{SessionConfig, SessionContext};
 use serde_json::Value;
 
 use crate::engine::{Setting, cores};
@@ -40,6 +41,39 @@ impl SessionArguments {
         }
         line
     }
+
+    /// A session with the device and the settings, and a folder's `.parquet` files as tables. It is
+    /// plain DataFusion's if `plain`.
+    ///
+    /// # Errors
+    /// For settings and files that are refused.
+    pub async fn open(&self, folder: &Path, plain: bool) -> Result<SessionContext> {
+        let config = SessionConfig::new().with_target_partitions(self.partitions);
+        let session = match plain {
+            true => SessionContext::new_with_config(config),
+            false => devicefusion::session_with(config, Default::default())?,
+        };
+        if !plain {
+            let selector = Setting { key: "device.selector".to_string(), value: self.device.clone() };
+            for Setting { key, value } in std::iter::once(&selector).chain(&self.settings) {
+                session.sql(&format!("SET {key} = '{}'", value.replace('\'', "''"))).await?;
+            }
+        }
+        for file in files(folder, "parquet")? {
+            let table = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            session.register_parquet(table, file.display().to_string(), Default::default()).await?;
+        }
+        Ok(session)
+    }
+}
+
+/// The files of a folder with an extension, in the order of their names.
+pub fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let files = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+    let is_kind = |file: &PathBuf| file.extension().is_some_and(|of_file| of_file == extension);
+    let mut files: Vec<PathBuf> = files.into_iter().filter(is_kind).collect();
+    files.sort();
+    Ok(files)
 }
 
 /// The name of a value, as clap parses it.

@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::error::Result;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionContext;
 use devicefusion::DeviceRuntime;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::data;
-use crate::engine::Setting;
 use crate::measure::median;
-use crate::process::SessionArguments;
+use crate::process::{SessionArguments, files};
 use crate::report::{self, Table, milliseconds, red, target_cell};
 use crate::tpch;
 
@@ -70,18 +69,8 @@ impl StartedArguments {
 
     /// Runs the query ten times. The last runs follow the compilation of its kernels.
     pub async fn measure(&self) -> Result<Value> {
-        let config = SessionConfig::new().with_target_partitions(self.session.partitions);
-        let session = match self.plain {
-            true => SessionContext::new_with_config(config),
-            false => devicefusion::session_with(config, Default::default())?,
-        };
-        if !self.plain {
-            let selector = Setting { key: "device.selector".to_string(), value: self.session.device.clone() };
-            for Setting { key, value } in std::iter::once(&selector).chain(&self.session.settings) {
-                session.sql(&format!("SET {key} = '{}'", value.replace('\'', "''"))).await?;
-            }
-        }
-        let sql = self.register(&session).await?;
+        let session = self.session.open(&self.folder, self.plain).await?;
+        let sql = self.statement(&session).await?;
         let (mut seconds, mut answers) = (Vec::new(), Vec::new());
         for run in 0..RUNS {
             let begin = Instant::now();
@@ -104,17 +93,13 @@ impl StartedArguments {
         }))
     }
 
-    /// Registers the tables of the query. Returns its text.
-    async fn register(&self, session: &SessionContext) -> Result<String> {
+    /// The text of the query.
+    async fn statement(&self, session: &SessionContext) -> Result<String> {
         if self.query == CSV {
             let file = self.folder.join("two-rows.csv");
             std::fs::write(&file, "k,v\na,1\nb,2\n")?;
             session.register_csv("two_rows", file.display().to_string(), Default::default()).await?;
             return Ok("SELECT k, sum(v) FROM two_rows GROUP BY k ORDER BY k".to_string());
-        }
-        for file in files(&self.folder, "parquet")? {
-            let table = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            session.register_parquet(table, file.display().to_string(), Default::default()).await?;
         }
         match self.query.parse() {
             Ok(number) => tpch::query(number, self.scale),
@@ -125,15 +110,6 @@ impl StartedArguments {
 
 /// The number of the grouping of a CSV file.
 const CSV: &str = "0";
-
-/// The files of a folder with an extension, in the order of their names.
-fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
-    let files = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
-    let is_kind = |file: &PathBuf| file.extension().is_some_and(|of_file| of_file == extension);
-    let mut files: Vec<PathBuf> = files.into_iter().filter(is_kind).collect();
-    files.sort();
-    Ok(files)
-}
 
 /// The name of a query in the table.
 fn name_of(query: &str) -> String {

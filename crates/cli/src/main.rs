@@ -30,7 +30,7 @@ use nix::sys::signal::{SigSet, Signal};
 use tokio::runtime::Builder;
 
 use crate::args::{Args, Subcommand};
-use crate::run::{Outcome, print_note};
+use crate::run::{Outcome, print_to_stderr};
 
 #[global_allocator]
 static GLOBAL: MiMalloc = MiMalloc;
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     if args.is_interactive()
         && let Err(error) = deliver_interrupts_to_one_thread()
     {
-        print_note(&format!("Warning: Ctrl-C may end the shell while a kernel is linked: {error}"));
+        print_to_stderr(&format!("Warning: Ctrl-C may end the shell while a kernel is linked: {error}"));
     }
     let mut device = None;
     let code = match run(args, &mut device) {

@@ -16,7 +16,7 @@ use devicefusion::{DeviceRuntime, Profile};
 use nix::unistd::dup2_stdout;
 
 use crate::args::{ProfileArgs, ProfileFormat, QueryArgs};
-use crate::run::{print_error, print_note};
+use crate::run::{print_error, print_to_stderr};
 use crate::session::Session;
 use crate::summarize::without_comments;
 
@@ -70,7 +70,7 @@ impl Profiling {
             if outcome.is_err() {
                 return self.write_run(&profile, outcome);
             }
-            print_note(&format!("warm run {run} of {}: {:.3} s", self.warm, profile.total().as_secs_f64()));
+            print_to_stderr(&format!("warm run {run} of {}: {:.3} s", self.warm, profile.total().as_secs_f64()));
         }
         let runtime = DeviceRuntime::of(&ctx.copied_config());
         if self.warm > 0
@@ -102,7 +102,7 @@ impl Profiling {
         let target = written?;
         let rows = if profile.rows() == 1 { "row" } else { "rows" };
         let ended = if outcome.is_ok() { format!("{} {rows}", profile.rows()) } else { "failed".to_string() };
-        print_note(&format!("{ended} in {:.3} s; wrote {target}", profile.total().as_secs_f64()));
+        print_to_stderr(&format!("{ended} in {:.3} s; wrote {target}", profile.total().as_secs_f64()));
         outcome
     }
 }

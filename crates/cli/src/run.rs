@@ -74,7 +74,7 @@ pub async fn run(mut args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Res
     let session = Session::open(&args).await?;
     *device = DeviceRuntime::of(session.task_ctx().session_config());
     if !args.quiet {
-        print_note(&session.device_note());
+        print_to_stderr(&session.device_note());
     }
 
     let mut statements = Statements { session: &session, color: args.color, outcome: Outcome::AllStatementsSucceeded, files: 0 };
@@ -133,13 +133,13 @@ fn print_error_of(prefix: &str, error: &DataFusionError) {
     }
     // Some errors quote what a whole file has.
     match text.char_indices().nth(MOST_CHARACTERS) {
-        Some((end, _)) => print_note(&format!("{prefix}Error: {}… ({} bytes in all)", &text[..end], text.len())),
-        None => print_note(&format!("{prefix}Error: {text}")),
+        Some((end, _)) => print_to_stderr(&format!("{prefix}Error: {}… ({} bytes in all)", &text[..end], text.len())),
+        None => print_to_stderr(&format!("{prefix}Error: {text}")),
     }
 }
 
 /// Prints a line on standard error, whose reader may have gone.
-pub fn print_note(line: &str) {
+pub fn print_to_stderr(line: &str) {
     _ = writeln!(stderr(), "{line}");
 }
 
@@ -288,7 +288,7 @@ impl Statements<'_> {
                         Err(error) => print_error(&error),
                     },
                 },
-                Input::Malformed => print_note("Error: the input is not UTF-8"),
+                Input::Malformed => print_to_stderr("Error: the input is not UTF-8"),
                 Input::Interrupted => {}
                 Input::End => return Ok(()),
             }

@@ -22,11 +22,11 @@ use parking_lot::Mutex;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time between two registrations beside the first compilations in the background. Later ones make
-/// few objects, and have so many times this time between them as [`MORE_TIME`] says.
+/// few objects: it is twice as long after as many compilations again, then thrice, and so on.
 const REGISTRATION: Duration = Duration::from_millis(2);
 
-/// Compilations after which the time between two registrations is twice as long, thrice, and so on.
-const MORE_TIME: usize = 16;
+/// Number of the first compilations.
+const FIRST_COMPILATIONS: usize = 16;
 
 /// Threads of this crate that are, or will soon be, in a driver.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
@@ -90,7 +90,7 @@ pub(crate) fn load_in_background(load: impl FnOnce() + Send + 'static) {
 /// handlers of this module must come before, so they are registered again and again meanwhile.
 pub(crate) fn guarded_compilation<T>(compile: impl FnOnce() -> T) -> T {
     static COMPILATIONS: AtomicUsize = AtomicUsize::new(0);
-    let times = 1 + COMPILATIONS.fetch_add(1, Ordering::Relaxed) / MORE_TIME;
+    let times = 1 + COMPILATIONS.fetch_add(1, Ordering::Relaxed) / FIRST_COMPILATIONS;
     registering(REGISTRATION.saturating_mul(times.try_into().unwrap_or(u32::MAX)), compile)
 }
 
@@ -195,7 +195,7 @@ mod tests {
             return;
         }
         prepare();
-        (0..3 * MORE_TIME).for_each(|_| guarded_compilation(|| ()));
+        (0..3 * FIRST_COMPILATIONS).for_each(|_| guarded_compilation(|| ()));
         // SAFETY: the handler does not unwind.
         assert_eq!(unsafe { libc::atexit(end_of_object) }, 0);
         let (guard, (begins, begun)) = (WorkGuard::begin(), mpsc::channel());

@@ -89,6 +89,7 @@ mod tests {
     #[tokio::test]
     async fn only_large_files_need_a_device_soon() {
         let (ctx, folder) = (SessionContext::new().enable_url_table(), tempfile::tempdir().unwrap());
+        let defaults = DeviceOptions::default();
         let write = |name: &str, rows: usize| {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
             let path = folder.path().join(name).join("part.csv");
@@ -108,6 +109,14 @@ mod tests {
         ] {
             let plan = ctx.state().create_logical_plan(&sql).await.unwrap();
             assert_eq!(reads_large_files(&plan).unwrap(), expected, "{sql}");
+            for enabled in [false, true] {
+                let (rule, mut config) = (EarlyDrivers::new(DeviceRuntime::new()), ConfigOptions::new());
+                let mut options = defaults.clone();
+                options.enabled = enabled;
+                config.extensions.insert(options);
+                assert_eq!(rule.analyze(plan.clone(), &config).unwrap(), plan);
+                assert_eq!(rule.is_done.load(Relaxed), expected && enabled, "{sql}, enabled: {enabled}");
+            }
         }
     }
 }

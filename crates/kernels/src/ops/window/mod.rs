@@ -284,8 +284,10 @@ pub struct WindowState {
     before: Option<Carried>,
     /// The next cut of a partition.
     next_cut: Option<NextCut>,
-    /// First and last rows without a result: they are around cuts, for functions of other rows.
-    without_result: (usize, usize),
+    /// The first rows have had their results before a cut. Functions of later rows read them.
+    results_given: usize,
+    /// The last rows get their results behind the next cut. Functions of earlier rows read them.
+    results_later: usize,
 }
 
 /// A cut of a partition before its rows are computed.
@@ -508,7 +510,7 @@ impl Window {
     /// # Errors
     /// `AverageOverflow`; errors of the device.
     pub async fn finish(&self, queue: &Queue, state: WindowState) -> Result<Vec<DeviceBatch>> {
-        let WindowState { batches, before, next_cut, without_result, .. } = state;
+        let WindowState { batches, before, next_cut, results_given, results_later, .. } = state;
         let Some(all) = self.concat.run(queue, batches).await? else { return Ok(vec![]) };
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
         let mut partitions = bounds::find(&launch, &all, self.key).await?;
@@ -534,9 +536,9 @@ impl Window {
             columns.push(call.run(input, function).await?);
         }
         let batch = DeviceBatch::try_new(self.schema.clone(), columns, n)?;
-        Ok(match without_result {
+        Ok(match (results_given, results_later) {
             (0, 0) => vec![batch],
-            (first, last) => vec![batch.slice(first, n.saturating_sub(first + last))],
+            (given, later) => vec![batch.slice(given, n.saturating_sub(given + later))],
         })
     }
 }

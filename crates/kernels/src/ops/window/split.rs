@@ -64,25 +64,25 @@ impl Window {
         let Some(all) = self.concat.run(queue, std::mem::take(&mut state.batches)).await? else { return Ok(None) };
         let launch = Launch::load(queue, &self.options, &self.program, &self.primitives).await?;
         let ((part, peers), rows) = (bounds::last_starts(&launch, &all).await?, all.num_rows());
-        let WindowState { before, without_result: (known, _), .. } = std::mem::take(state);
+        let WindowState { before, results_given, .. } = std::mem::take(state);
         let carry = self.carry.as_ref().filter(|_| part == 0);
         let split = match carry {
             Some(carry) => SplitRows::at_cut(carry, &launch, &all, peers).await?,
             None => SplitRows { start: part, results: part, read: part },
         };
         let SplitRows { start, results, read } = split;
-        if start == 0 || results <= known {
-            *state = WindowState { before, without_result: (known, 0), ..WindowState::of(all) };
+        if start == 0 || results <= results_given {
+            *state = WindowState { before, results_given, ..WindowState::of(all) };
             return Ok(None);
         }
         let after = carry.map(|carry| carry.alloc(queue, &self.calls)).transpose()?;
         let rest = all.slice(start, rows - start);
         // A slice keeps the memory of all rows, also the strings of those that have ended.
         let rest = if start > rows / 2 { self.kept_copy.run(queue, &rest).await? } else { rest };
-        *state = WindowState { before: after.clone(), without_result: (results - start, 0), ..WindowState::of(rest) };
+        *state = WindowState { before: after.clone(), results_given: results - start, ..WindowState::of(rest) };
         let next_cut = after.map(|after| NextCut { row: start, after });
-        let without_result = (known, read - results);
-        Ok(Some(WindowState { before, next_cut, without_result, ..WindowState::of(all.slice(0, read)) }))
+        let results_later = read - results;
+        Ok(Some(WindowState { before, next_cut, results_given, results_later, ..WindowState::of(all.slice(0, read)) }))
     }
 
     /// As [`push`](Self::push), of a copy: a slice would keep the memory of its whole batch.
