@@ -23,12 +23,13 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -n 1)
 REQUIRE_TOOLS = DEVICEFUSION_REQUIRE_C=1 DEVICEFUSION_REQUIRE_CLANG=1 DEVICEFUSION_REQUIRE_OCLGRIND=1 \
 	DEVICEFUSION_REQUIRE_NVRTC=1 DEVICEFUSION_REQUIRE_PYTHON=1 DEVICEFUSION_REQUIRE_BROWSER=1
 
-.PHONY: help demo shell capi install test test-full test-scripts prose lint docs
+.PHONY: help demo shell capi wheel install test test-full test-scripts prose lint docs
 
 help:
 	@echo "make demo   SQL on the device and on plain DataFusion, over TPC-H data that is generated once"
 	@echo "make shell  the SQL shell"
 	@echo "make capi   the C library; make install puts it under PREFIX ($(PREFIX)), below DESTDIR where that is set"
+	@echo "make wheel  the Python package, in target/wheels"
 	@echo "make test   the tests, on an OpenCL driver for the CPU; a part of the cases of long tests"
 	@echo "make test-full  all cases, documentation, NVRTC over every kernel of the tests, and their budget of machine code; needs the tools of .ci/run and scripts/browser.sh"
 	@echo "make test-scripts  the tests of scripts, in a second; needs Python only"
@@ -44,6 +45,9 @@ shell:
 
 capi:
 	$(BUILD)
+
+wheel:
+	CARGO="$(CARGO)" scripts/wheel.sh
 
 install:
 	@test -e "$(BIN)/libdevicefusion_capi.so" || { echo "there is nothing to install yet: run make capi" >&2; exit 1; }

@@ -72,14 +72,24 @@ def comments(path, lines):
                 yield number, None, None
     elif suffix in HASHES | DASHES or path.name in ("Makefile", "run"):
         prefix = "--" if suffix in DASHES else "#"
-        docstring = False
+        docstring, string, example, above = False, False, False, "#"
         for number, line in enumerate(lines, 1):
             bare = line.strip()
-            if suffix == ".py" and bare.count('"""') == 1:
-                docstring = not docstring
+            # Documentation begins its line, at the head of a module or of a definition.
+            heads = bare.split('"""')[0] in ("", "r") and (above.endswith(":") or above.startswith("#"))
+            above = bare or above
+            if suffix == ".py" and bare.count('"""') == 1 and (string or not docstring and not heads):
+                string = not string
+                yield number, None, line
+            elif string:
+                yield number, None, line
+            elif suffix == ".py" and bare.count('"""') == 1:
+                docstring, example = not docstring, False
                 yield number, bare.replace('"""', "").removeprefix("r"), line
             elif docstring:
-                yield number, bare, line
+                # An example of doctest goes on to the next empty line.
+                example = bare.startswith(">>>") or example and bare != ""
+                yield number, None if example else bare, line
             elif suffix == ".py" and bare.startswith('"""'):
                 yield number, bare.replace('"""', ""), line
             elif bare.startswith(prefix) and not bare.startswith("#!"):

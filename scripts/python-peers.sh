@@ -1,11 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs pyarrow, nanoarrow and ADBC's driver manager (from PyPI) into the virtual environment
-# target/python-peers, and prints the path of its interpreter. Uses no network if they are
-# installed. The tests with these peers run this script.
+# Installs pytest and the libraries that tests exchange data with (from PyPI) into the virtual
+# environment target/python-peers, and prints the path of its interpreter. Uses no network if they
+# are installed. The tests with these peers run this script.
 set -eu
 
-packages=${PYTHON_PEERS:-pyarrow==26.0.1 nanoarrow==0.9.0 adbc-driver-manager==1.13.0}
+peers="pyarrow==26.0.1 nanoarrow==0.9.0 adbc-driver-manager==1.13.0 numpy==2.4.6 pandas==3.1.1 polars==2.1.0"
+peers="$peers duckdb==2.0.1 datafusion==55.0.0 jax==0.10.2 pytest==9.2.0 mypy==2.4.1"
+packages=${PYTHON_PEERS:-$peers}
 target=$(cd "$(dirname "$0")/.." && pwd)/target/python-peers
 python=$target/bin/python
 pip="pip --disable-pip-version-check"

@@ -174,7 +174,7 @@ impl Query {
             let Planned { plan, task, .. } = self.planned().await?;
             Ok((execute_stream(Arc::clone(&plan), task)?, plan))
         })?;
-        Ok(HostRows::new(Arc::clone(&self.context), plan, rows, cancelled).into_stream())
+        HostRows::new(Arc::clone(&self.context), plan, rows, cancelled).into_stream()
     }
 
     /// Starts a run whose rows stay on the device.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
 use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use device::{Context, ProgramSource};
@@ -16,7 +17,7 @@ use devicefusion::exec::DeviceToHostExec;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
 /// Statements that end earlier show nothing.
-const DELAY: Duration = Duration::from_secs(1);
+pub const DELAY: Duration = Duration::from_secs(1);
 
 /// Time between two looks at the plan.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -32,25 +33,14 @@ pub struct Progress {
 impl Progress {
     /// Watches a plan that runs in a session.
     pub fn of(plan: &Arc<dyn ExecutionPlan>, task: &TaskContext) -> Progress {
-        let (runtime, host) = (DeviceRuntime::of(task.session_config()), Arc::clone(task.memory_pool()));
+        let mut watched = WatchedPlan::new(plan, task);
         let bar = ProgressBar::new_spinner()
             .with_style(ProgressStyle::with_template("{msg}").unwrap_or(ProgressStyle::default_spinner()));
-        let (plan, shown, begun) = (Arc::clone(plan), bar.clone(), Instant::now());
+        let shown = bar.clone();
         let watch = async move {
             tokio::time::sleep(DELAY).await;
-            let (total, programs) = (total_rows(&plan), likely_programs(&plan));
             loop {
-                let context = runtime.as_ref().and_then(|runtime| runtime.opened());
-                let state = State {
-                    time: begun.elapsed(),
-                    operator: running_operator(&plan),
-                    read: read_rows(&plan),
-                    total,
-                    device_bytes: context.as_ref().map_or(0, |context| context.pool().in_use()),
-                    host_bytes: host.reserved(),
-                    compiling: context.as_ref().and_then(|context| Compiling::of(context, &programs)),
-                };
-                shown.set_message(state.to_string());
+                shown.set_message(watched.state().to_string());
                 shown.tick();
                 tokio::time::sleep(INTERVAL).await;
             }
@@ -65,14 +55,56 @@ impl Drop for Progress {
     }
 }
 
+/// A plan that runs, and how far it is.
+pub struct WatchedPlan {
+    plan: Arc<dyn ExecutionPlan>,
+    begun: Instant,
+    runtime: Option<Arc<DeviceRuntime>>,
+    host: Arc<dyn MemoryPool>,
+    /// All rows of the leaves, if they are known, and the programs of the device's parts. The first
+    /// look finds them.
+    facts: Option<(Option<usize>, Vec<ProgramSource>)>,
+}
+
+impl WatchedPlan {
+    /// A plan that begins to run in a session.
+    pub fn new(plan: &Arc<dyn ExecutionPlan>, task: &TaskContext) -> WatchedPlan {
+        let (runtime, host) = (DeviceRuntime::of(task.session_config()), Arc::clone(task.memory_pool()));
+        WatchedPlan { plan: Arc::clone(plan), begun: Instant::now(), runtime, host, facts: None }
+    }
+
+    /// The time since the plan began.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// How far the plan is.
+    pub fn state(&mut self) -> State {
+        let plan = &self.plan;
+        let (total, programs) = self.facts.get_or_insert_with(|| (total_rows(plan), likely_programs(plan)));
+        let context = self.runtime.as_ref().and_then(|runtime| runtime.opened());
+        State {
+            time: self.begun.elapsed(),
+            operator: running_operator(plan),
+            read: read_rows(plan),
+            total: *total,
+            device_bytes: context.as_ref().map_or(0, |context| context.pool().in_use()),
+            host_bytes: self.host.reserved(),
+            compiling: context.as_ref().and_then(|context| Compiling::of(context, programs)),
+        }
+    }
+}
+
 /// The state of a statement, such as `12.3 s · DeviceJoinExec · 34 % · 20,480 of 60,000 rows ·
 /// device 1.20 GiB · host 3.00 MiB · compiling program 3 of 9`.
 #[derive(Debug, Default)]
-struct State {
+pub struct State {
     time: Duration,
     operator: Option<String>,
-    read: usize,
-    total: Option<usize>,
+    /// Rows that were read.
+    pub read: usize,
+    /// All rows to read, if their number is known.
+    pub total: Option<usize>,
     device_bytes: usize,
     /// Memory that operators of the host have reserved, those of other statements included.
     host_bytes: usize,

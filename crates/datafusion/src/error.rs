@@ -79,6 +79,21 @@ fn text_of_external(cause: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
+/// Whether the device, its driver or its compiler has failed, rather than the query.
+///
+/// Memory that runs out is `ResourcesExhausted`, and no failure of the device.
+///
+/// # Examples
+/// ```
+/// use datafusion::common::exec_datafusion_err;
+///
+/// assert!(!devicefusion::is_device_error(&exec_datafusion_err!("Divide by zero")));
+/// ```
+pub fn is_device_error(error: &DataFusionError) -> bool {
+    let DataFusionError::External(cause) = error.find_root() else { return false };
+    cause.is::<device::Error>() || cause.is::<OperatorError>()
+}
+
 /// Message for a resident table whose device met a fault.
 pub(crate) const LOST: &str = "the rows of a resident table were lost with the device's context in a fault; \
      DROP TABLE it and create it again";

@@ -56,7 +56,7 @@ mod session;
 mod table;
 
 pub use self::futhark::{FutharkFunctions, register_futhark};
-pub use error::error_text;
+pub use error::{error_text, is_device_error};
 pub use exchange::{AsyncDeviceStreamTable, DeviceResult, DeviceStreamTable};
 pub use exec::panic_text;
 pub use planner::{

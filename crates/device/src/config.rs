@@ -4,7 +4,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::driver::{Driver, DriverOptions, LogSink};
 use crate::drivers::devices_for;
@@ -339,16 +338,15 @@ impl DeviceConfig {
     /// takes a driver some 40 ms. The next [`choose`](Self::choose) waits for what is left. A child
     /// that the process forks meanwhile cannot use devices.
     ///
+    /// Does nothing on another thread than the main one, which makes the end of the process wait.
+    ///
     /// # Examples
     /// ```
     /// device::DeviceConfig::default().load_drivers();
     /// ```
     pub fn load_drivers(&self) {
-        static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
-        if !HAS_BEGUN.swap(true, Ordering::Relaxed) {
-            let nvrtc_path = self.nvrtc_path.clone();
-            exit::load_in_background(move || _ = devices_for(nvrtc_path.as_deref()));
-        }
+        let nvrtc_path = self.nvrtc_path.clone();
+        exit::load_in_background(move || _ = devices_for(nvrtc_path.as_deref()));
     }
 
     /// The limit of a device's memory pool in bytes.

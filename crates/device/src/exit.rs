@@ -12,7 +12,7 @@
 //!   the driver's compiler.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -68,9 +68,15 @@ impl Drop for WorkGuard {
     }
 }
 
-/// Loads drivers on a thread of its own, before any context is open.
+/// Loads drivers on a thread of its own, once in a process, before any context is open. Does
+/// nothing on another thread than the main one.
+///
+/// A library makes objects while it is loaded, one after the other. No handler can be registered
+/// between two of them. So the wait has to come before all handlers: in the main thread's
+/// thread-local, which other threads cannot make.
 pub(crate) fn load_in_background(load: impl FnOnce() + Send + 'static) {
-    if has_begun() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if has_begun() || !is_main_thread() || IS_DONE.swap(true, Ordering::Relaxed) {
         return;
     }
     prepare();
@@ -143,12 +149,18 @@ struct WaitOnDrop;
 
 impl Drop for WaitOnDrop {
     fn drop(&mut self) {
-        // SAFETY: neither call has a precondition.
-        #[cfg(target_os = "linux")]
-        if unsafe { libc::getpid() == libc::gettid() } {
+        if is_main_thread() {
             wait();
         }
     }
+}
+
+fn is_main_thread() -> bool {
+    #[cfg(target_os = "linux")]
+    // SAFETY: neither call has a precondition.
+    return unsafe { libc::getpid() == libc::gettid() };
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 /// Registers the wait once more: it comes before the end of what drivers have made so far.

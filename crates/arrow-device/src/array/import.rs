@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 
 use super::check::check;
+use super::export::ArrayExport;
 use super::path::Path;
 use super::view::ArrayView;
 use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
@@ -108,6 +109,33 @@ impl ImportedArray {
         self
     }
 
+    /// Exports the array once more, for another consumer. The export shares the memory and the
+    /// event; both stay until the release of the last export.
+    ///
+    /// # Errors
+    /// None for an array of this crate's import.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use arrow::array::{ArrayRef, StringArray};
+    /// use arrow_device::{ImportedArray, cpu};
+    ///
+    /// let names: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
+    /// let field = cpu::field_of(&names);
+    /// // SAFETY: the array comes from this crate's export.
+    /// let first = Arc::new(unsafe { ImportedArray::import(cpu::export_array(&names)?, &field)? });
+    /// // SAFETY: as above.
+    /// let second = unsafe { ImportedArray::import(first.share()?, &field)? };
+    /// drop(first);
+    /// assert_eq!(&cpu::import_array(second)?, &names);
+    /// # Ok::<(), arrow_device::Error>(())
+    /// ```
+    pub fn share(self: &Arc<Self>) -> Result<FFI_ArrowDeviceArray> {
+        let export = shared(&self.view()).owner(Box::new(Arc::clone(self)));
+        export.export(self.device_type(), self.device_id(), self.sync_event())
+    }
+
     /// Returns the C struct for the next consumer: a move (R40).
     pub fn into_ffi(self) -> FFI_ArrowDeviceArray {
         self.array
@@ -164,6 +192,17 @@ impl ImportedArray {
     /// keep it (R42).
     pub fn sync_event(&self) -> *mut c_void {
         self.array.sync_event
+    }
+}
+
+/// A node and its descendants, for an export.
+fn shared(view: &ArrayView<'_>) -> ArrayExport {
+    let buffers = view.buffers().map(|buffer| buffer.ptr).collect();
+    let children = view.children().map(|child| shared(&child)).collect();
+    let export = ArrayExport::new(view.len()).offset(view.offset()).null_count(view.null_count()).buffers(buffers);
+    match view.dictionary() {
+        Some(values) => export.children(children).dictionary(shared(&values)),
+        None => export.children(children),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::Field;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 
@@ -11,7 +11,8 @@ use crate::ffi::{ArrowDeviceType, FFI_ArrowDeviceArray};
 use crate::stream::{ArrowDeviceArrayStreamReader, export_iterator};
 use crate::{Error, Result, schema};
 
-/// A reader of a host stream, whose arrays become device arrays of the device type CPU.
+/// A reader of a host stream, whose arrays become device arrays of the device type CPU. They may be
+/// record batches or arrays of another type.
 ///
 /// [`import_reader`](super::import_reader) makes validated record batches of them.
 ///
@@ -40,7 +41,7 @@ use crate::{Error, Result, schema};
 /// ```
 pub unsafe fn reader_of_host_stream(stream: FFI_ArrowArrayStream) -> Result<ArrowDeviceArrayStreamReader> {
     let mut stream = HostStream(stream);
-    let field = schema::batch_field(&stream.schema()?);
+    let field = stream.field()?;
     let exported = export_iterator(&field, ArrowDeviceType::CPU, stream)?;
     // SAFETY: arrow-device exported the stream; its arrays follow the interface by this function's
     // own condition.
@@ -51,7 +52,8 @@ pub unsafe fn reader_of_host_stream(stream: FFI_ArrowArrayStream) -> Result<Arro
 struct HostStream(FFI_ArrowArrayStream);
 
 impl HostStream {
-    fn schema(&mut self) -> Result<Schema> {
+    /// The field of all arrays; that of record batches has their schema.
+    fn field(&mut self) -> Result<Field> {
         let Some(get_schema) = self.0.get_schema else {
             return Err(Error::Invalid("get_schema of the stream is NULL".into()));
         };
@@ -59,7 +61,7 @@ impl HostStream {
         // SAFETY: the stream is live, this is its only caller, and the output is a local.
         match unsafe { get_schema(&raw mut self.0, &raw mut schema) } {
             // SAFETY: a producer that succeeds has written a schema.
-            0 => unsafe { schema::import_schema(schema) },
+            0 => unsafe { schema::import_field(schema) },
             code => {
                 // A failing call leaves its output undefined, so it must not be released.
                 std::mem::forget(schema);

@@ -7,6 +7,7 @@
 
 mod export;
 mod host_stream;
+mod host_stream_export;
 mod import;
 mod reader;
 
@@ -15,5 +16,6 @@ mod tests;
 
 pub use export::{export_array, export_batch, field_of};
 pub use host_stream::{as_cpu_array, reader_of_host_stream};
+pub use host_stream_export::export_host_stream;
 pub use import::{import_array, import_batch, is_host};
 pub use reader::{export_reader, import_reader};

@@ -39,7 +39,7 @@ fn the_example_in_the_documentation_runs() {
 
 #[test]
 fn the_examples_of_the_page_on_python_run() {
-    let page = std::fs::read_to_string(root().join("docs/python.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/python-adbc.md")).unwrap();
     let blocks: Vec<&str> = page.split("```python,adbc\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 3);
     let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python_page.py");

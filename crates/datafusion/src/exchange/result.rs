@@ -20,7 +20,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::DataFrame;
 use device::{Context, Queue};
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use kernels::ops::ArrowLayout;
 use tokio::runtime::Handle;
 
@@ -163,6 +163,34 @@ impl DeviceResult {
     /// The device of the rows.
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// The rows as device arrays, when the last of them is written.
+    ///
+    /// # Errors
+    /// The query's.
+    ///
+    /// # Examples
+    /// ```
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// let ctx = devicefusion::session()?;
+    /// let rows = ctx.sql("SELECT value * 2 FROM generate_series(1, 1000)").await?;
+    /// let arrays = devicefusion::DeviceResult::try_new(rows).await?.into_device_arrays().await?;
+    /// assert_eq!(arrays.iter().map(|array| array.array.len()).sum::<usize>(), 1000);
+    /// # datafusion::common::Result::<()>::Ok(())
+    /// # })?;
+    /// # datafusion::common::Result::<()>::Ok(())
+    /// ```
+    pub async fn into_device_arrays(mut self) -> Result<Vec<FFI_ArrowDeviceArray>> {
+        let queue = self.context.queue().map_err(|error| device_error(RESULT, error))?;
+        let mut arrays = Vec::new();
+        while let Some((conversion, batch)) = self.batches.try_next().await? {
+            for chunk in batch.chunks(conversion.max_rows()) {
+                arrays.push(export(&conversion, &queue, &chunk).await?);
+            }
+        }
+        queue.finish().await.map_err(|error| device_error(RESULT, error))?;
+        Ok(arrays)
     }
 
     /// The rows as a stream for C. A pull blocks its thread until there is a batch.

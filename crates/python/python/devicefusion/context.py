@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: SQL, tables, functions and settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow
+
+from devicefusion import _devicefusion, sources
+from devicefusion.dataframe import DataFrame
+from devicefusion.functions import AggregateUDF, ScalarUDF
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of a driver, or a driver without one."""
+
+    #: The `k` of the selector `#k`; None for a driver without devices.
+    number: int | None
+    name: str
+    #: `cuda` or `opencl`.
+    driver: str
+    #: `gpu`, `cpu` or `accelerator`.
+    kind: str
+    memory_bytes: int
+    compute_units: int
+    #: Why it cannot be used; None for a usable device.
+    problem: str | None
+
+
+def devices() -> list[Device]:
+    """Every device of every driver.
+
+    >>> {device.driver for device in devices()} <= {"cuda", "opencl"}
+    True
+    """
+    return [Device(*fields) for fields in _devicefusion.devices()]
+
+
+class SessionContext:
+    """A session whose queries run on a device.
+
+    The first query that can use the device opens it. Without a device, queries run on the host, and
+    `explain` says why. All threads may share a session.
+
+    `settings` are those of DataFusion and DeviceFusion by their names, such as `device.selector`.
+    Settings of the environment, such as `DATAFUSION_DEVICE_SELECTOR`, come before them. With
+    `find_variables` SQL finds Python variables by their names. `progress` makes bars for queries
+    that take long, such as `tqdm.auto.tqdm`.
+
+    >>> ctx = SessionContext({"datafusion.execution.target_partitions": 2})
+    >>> ctx.sql("SELECT 1 + 1 AS two").to_pydict()
+    {'two': [2]}
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        find_variables: bool = True,
+        progress: Callable[..., Any] | None = None,
+    ) -> None:
+        self._session = _devicefusion.Session(
+            [(key, _text(value)) for key, value in (settings or {}).items()]
+        )
+        self._find_variables = find_variables
+        self._progress = progress
+
+    def __repr__(self) -> str:
+        tables = sum(
+            len(names) for schemas in self.catalog().values() for names in schemas.values()
+        )
+        return f"SessionContext({tables} tables)"
+
+    # SQL
+
+    def sql(self, query: str, params: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:
+        """Runs the statements of a text, and plans a query that is the last one.
+
+        - DDL, SET, INSERT, UPDATE, DELETE and COPY run at once. A query runs when its rows are
+          asked for, each time anew.
+        - Parameters are `$1` or `?` for a sequence, `$name` for a mapping.
+        - Names without a table are Python variables of the caller, as for `register_table`.
+
+        >>> ctx = SessionContext()
+        >>> ctx.sql("SELECT $least + 1 AS next", {"least": 41}).to_pylist()
+        [{'next': 42}]
+        >>> names = pyarrow.table({"name": ["Ada", "Grace"]})
+        >>> ctx.sql("SELECT count(*) AS n FROM names WHERE name < ?", ["B"]).to_pydict()
+        {'n': [1]}
+        """
+        row, by_name = (None, False) if params is None else sources.row(params)
+        find = sources.variables(1) if self._find_variables else None
+        return self._result(self._session.sql(query, row, by_name, find))
+
+    def table(self, name: str) -> DataFrame:
+        """The rows of a table.
+
+        Raises KeyError if there is none.
+        """
+        return self._result(self._session.table(name))
+
+    def table_exist(self, name: str) -> bool:
+        """Whether a table exists."""
+        return self._session.table_exists(name)
+
+    # Tables
+
+    def register_table(self, name: str, table: Any) -> None:
+        """Registers an object as a table, without a copy of its rows.
+
+        The object has `__arrow_c_device_stream__`, `__arrow_c_device_array__`,
+        `__arrow_c_stream__`, `__arrow_c_array__` or `__dlpack__`, or is a mapping of columns. It
+        lives as long as a query reads it. Readers such as `pyarrow.RecordBatchReader` give their
+        rows to one query.
+
+        >>> ctx = SessionContext()
+        >>> ctx.register_table("t", {"x": [1, 2, 3], "y": [0.5, 1.5, 2.5]})
+        >>> ctx.sql("SELECT sum(x * y) AS s FROM t").to_pydict()
+        {'s': [11.0]}
+        """
+        self._session.register(name, sources.native(table), False)
+
+    def register_device_table(self, name: str, table: Any) -> None:
+        """Registers an object as a table of the session's device.
+
+        Memory of the device is used in place. On a CPU device that is the host's memory, too.
+        """
+        self._session.register(name, sources.native(table), True)
+
+    def register_record_batches(self, name: str, partitions: Iterable[Iterable[Any]]) -> None:
+        """Registers partitions of record batches as a table."""
+        self._session.register_batches(name, partitions)
+
+    def deregister_table(self, name: str) -> None:
+        """Drops a table. Queries that read it go on.
+
+        Raises KeyError if there is none.
+        """
+        if not self._session.deregister(name):
+            raise KeyError(f"there is no table {name}")
+
+    def register_parquet(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Registers a Parquet file, a folder of them, or an object store's URL.
+
+        `table_partition_cols` are columns in the names of folders. `options` are those of CREATE
+        EXTERNAL TABLE.
+        """
+        self._register_files(name, path, "PARQUET", table_partition_cols, options)
+
+    def register_csv(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        has_header: bool = True,
+        delimiter: str = ",",
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Registers a CSV file, a folder of them, or an object store's URL."""
+        options = _of_csv(has_header, delimiter, options)
+        self._register_files(name, path, "CSV", table_partition_cols, options)
+
+    def register_json(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Registers a file of JSON lines, a folder of them, or an object store's URL."""
+        self._register_files(name, path, "JSON", table_partition_cols, options)
+
+    def register_avro(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Registers an Avro file, a folder of them, or an object store's URL."""
+        self._register_files(name, path, "AVRO", table_partition_cols, options)
+
+    def register_arrow(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Registers a file of Arrow IPC, a folder of them, or an object store's URL."""
+        self._register_files(name, path, "ARROW", table_partition_cols, options)
+
+    def read_parquet(
+        self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+    ) -> DataFrame:
+        """The rows of Parquet files."""
+        return self._read_files(path, "PARQUET", options)
+
+    def read_csv(
+        self,
+        path: str | os.PathLike[str],
+        has_header: bool = True,
+        delimiter: str = ",",
+        options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """The rows of CSV files."""
+        return self._read_files(path, "CSV", _of_csv(has_header, delimiter, options))
+
+    def read_json(
+        self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+    ) -> DataFrame:
+        """The rows of files of JSON lines."""
+        return self._read_files(path, "JSON", options)
+
+    def read_avro(
+        self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+    ) -> DataFrame:
+        """The rows of Avro files."""
+        return self._read_files(path, "AVRO", options)
+
+    def register_object_store(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        """Registers the object store of a URL, such as `s3://bucket`.
+
+        Options are those of the store, such as `aws_region` and `aws_endpoint`.
+        """
+        self._session.register_object_store(
+            url, [(key, _text(value)) for key, value in (options or {}).items()]
+        )
+
+    # Data as results
+
+    def from_arrow(self, data: Any) -> DataFrame:
+        """The rows of any Arrow data.
+
+        >>> SessionContext().from_arrow(pyarrow.table({"x": [1, 2]})).count()
+        2
+        """
+        return self._result(self._session.read(sources.native(data), False))
+
+    def from_device(self, data: Any) -> DataFrame:
+        """The rows of data on the session's device, in place.
+
+        `data` is device data of Arrow's interfaces, or a mapping of columns: tensors by DLPack and
+        arrays. Host memory is in place on a CPU device, and copied once to another one.
+        """
+        return self._result(self._session.read(sources.native(data), True))
+
+    def from_pydict(self, data: Mapping[str, Any]) -> DataFrame:
+        """The rows of a mapping of columns.
+
+        >>> SessionContext().from_pydict({"x": [1, 2]}).to_pylist()
+        [{'x': 1}, {'x': 2}]
+        """
+        return self.from_arrow(pyarrow.table(dict(data)))
+
+    def from_pylist(self, data: Sequence[Mapping[str, Any]]) -> DataFrame:
+        """The rows of a sequence of mappings."""
+        return self.from_arrow(pyarrow.Table.from_pylist(list(data)))
+
+    def from_pandas(self, data: Any) -> DataFrame:
+        """The rows of a pandas DataFrame."""
+        return self.from_arrow(pyarrow.Table.from_pandas(data, preserve_index=False))
+
+    def from_polars(self, data: Any) -> DataFrame:
+        """The rows of a Polars DataFrame."""
+        return self.from_arrow(data)
+
+    # Functions
+
+    def register_udf(self, function: ScalarUDF) -> None:
+        """Registers a scalar function, see `udf`."""
+        function._register(self._session)
+
+    def register_udaf(self, function: AggregateUDF) -> None:
+        """Registers an aggregate, see `udaf`."""
+        function._register(self._session)
+
+    # The session
+
+    def catalog(self) -> dict[str, dict[str, list[str]]]:
+        """The tables of each schema of each catalog."""
+        return {name: dict(schemas) for name, schemas in self._session.catalogs()}
+
+    def set(self, key: str, value: Any) -> None:
+        """Changes a setting.
+
+        >>> ctx = SessionContext()
+        >>> ctx.set("device.cost", "always")
+        """
+        self._session.set(key, _text(value))
+
+    def device(self) -> str | None:
+        """Opens the session's device, unless it is open. None without one: queries run on the host.
+
+        Raises DeviceError if a setting asks for a missing device.
+        """
+        opened = self._session.open_device()
+        return None if opened is None else f"{opened[0]} {opened[1]}"
+
+    def devices(self) -> list[Device]:
+        """Every device of every driver."""
+        return devices()
+
+    def report(self) -> dict[str, Any] | None:
+        """Counters of the open device: kernels, copies, compilations, memory. None without one."""
+        report = self._session.report()
+        return None if report is None else dict(json.loads(report))
+
+    def _result(self, frame: _devicefusion.Frame) -> DataFrame:
+        return DataFrame(frame, self._progress)
+
+    def _register_files(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        format: str,
+        partitions: Sequence[str],
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        if self.table_exist(name):
+            raise ValueError(f"the table {name} exists already: deregister it first")
+        sql = f"CREATE EXTERNAL TABLE {self._session.quoted(name)} STORED AS {format}"
+        if partitions:
+            # DataFusion keeps quotes here, so only names in need of them get some.
+            columns = (name if name.isidentifier() else _quoted(name) for name in partitions)
+            sql += f" PARTITIONED BY ({', '.join(columns)})"
+        sql += f" LOCATION {_string(os.fspath(path))}"
+        with_options = ", ".join(
+            f"{_string(key)} {_string(_text(value))}" for key, value in (options or {}).items()
+        )
+        if with_options:
+            sql += f" OPTIONS ({with_options})"
+        self._session.sql(sql)
+
+    def _read_files(
+        self, path: str | os.PathLike[str], format: str, options: Mapping[str, Any] | None
+    ) -> DataFrame:
+        name = f"read_{uuid.uuid4().hex}"
+        self._register_files(name, path, format, (), options)
+        try:
+            return self.table(name)
+        finally:
+            self.deregister_table(name)
+
+
+def _text(value: Any) -> str:
+    """A setting's value as DataFusion reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _of_csv(has_header: bool, delimiter: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of CREATE EXTERNAL TABLE for a CSV file."""
+    return {
+        "format.has_header": has_header,
+        "format.delimiter": delimiter,
+        **(options or {}),
+    }
+
+
+def _string(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of SQL: plans, which run anew for each use of their rows."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow
+
+from devicefusion import _devicefusion
+from devicefusion.device import DeviceResult
+from devicefusion.profile import Profile
+from devicefusion.progress import Bar
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+#: Rows that `show` prints and notebooks show.
+SHOWN = 20
+
+
+class DataFrame:
+    """A query's plan. Each method that needs rows runs it.
+
+    It is a table too: in SQL by its variable's name, and for every library with Arrow's interface.
+
+    >>> from devicefusion import SessionContext
+    >>> ctx = SessionContext()
+    >>> squares = ctx.sql("SELECT value * value AS square FROM generate_series(1, 4)")
+    >>> ctx.sql("SELECT sum(square) AS s FROM squares").to_pydict()
+    {'s': [30]}
+    """
+
+    def __init__(
+        self, frame: _devicefusion.Frame, progress: Callable[..., Any] | None = None
+    ) -> None:
+        self._frame = frame
+        self._progress = progress
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """Names and types of the columns. Nothing runs."""
+        return pyarrow.schema(self._frame)
+
+    # Rows on the host
+
+    def collect(self) -> list[pyarrow.RecordBatch]:
+        """Runs the query: its rows as record batches."""
+        return list(self.to_arrow_table().to_batches())
+
+    def to_arrow_table(self) -> pyarrow.Table:
+        """Runs the query: its rows as a table, without a further copy."""
+        if self._progress is None:
+            return pyarrow.table(self._frame.collect())
+        with Bar(self._progress) as bar:
+            return pyarrow.table(self._frame.collect(bar.show))
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """Runs the query: its rows for pandas. Options are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow_table().to_pandas(**options)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Runs the query: its rows for Polars."""
+        import polars
+
+        rows = polars.from_arrow(self.to_arrow_table())
+        assert isinstance(rows, polars.DataFrame)
+        return rows
+
+    def to_pydict(self) -> dict[str, list[Any]]:
+        """Runs the query: its columns as lists."""
+        return dict(self.to_arrow_table().to_pydict())
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Runs the query: its rows as dictionaries."""
+        return list(self.to_arrow_table().to_pylist())
+
+    def count(self) -> int:
+        """Runs the query: the number of its rows."""
+        return self._frame.count()
+
+    def execute_stream(self) -> RecordBatchStream:
+        """Starts the query: its rows batch by batch, as they come."""
+        return RecordBatchStream(self._frame.stream())
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        return iter(self.execute_stream())
+
+    def __arrow_c_schema__(self) -> object:
+        return self._frame.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._frame.stream().__arrow_c_stream__(requested_schema)
+
+    def __await__(self) -> Generator[Any, None, pyarrow.Table]:
+        """`await frame` runs the query: its rows as a table. Cancelling its task stops it."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> pyarrow.Table:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_devicefusion.HostRows] = loop.create_future()
+
+        def settle(rows: _devicefusion.HostRows | None, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            elif rows is not None:
+                future.set_result(rows)
+
+        def done(rows: _devicefusion.HostRows | None, error: BaseException | None) -> None:
+            # A loop that has closed has no one to tell.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, rows, error)
+
+        task = self._frame.start(done)
+        try:
+            return pyarrow.table(await future)
+        finally:
+            task.cancel()
+
+    # Rows on the device
+
+    def device(self) -> DeviceResult:
+        """Runs the query and leaves its rows on the device."""
+        return DeviceResult(self._frame.device())
+
+    # Plans
+
+    def explain(
+        self,
+        *,
+        analyze: bool = False,
+        verbose: bool = False,
+        format: Literal["text", "html", "json", "pgjson", "trace"] = "text",
+    ) -> str:
+        """The plan, with the place of each operator and the reasons for the host.
+
+        `analyze` runs the query and adds times. `verbose` adds kernels' sources. The other formats
+        run the query: a page for a browser, its data, the plan as PostgreSQL's JSON, and a timeline
+        for Perfetto.
+        """
+        if format == "text":
+            return self._frame.explain(verbose, analyze)
+        forms = ("html", "json", "pgjson", "trace")
+        if format not in forms:
+            raise ValueError(
+                f"{format!r} is no format of plans: there are text, {', '.join(forms)}"
+            )
+        return str(getattr(self._frame.profile(), format)())
+
+    def profile(self) -> Profile:
+        """Runs the query: where its time went."""
+        return Profile(self._frame.profile())
+
+    # Showing
+
+    def limit(self, count: int, offset: int = 0) -> DataFrame:
+        """The first rows, or those behind `offset`."""
+        return DataFrame(self._frame.limit(offset, count), self._progress)
+
+    def show(self, rows: int = SHOWN) -> None:
+        """Prints the first rows.
+
+        >>> from devicefusion import SessionContext
+        >>> SessionContext().sql("SELECT 'tea' AS item, 3.5 AS price").show()
+        +------+-------+
+        | item | price |
+        +------+-------+
+        | tea  | 3.5   |
+        +------+-------+
+        """
+        print(self._frame.limit(0, rows).collect().text())
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
+        return f"DataFrame({columns})"
+
+    def _repr_html_(self) -> str:
+        """The first rows with the query's time and place, for notebooks."""
+        begin = time.perf_counter()
+        first = pyarrow.table(self._frame.limit(0, SHOWN + 1).collect())
+        seconds = time.perf_counter() - begin
+        head = "".join(
+            f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>"
+            for field in first.schema
+        )
+        # Columns may share a name, so rows are no dictionaries.
+        columns = [column.to_pylist() for column in first.slice(0, SHOWN).columns]
+        rows = ("".join(map(_cell, row)) for row in zip(*columns, strict=True))
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        more = f"the first {SHOWN} rows" if first.num_rows > SHOWN else f"{first.num_rows} rows"
+        note = html.escape(f"{more}, {seconds * 1000:.0f} ms, {self._place()}")
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"{table}<p><small>{note}</small></p>"
+
+    def _place(self) -> str:
+        device, host = self._frame.placement()
+        if not host:
+            return "on the device" if device else "a scan alone"
+        reasons = "; ".join(sorted({reason for _, reason in host}))
+        place = (
+            f"{device} operators on the device, {len(host)} on the host"
+            if device
+            else "on the host"
+        )
+        return f"{place}: {reasons}"
+
+    # Files
+
+    def write_parquet(self, path: str | os.PathLike[str], **options: Any) -> int:
+        """Runs the query and writes its rows: to a file, or to a folder if the path ends with `/`.
+
+        Options are those of DataFusion's Parquet writer, such as `compression="zstd(3)"`. Returns
+        the number of rows.
+        """
+        return self._write(path, "parquet", options)
+
+    def write_csv(self, path: str | os.PathLike[str], **options: Any) -> int:
+        """Runs the query and writes its rows as CSV. Options are such as `has_header=False`."""
+        return self._write(path, "csv", options)
+
+    def write_json(self, path: str | os.PathLike[str], **options: Any) -> int:
+        """Runs the query and writes its rows as lines of JSON."""
+        return self._write(path, "json", options)
+
+    def _write(self, path: str | os.PathLike[str], format: str, options: Mapping[str, Any]) -> int:
+        texts = [
+            (key, str(value).lower() if isinstance(value, bool) else str(value))
+            for key, value in options.items()
+        ]
+        return self._frame.write(os.fspath(path), format, texts)
+
+
+class RecordBatchStream:
+    """The rows of a query that runs, batch by batch, for `for` and `async for`.
+
+    A stream that is dropped stops its query.
+
+    >>> from devicefusion import SessionContext
+    >>> rows = SessionContext().sql("SELECT value FROM generate_series(1, 10000)")
+    >>> sum(batch.num_rows for batch in rows.execute_stream())
+    10000
+    """
+
+    def __init__(self, stream: _devicefusion.RowStream) -> None:
+        self._stream = stream
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """Names and types of the columns."""
+        return pyarrow.schema(self._stream)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._stream.__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        return self
+
+    def __next__(self) -> pyarrow.RecordBatch:
+        batch = self._next()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def __aiter__(self) -> AsyncIterator[pyarrow.RecordBatch]:
+        return self
+
+    async def __anext__(self) -> pyarrow.RecordBatch:
+        batch = await asyncio.to_thread(self._next)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    def _next(self) -> pyarrow.RecordBatch | None:
+        rows = self._stream.next()
+        return (
+            None if rows is None else pyarrow.RecordBatchReader.from_stream(rows).read_next_batch()
+        )
+
+
+def _cell(value: Any) -> str:
+    return f"<td>{'<i>NULL</i>' if value is None else html.escape(str(value))}</td>"

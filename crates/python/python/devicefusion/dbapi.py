@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DB-API 2.0 connections, by the ADBC driver inside the package.
+
+It needs the package adbc-driver-manager: `pip install devicefusion[adbc]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adbc_driver_manager import dbapi
+
+from devicefusion import _devicefusion
+
+
+def connect(
+    options: Mapping[str, Any] | None = None, *, autocommit: bool = True, **kwargs: Any
+) -> dbapi.Connection:
+    """Connects to a new database. `options` are settings such as `device.selector`.
+
+    Each statement commits itself: there are no transactions.
+
+    >>> with connect({"device.selector": "auto"}) as connection, connection.cursor() as cursor:
+    ...     _ = cursor.execute("SELECT 1 + ? AS two", (1,))
+    ...     cursor.fetchall()
+    [(2,)]
+    """
+    settings = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in (options or {}).items()
+    }
+    return dbapi.connect(
+        _devicefusion.__file__,
+        entrypoint="AdbcDriverInit",
+        db_kwargs=settings,
+        autocommit=autocommit,
+        **kwargs,
+    )

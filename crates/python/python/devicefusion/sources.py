@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python objects for the native half: what each holds, by the Arrow interfaces and DLPack."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import pyarrow
+
+#: Methods of which one makes an object a table.
+INTERFACES = (
+    "__arrow_c_device_stream__",
+    "__arrow_c_device_array__",
+    "__arrow_c_stream__",
+    "__arrow_c_array__",
+    "__dlpack__",
+)
+
+
+def native(value: Any) -> Any:
+    """The object that the native half reads.
+
+    >>> native({"x": [1, 2]})["x"].type
+    DataType(int64)
+    """
+    if isinstance(value, Mapping):
+        return {str(name): _column(name, column) for name, column in value.items()}
+    frame = getattr(value, "_frame", None)
+    if frame is not None and type(value).__module__.startswith("devicefusion."):
+        return frame
+    if _is_numpy(value):
+        return {"value": _column("value", value)}
+    if isinstance(value, pyarrow.ChunkedArray):
+        return {"value": _column("value", value)}
+    if not _has_interface(value) and hasattr(value, "to_arrow"):
+        return value.to_arrow()
+    return value
+
+
+def is_table(value: Any) -> bool:
+    """Whether an object can be a table.
+
+    >>> is_table(pyarrow.table({"x": [1]})), is_table({"x": [1]}), is_table(7)
+    (True, True, False)
+    """
+    if isinstance(value, type):
+        return False
+    if isinstance(value, Mapping):
+        return len(value) > 0 and all(map(_is_column, value.values()))
+    return _has_interface(value) or _is_numpy(value) or hasattr(value, "to_arrow")
+
+
+def variables(depth: int) -> Callable[[str], Any]:
+    """A function that finds a variable of the caller, `depth` calls above this one, as a table."""
+    frame: FrameType | None = sys._getframe(depth + 1)
+
+    def find(name: str) -> Any:
+        if frame is None:
+            return None
+        for scope in (frame.f_locals, frame.f_globals):
+            # SQL folds names without quotes to lower case.
+            for candidate in (name, *(other for other in list(scope) if other.lower() == name)):
+                value = scope.get(candidate)
+                if value is not None and is_table(value):
+                    return native(value)
+        return None
+
+    return find
+
+
+def row(values: Any) -> tuple[Any, bool]:
+    """Values of parameters as a record batch of one row, and whether they have names."""
+    if isinstance(values, (str, bytes)):
+        raise TypeError("parameters are a sequence or a mapping of values, not one value")
+    if isinstance(values, Mapping):
+        columns = {
+            str(name).removeprefix("$"): pyarrow.array([value]) for name, value in values.items()
+        }
+        return pyarrow.record_batch(columns), True
+    columns = {str(index): pyarrow.array([value]) for index, value in enumerate(values)}
+    return pyarrow.record_batch(columns), False
+
+
+def _column(name: Any, column: Any) -> Any:
+    """A column as an array or a tensor."""
+    if isinstance(column, pyarrow.ChunkedArray):
+        return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if _is_numpy(column):
+        if column.ndim != 1:
+            raise ValueError(
+                f"column {name!r}: a column has one dimension, and this array has {column.ndim}"
+            )
+        if column.strides[0] != column.itemsize and len(column) > 1:
+            raise ValueError(
+                f"column {name!r}: its elements are apart: use numpy.ascontiguousarray"
+            )
+        try:
+            return pyarrow.array(column)
+        except pyarrow.ArrowNotImplementedError as error:
+            raise ValueError(f"column {name!r}: SQL has no type for {column.dtype}") from error
+    if hasattr(column, "__arrow_c_array__") or hasattr(column, "__dlpack__"):
+        return column
+    if hasattr(column, "__arrow_c_stream__"):
+        return _column(name, pyarrow.chunked_array(column))
+    if isinstance(column, (list, tuple, range)) or hasattr(column, "__array__"):
+        return pyarrow.array(column)
+    return column
+
+
+def _is_column(value: Any) -> bool:
+    return isinstance(value, (list, range)) or _has_interface(value) or _is_numpy(value)
+
+
+def _has_interface(value: Any) -> bool:
+    return any(hasattr(value, name) for name in INTERFACES)
+
+
+def _is_numpy(value: Any) -> bool:
+    return (
+        type(value).__module__.split(".")[0] == "numpy"
+        and hasattr(value, "__array_interface__")
+        and hasattr(value, "ndim")
+    )

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! DataFusion's errors as Python exceptions.
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::DataFusionError;
+use devicefusion::{error_text, is_device_error};
+use pyo3::exceptions::{
+    PyFileNotFoundError, PyMemoryError, PyNotImplementedError, PyOSError, PyOverflowError, PyRuntimeError, PyStopIteration,
+    PyValueError, PyZeroDivisionError,
+};
+use pyo3::{PyErr, Python, create_exception};
+
+create_exception!(devicefusion, ExecutionError, PyRuntimeError, "A query failed while it ran.");
+create_exception!(
+    devicefusion,
+    DeviceError,
+    ExecutionError,
+    "The device, its driver or its compiler has failed, or there is no device."
+);
+
+/// The exception for an error. One that a callback of Python raised comes back as it was.
+pub(crate) fn exception(error: DataFusionError) -> PyErr {
+    let text = error_text(&error);
+    match error.find_root() {
+        DataFusionError::External(cause) if let Some(raised) = cause.downcast_ref::<PyErr>() => {
+            Python::attach(|py| raised.clone_ref(py))
+        }
+        DataFusionError::ResourcesExhausted(_) => PyMemoryError::new_err(text),
+        DataFusionError::SQL(..)
+        | DataFusionError::Plan(_)
+        | DataFusionError::SchemaError(..)
+        | DataFusionError::Configuration(_) => PyValueError::new_err(text),
+        DataFusionError::NotImplemented(_) => PyNotImplementedError::new_err(text),
+        DataFusionError::IoError(_) => PyOSError::new_err(text),
+        DataFusionError::ObjectStore(cause) if cause.to_string().contains("not found") => PyFileNotFoundError::new_err(text),
+        DataFusionError::ObjectStore(_) => PyOSError::new_err(text),
+        DataFusionError::ArrowError(cause, _) => of_arrow(cause, text),
+        _ if is_device_error(&error) => DeviceError::new_err(text),
+        _ => ExecutionError::new_err(text),
+    }
+}
+
+fn of_arrow(error: &ArrowError, text: String) -> PyErr {
+    match error {
+        ArrowError::DivideByZero => PyZeroDivisionError::new_err(text),
+        ArrowError::ArithmeticOverflow(_) => PyOverflowError::new_err(text),
+        ArrowError::MemoryError(_) => PyMemoryError::new_err(text),
+        ArrowError::CastError(_) | ArrowError::ParseError(_) | ArrowError::SchemaError(_) => PyValueError::new_err(text),
+        ArrowError::IoError(..) => PyOSError::new_err(text),
+        _ => ExecutionError::new_err(text),
+    }
+}
+
+/// The exception for an error of an Arrow interface.
+pub(crate) fn interface_exception(error: arrow_device::Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        arrow_device::Error::OutOfMemory(_) => PyMemoryError::new_err(text),
+        arrow_device::Error::Invalid(_) | arrow_device::Error::Unsupported(_) => PyValueError::new_err(text),
+        arrow_device::Error::Foreign { .. } | arrow_device::Error::Other(_) => ExecutionError::new_err(text),
+    }
+}
+
+/// The exception for an error of the device.
+pub(crate) fn device_exception(error: device::Error) -> PyErr {
+    match error.is_out_of_memory() {
+        true => PyMemoryError::new_err(error.to_string()),
+        false => DeviceError::new_err(error.to_string()),
+    }
+}
+
+/// The exception for an error of device columns.
+pub(crate) fn columnar_exception(error: columnar::Error) -> PyErr {
+    match error {
+        columnar::Error::Device(error) => device_exception(error),
+        error => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// An exception of Python as a query's error.
+pub(crate) fn query_error(raised: PyErr) -> DataFusionError {
+    let raised = Python::attach(|py| {
+        if !raised.is_instance_of::<PyStopIteration>(py) {
+            return raised;
+        }
+        // It would end the loop over the query's rows, as in a generator (PEP 479).
+        let error = PyRuntimeError::new_err("a function that a query calls raised StopIteration");
+        error.set_cause(py, Some(raised));
+        error
+    });
+    DataFusionError::External(Box::new(raised))
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One statement's result. It runs each time it is asked for.
+
+use std::sync::Arc;
+
+use datafusion::arrow::util::display::array_value_to_string;
+use datafusion::catalog::TableProvider;
+use datafusion::common::config::{ConfigField, CsvOptions, JsonOptions, TableParquetOptions};
+use datafusion::common::{Result, plan_err};
+use datafusion::dataframe::{DataFrame, DataFrameWriteOptions};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionContext;
+use devicefusion::{DeviceResult, DeviceRuntime, placement};
+use devicefusion_cli::progress::{DELAY, WatchedPlan};
+use futures::TryStreamExt;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use tokio::task::AbortHandle;
+
+use crate::capsule;
+use crate::device_rows::DeviceRows;
+use crate::errors::exception;
+use crate::host_rows::{HostRows, RowStream};
+use crate::runtime::{runtime, wait, wait_watched};
+use crate::session::device_of;
+
+/// The plan of a query.
+#[pyclass(frozen, module = "devicefusion._devicefusion")]
+pub(crate) struct Frame {
+    session: SessionContext,
+    frame: DataFrame,
+    sql: String,
+}
+
+impl Frame {
+    pub fn new(session: SessionContext, frame: DataFrame, sql: impl Into<String>) -> Self {
+        Self { session, frame, sql: sql.into() }
+    }
+
+    /// The query as a table.
+    pub fn view(&self) -> Arc<dyn TableProvider> {
+        self.frame.clone().into_view()
+    }
+}
+
+#[pymethods]
+impl Frame {
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::of_schema(py, self.frame.schema().as_arrow())
+    }
+
+    /// Runs the query to its end. A long query calls `watch` from time to time. It passes the
+    /// number of read rows, that of all rows or None, and a line of text.
+    #[pyo3(signature = (watch=None))]
+    fn collect(&self, py: Python<'_>, watch: Option<Py<PyAny>>) -> PyResult<HostRows> {
+        let frame = self.frame.clone();
+        let Some(watch) = watch else { return wait(py, collect(frame)) };
+        let task = Arc::new(frame.task_ctx());
+        let plan = wait(py, frame.create_physical_plan())?;
+        let mut watched = WatchedPlan::new(&plan, &task);
+        wait_watched(py, rows_of(plan, task), exception, |py| {
+            py.check_signals()?;
+            if watched.elapsed() > DELAY {
+                let state = watched.state();
+                watch.call1(py, (state.read, state.total, state.to_string()))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Starts the query.
+    fn stream(&self, py: Python<'_>) -> PyResult<RowStream> {
+        let frame = self.frame.clone();
+        wait(py, async { frame.execute_stream().await.map(RowStream::new) })
+    }
+
+    /// Runs the query to its end on a thread of its own. Then calls `done` with the rows and None,
+    /// or with None and the exception.
+    fn start(&self, done: Py<PyAny>) -> PyResult<Task> {
+        let frame = self.frame.clone();
+        let task = runtime()?.spawn(async move {
+            let result = collect(frame).await;
+            Python::attach(|py| {
+                let called = match result {
+                    Ok(rows) => done.call1(py, (rows, py.None())),
+                    Err(error) => done.call1(py, (py.None(), exception(error))),
+                };
+                if let Err(error) = called {
+                    error.write_unraisable(py, Some(done.bind(py)));
+                }
+            });
+        });
+        Ok(Task(task.abort_handle()))
+    }
+
+    /// Runs the query to its end and leaves the rows on the device.
+    fn device(&self, py: Python<'_>) -> PyResult<DeviceRows> {
+        let frame = self.frame.clone();
+        let context = device_of(py, &self.session)?;
+        let (schema, arrays) = wait(py, async {
+            let result = DeviceResult::try_new(frame).await?;
+            let schema = Arc::clone(result.schema());
+            Ok((schema, result.into_device_arrays().await?))
+        })?;
+        DeviceRows::new(schema, context, arrays)
+    }
+
+    /// The number of rows.
+    fn count(&self, py: Python<'_>) -> PyResult<usize> {
+        let frame = self.frame.clone();
+        wait(py, frame.count())
+    }
+
+    /// The plan that EXPLAIN shows.
+    fn explain(&self, py: Python<'_>, verbose: bool, analyze: bool) -> PyResult<String> {
+        let frame = self.frame.clone();
+        wait(py, async move {
+            let mut rows = frame.explain(verbose, analyze)?.execute_stream().await?;
+            let mut lines = String::new();
+            while let Some(batch) = rows.try_next().await? {
+                for row in 0..batch.num_rows() {
+                    for column in batch.columns() {
+                        lines += array_value_to_string(column, row)?.trim_end();
+                        lines.push('\n');
+                    }
+                }
+            }
+            Ok(lines)
+        })
+    }
+
+    /// Runs the query to its end and tells how the run went.
+    fn profile(&self, py: Python<'_>) -> PyResult<Profile> {
+        let plan = self.frame.logical_plan().clone();
+        let profile = wait(py, async {
+            let (profile, outcome) = devicefusion::Profile::of_plan(&self.session, plan, &self.sql).await?;
+            outcome.map(|()| profile)
+        })?;
+        Ok(Profile(profile))
+    }
+
+    /// The number of operators on the device, and those on the host with their reasons.
+    fn placement(&self, py: Python<'_>) -> PyResult<(usize, Vec<(String, String)>)> {
+        let frame = self.frame.clone();
+        let placed = wait(py, async { Ok(placement(&frame.create_physical_plan().await?)) })?;
+        let host = placed.host_operators.into_iter().map(|host| (host.operator, host.reason)).collect();
+        Ok((placed.device_operators, host))
+    }
+
+    /// Why the session has no device; None if it has one, or has not looked for one.
+    fn problem(&self) -> Option<String> {
+        DeviceRuntime::of(self.session.state().config())?.problem()
+    }
+
+    /// The first rows.
+    fn limit(&self, skip: usize, fetch: Option<usize>) -> PyResult<Frame> {
+        let frame = self.frame.clone().limit(skip, fetch).map_err(exception)?;
+        Ok(Frame::new(self.session.clone(), frame, self.sql.clone()))
+    }
+
+    /// Writes the rows to a file, or to a folder for a path that ends with a slash. Options are
+    /// those of DataFusion's format. Returns the number of rows.
+    fn write(&self, py: Python<'_>, path: &str, format: &str, options: Vec<(String, String)>) -> PyResult<u64> {
+        let frame = self.frame.clone();
+        let written = wait(py, async {
+            let to = DataFrameWriteOptions::new().with_single_file_output(!path.ends_with('/'));
+            match format {
+                "parquet" => {
+                    let mut parquet = TableParquetOptions::new();
+                    set(&mut parquet, &options)?;
+                    frame.write_parquet(path, to, Some(parquet)).await
+                }
+                "csv" => {
+                    let mut csv = CsvOptions::default();
+                    set(&mut csv, &options)?;
+                    frame.write_csv(path, to, Some(csv)).await
+                }
+                "json" => {
+                    let mut json = JsonOptions::default();
+                    set(&mut json, &options)?;
+                    frame.write_json(path, to, Some(json)).await
+                }
+                other => plan_err!("'{other}' is no format of files: there are parquet, csv and json"),
+            }
+        })?;
+        Ok(crate::session::written_rows(&written))
+    }
+}
+
+/// Sets options of a format by their names.
+fn set(format: &mut impl ConfigField, options: &[(String, String)]) -> Result<()> {
+    options.iter().try_for_each(|(name, value)| format.set(name, value))
+}
+
+async fn collect(frame: DataFrame) -> Result<HostRows> {
+    let task = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await?;
+    rows_of(plan, task).await
+}
+
+async fn rows_of(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result<HostRows> {
+    // A cancellation before this point lets nothing run.
+    tokio::task::yield_now().await;
+    let schema = plan.schema();
+    let batches = execute_stream(plan, task)?.try_collect().await?;
+    Ok(HostRows::new(schema, batches))
+}
+
+/// A query that [`Frame::start`] has started.
+#[pyclass(frozen, module = "devicefusion._devicefusion")]
+pub(crate) struct Task(AbortHandle);
+
+#[pymethods]
+impl Task {
+    /// Stops the query. Its callback is not called any more.
+    fn cancel(&self) {
+        self.0.abort();
+    }
+}
+
+/// How a run went.
+#[pyclass(frozen, module = "devicefusion._devicefusion")]
+pub(crate) struct Profile(devicefusion::Profile);
+
+#[pymethods]
+impl Profile {
+    fn html(&self) -> String {
+        self.0.to_html()
+    }
+
+    fn json(&self) -> String {
+        self.0.to_json()
+    }
+
+    fn trace(&self) -> String {
+        self.0.to_trace()
+    }
+
+    fn pgjson(&self) -> String {
+        self.0.to_pgjson()
+    }
+}
+
+/// The statement's frame: its plan's rows if it has run.
+pub(crate) async fn executed(session: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
+    let frame = devicefusion::execute_logical_plan(session, plan).await?;
+    if !devicefusion_adbc::writes_rows(frame.logical_plan()) {
+        return Ok(frame);
+    }
+    // INSERT and COPY run now, as in other databases. The frame has their result.
+    let rows = collect(frame).await?;
+    rows.into_frame(session)
+}

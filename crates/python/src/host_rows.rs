@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows of a query in host memory.
+
+use std::sync::Arc;
+
+use arrow_device::cpu;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::util::pretty::pretty_format_batches_with_options;
+use datafusion::common::format::DEFAULT_FORMAT_OPTIONS;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::MemTable;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::prelude::SessionContext;
+use devicefusion::error_text;
+use futures::TryStreamExt;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::capsule;
+use crate::errors::{exception, interface_exception};
+use crate::runtime::{wait, wait_for};
+
+/// Record batches of one schema.
+#[pyclass(frozen, module = "devicefusion._devicefusion")]
+pub(crate) struct HostRows {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+}
+
+impl HostRows {
+    pub fn new(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
+        Self { schema, batches }
+    }
+
+    /// The rows as a query's.
+    pub fn into_frame(self, session: &SessionContext) -> Result<DataFrame> {
+        session.read_table(Arc::new(MemTable::try_new(self.schema, vec![self.batches])?))
+    }
+}
+
+#[pymethods]
+impl HostRows {
+    fn __len__(&self) -> usize {
+        self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::of_schema(py, &self.schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // The interface lets a producer ignore a type that it cannot give.
+        drop(requested_schema);
+        let batches: Vec<_> = self.batches.iter().cloned().map(Ok).collect();
+        capsule::of_stream(py, cpu::export_host_stream(&self.schema, batches).map_err(interface_exception)?)
+    }
+
+    /// The rows as a table of characters.
+    fn text(&self) -> PyResult<String> {
+        let batches = match self.batches.is_empty() {
+            true => &[RecordBatch::new_empty(Arc::clone(&self.schema))],
+            false => &self.batches[..],
+        };
+        let text = pretty_format_batches_with_options(batches, &DEFAULT_FORMAT_OPTIONS);
+        text.map(|text| text.to_string()).map_err(|error| exception(DataFusionError::from(error)))
+    }
+}
+
+/// The rows of a query that runs, batch by batch.
+#[pyclass(frozen, module = "devicefusion._devicefusion")]
+pub(crate) struct RowStream {
+    schema: SchemaRef,
+    rows: Mutex<Rows>,
+}
+
+/// Where the rows of a stream are.
+enum Rows {
+    Here(SendableRecordBatchStream),
+    /// A thread waits for the next batch.
+    Read,
+    /// A stream of C has them.
+    HandedOver,
+    Ended,
+}
+
+impl RowStream {
+    pub fn new(rows: SendableRecordBatchStream) -> Self {
+        Self { schema: rows.schema(), rows: Mutex::new(Rows::Here(rows)) }
+    }
+
+    /// The rows, whose new place is `state`. `None` after their end.
+    fn take(&self, state: Rows) -> PyResult<Option<SendableRecordBatchStream>> {
+        let mut rows = self.rows.lock();
+        match std::mem::replace(&mut *rows, state) {
+            Rows::Here(stream) => return Ok(Some(stream)),
+            before => *rows = before,
+        }
+        match &*rows {
+            Rows::Ended => Ok(None),
+            Rows::HandedOver => Err(PyRuntimeError::new_err("the rows of this stream were handed over")),
+            Rows::Read | Rows::Here(_) => Err(PyRuntimeError::new_err("another thread reads the rows of this stream")),
+        }
+    }
+}
+
+#[pymethods]
+impl RowStream {
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::of_schema(py, &self.schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        let stream = match self.take(Rows::HandedOver)? {
+            Some(rows) => cpu::export_host_stream(&self.schema, Pulled(rows)),
+            None => cpu::export_host_stream(&self.schema, []),
+        };
+        capsule::of_stream(py, stream.map_err(interface_exception)?)
+    }
+
+    /// The next batch, or None at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<HostRows>> {
+        let Some(mut rows) = self.take(Rows::Read)? else { return Ok(None) };
+        let batch = wait(py, rows.try_next());
+        *self.rows.lock() = if matches!(batch, Ok(Some(_))) { Rows::Here(rows) } else { Rows::Ended };
+        Ok(batch?.map(|batch| HostRows::new(Arc::clone(&self.schema), vec![batch])))
+    }
+}
+
+/// Pulls batches on the thread of a consumer in C, which may hold the GIL or not.
+struct Pulled(SendableRecordBatchStream);
+
+impl Iterator for Pulled {
+    type Item = arrow_device::Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut failure = None;
+        let pulled = Python::attach(|py| {
+            wait_for(py, self.0.try_next(), |error| {
+                let raised = foreign_error(error);
+                let exception = interface_exception(raised.clone());
+                failure = Some(raised);
+                exception
+            })
+        });
+        // Else the wait itself has failed.
+        let failed = |error: PyErr| failure.unwrap_or_else(|| interrupted(&error));
+        pulled.map_err(failed).transpose()
+    }
+}
+
+/// The failure of a wait. Of Ctrl-C the consumer's own exception follows, which Python raises next.
+fn interrupted(error: &PyErr) -> arrow_device::Error {
+    Python::attach(|py| {
+        if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            // SAFETY: the GIL is held.
+            unsafe { pyo3::ffi::PyErr_SetInterrupt() };
+        }
+        arrow_device::Error::Other(error.to_string())
+    })
+}
+
+/// A query's error for a consumer in C.
+fn foreign_error(error: DataFusionError) -> arrow_device::Error {
+    let text = error_text(&error);
+    match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => arrow_device::Error::OutOfMemory(text),
+        _ => arrow_device::Error::Invalid(text),
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The native half of the Python package `devicefusion`, whose other half is in `python/`.
+//!
+//! | file | content |
+//! |---|---|
+//! | `session` | sessions: statements, tables, functions, settings |
+//! | `frame` | one statement's result, which runs for each call |
+//! | `host_rows` | rows in host memory, as batches and as a stream |
+//! | `device_rows` | rows on the device, and their columns |
+//! | `source` | Python objects as tables |
+//! | `tensor` | tensors of other libraries, by DLPack |
+//! | `variables` | variables of the calling program as tables |
+//! | `functions` | SQL functions that Python computes |
+//! | `capsule` | the Arrow PyCapsule interface |
+//! | `runtime` | the threads of queries, and calls that wait for them |
+//! | `shell` | the SQL shell, for `python -m devicefusion` |
+//! | `errors` | DataFusion's errors as exceptions |
+//!
+//! Conveniences of Python alone, such as conversions to pandas, are Python.
+
+mod capsule;
+mod device_rows;
+mod errors;
+mod frame;
+mod functions;
+mod host_rows;
+mod runtime;
+mod session;
+mod shell;
+mod source;
+mod tensor;
+mod variables;
+
+/// The module `devicefusion._devicefusion`.
+#[pyo3::pymodule]
+mod _devicefusion {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::device_rows::{DeviceColumn, DeviceRows};
+    #[pymodule_export]
+    use crate::errors::{DeviceError, ExecutionError};
+    #[pymodule_export]
+    use crate::frame::{Frame, Profile, Task};
+    #[pymodule_export]
+    use crate::functions::HostArray;
+    #[pymodule_export]
+    use crate::host_rows::{HostRows, RowStream};
+    #[pymodule_export]
+    use crate::session::{Session, devices};
+    #[pymodule_export]
+    use crate::shell::shell;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// The ADBC driver, for the module `devicefusion.dbapi`.
+pub use devicefusion_adbc::AdbcDriverInit;

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The threads of queries, and calls that wait for them.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use datafusion::common::Result;
+use devicefusion::{STACK_BYTES, with_enough_stack};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::{PyErr, PyResult, Python};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout;
+
+use crate::errors::exception;
+
+/// How often a waiting call looks for Ctrl-C.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+/// The threads of all sessions, and the process that they belong to.
+struct Threads {
+    process: u32,
+    runtime: std::io::Result<Runtime>,
+}
+
+static THREADS: LazyLock<Threads> = LazyLock::new(|| {
+    let mut builder = Builder::new_multi_thread();
+    let builder = builder.enable_all().thread_name("devicefusion").thread_stack_size(STACK_BYTES);
+    Threads { process: std::process::id(), runtime: builder.build() }
+});
+
+/// The threads of queries.
+///
+/// # Errors
+/// In a forked process, which has none of them.
+pub(crate) fn runtime() -> PyResult<&'static Runtime> {
+    if THREADS.process != std::process::id() {
+        return Err(PyRuntimeError::new_err(
+            "this process was forked from one that used devicefusion, and has none of its threads; start processes with \
+             multiprocessing's method 'spawn' or 'forkserver'",
+        ));
+    }
+    THREADS.runtime.as_ref().map_err(|error| PyRuntimeError::new_err(format!("there are no threads for queries: {error}")))
+}
+
+/// Waits for work of a query. Other Python threads run meanwhile, and Ctrl-C drops the work.
+pub(crate) fn wait<T: Send>(py: Python<'_>, work: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
+    wait_for(py, work, exception)
+}
+
+/// As [`wait`], for work with errors of another type.
+pub(crate) fn wait_for<T: Send, E: Send>(
+    py: Python<'_>,
+    work: impl Future<Output = Result<T, E>> + Send,
+    exception: impl FnOnce(E) -> PyErr,
+) -> PyResult<T> {
+    wait_watched(py, work, exception, |py| py.check_signals())
+}
+
+/// As [`wait_for`], with a look at the work from time to time. An exception of `look` drops the
+/// work.
+pub(crate) fn wait_watched<T: Send, E: Send>(
+    py: Python<'_>,
+    work: impl Future<Output = Result<T, E>> + Send,
+    exception: impl FnOnce(E) -> PyErr,
+    mut look: impl FnMut(Python<'_>) -> PyResult<()>,
+) -> PyResult<T> {
+    if Handle::try_current().is_ok() {
+        return Err(PyRuntimeError::new_err("a function that a query calls cannot wait for another query"));
+    }
+    let runtime = runtime()?;
+    // Boxed: futures of whole plans have many kilobytes.
+    let mut work = Box::pin(work);
+    loop {
+        let turn = async { timeout(SIGNALS, work.as_mut()).await };
+        if let Ok(done) = py.detach(|| with_enough_stack(|| runtime.block_on(turn))) {
+            return done.map_err(exception);
+        }
+        if let Err(interrupt) = look(py) {
+            let _entered = runtime.enter();
+            py.detach(|| drop(work));
+            return Err(interrupt);
+        }
+    }
+}

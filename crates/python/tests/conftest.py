@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions and values that the tests share."""
+
+import pytest
+
+import devicefusion
+
+#: No operator stays on the host for a small input or for kernels that are not compiled yet.
+STRICT = {"device.cost": "always", "device.adaptive_start": "never"}
+
+#: No test waits for its end.
+ENDLESS = "SELECT count(*) AS n FROM generate_series(1, 1000000000000) WHERE value % 7 = 3"
+
+#: Within these seconds a stopped query ends, on a busy machine too.
+SOON = 20
+
+
+@pytest.fixture
+def ctx():
+    return devicefusion.SessionContext(STRICT)
+
+
+@pytest.fixture
+def host():
+    return devicefusion.SessionContext({"device.selector": "none"})
+
+
+@pytest.fixture
+def device_ctx(ctx):
+    """A session whose device is open."""
+    if ctx.device() is None:
+        pytest.skip("there is no device")
+    return ctx
+
+
+@pytest.fixture
+def strict(device_ctx):
+    """A session that refuses queries with operators on the host."""
+    device_ctx.set("device.fallback", "error")
+    return device_ctx
+
+
+@pytest.fixture(params=["ctx", "host"])
+def either(request):
+    return request.getfixturevalue(request.param)
+
+
+def sorted_rows(frame):
+    """The rows of a query in an order of their values, NULLs last."""
+    rows = [tuple(row.values()) for row in frame.to_pylist()]
+
+    def order(row):
+        return [(value is None, 0 if value is None else value) for value in row]
+
+    return sorted(rows, key=order)
+
+
+def setting(session, name):
+    return session.sql(f"SHOW {name}").to_pydict()["value"][0]

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python blocks of the book and of the READMEs run, those of a page in one namespace."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = ["README.md", "docs/python.md", "docs/python-device-data.md", "crates/python/README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    namespace = {"__name__": page}
+    for block in blocks:
+        exec(compile(block, page, "exec"), namespace)
