@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
 use crate::errors::interface_exception;
+use crate::producer::guarded;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -129,7 +130,7 @@ pub(crate) fn stream_of(object: &Bound<'_, PyAny>) -> PyResult<ArrowDeviceArrayS
         return Err(used(STREAM));
     }
     // SAFETY: the producer's own stream.
-    unsafe { cpu::reader_of_host_stream(stream) }.map_err(interface_exception)
+    unsafe { cpu::reader_of_host_stream(stream) }.and_then(guarded).map_err(interface_exception)
 }
 
 /// The stream of `object.__arrow_c_device_stream__()`.
@@ -141,5 +142,5 @@ pub(crate) fn device_stream_of(object: &Bound<'_, PyAny>) -> PyResult<ArrowDevic
         return Err(used(DEVICE_STREAM));
     }
     // SAFETY: the producer's own stream.
-    unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.map_err(interface_exception)
+    unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.and_then(guarded).map_err(interface_exception)
 }

@@ -16,7 +16,7 @@ use datafusion::prelude::SessionContext;
 use devicefusion::error_text;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -150,6 +150,8 @@ impl Iterator for Pulled {
     fn next(&mut self) -> Option<Self::Item> {
         let mut failure = None;
         let pulled = Python::attach(|py| {
+            // Rows may come so fast that the wait never looks for Ctrl-C.
+            py.check_signals()?;
             wait_for(py, self.0.try_next(), |error| {
                 let raised = foreign_error(error);
                 let exception = interface_exception(raised.clone());
@@ -157,21 +159,10 @@ impl Iterator for Pulled {
                 exception
             })
         });
-        // Else the wait itself has failed.
-        let failed = |error: PyErr| failure.unwrap_or_else(|| interrupted(&error));
+        // Else the wait itself has failed, such as by Ctrl-C. A consumer in C gets it as a text.
+        let failed = |error: PyErr| failure.unwrap_or_else(|| arrow_device::Error::Other(error.to_string()));
         pulled.map_err(failed).transpose()
     }
-}
-
-/// The failure of a wait. Of Ctrl-C the consumer's own exception follows, which Python raises next.
-fn interrupted(error: &PyErr) -> arrow_device::Error {
-    Python::attach(|py| {
-        if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-            // SAFETY: the GIL is held.
-            unsafe { pyo3::ffi::PyErr_SetInterrupt() };
-        }
-        arrow_device::Error::Other(error.to_string())
-    })
 }
 
 /// A query's error for a consumer in C.

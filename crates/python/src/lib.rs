@@ -12,6 +12,7 @@
 //! | `variables` | variables of the calling program as tables |
 //! | `functions` | SQL functions that Python computes |
 //! | `capsule` | the Arrow PyCapsule interface |
+//! | `producer` | streams that Python produces, up to the end of the interpreter |
 //! | `runtime` | the threads of queries, and calls that wait for them |
 //! | `shell` | the SQL shell, for `python -m devicefusion` |
 //! | `errors` | DataFusion's errors as exceptions |
@@ -24,6 +25,7 @@ mod errors;
 mod frame;
 mod functions;
 mod host_rows;
+mod producer;
 mod runtime;
 mod session;
 mod shell;
@@ -46,6 +48,8 @@ mod _devicefusion {
     use crate::functions::HostArray;
     #[pymodule_export]
     use crate::host_rows::{HostRows, RowStream};
+    #[pymodule_export]
+    use crate::producer::end;
     #[pymodule_export]
     use crate::session::{Session, devices};
     #[pymodule_export]

@@ -209,6 +209,10 @@ impl Tensor {
     /// All later work of the session follows that stream.
     pub fn of(object: &Bound<'_, PyAny>, context: impl FnOnce() -> PyResult<Context>) -> PyResult<Tensor> {
         let py = object.py();
+        if !object.hasattr("__dlpack_device__")? {
+            let name = object.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("a {name} is no tensor: it has __dlpack__ and no __dlpack_device__")));
+        }
         let (device_type, _): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
         let options = PyDict::new(py);
         options.set_item("max_version", (MAJOR, 0))?;

@@ -19,7 +19,7 @@ STREAMS = "SELECT value FROM generate_series(1, 1000000000000) WHERE value % 7 =
 
 @pytest.fixture
 def table():
-    x, s, f = zip(*ROWS)
+    x, s, f = zip(*ROWS, strict=True)
     columns = {"x": pyarrow.array(x, pyarrow.int32()), "s": pyarrow.array(s), "f": pyarrow.array(f)}
     return pyarrow.table(columns)
 

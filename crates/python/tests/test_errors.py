@@ -240,7 +240,9 @@ def test_ctrl_c_stops_a_statement_that_runs_at_once():
 
 def test_ctrl_c_stops_a_query_that_another_library_reads():
     run = interrupted(ROWS, "pyarrow.table(frame)", HOST)
-    assert run.stdout.splitlines() == STOPPED, run.stderr
+    assert run.returncode == 1
+    # The text went through pyarrow's stream of C, and pyarrow has an exception of its own.
+    assert "OSError: KeyboardInterrupt" in run.stderr
 
 
 def test_ctrl_c_stops_an_awaited_query():

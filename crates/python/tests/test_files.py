@@ -21,7 +21,7 @@ ROWS = [(1, "tea", 3.5), (2, None, 2.25), (3, 'naïve, "quoted"\n', None)]
 
 @pytest.fixture
 def table():
-    n, item, price = zip(*ROWS)
+    n, item, price = zip(*ROWS, strict=True)
     columns = {"n": pyarrow.array(n), "item": pyarrow.array(item), "price": pyarrow.array(price)}
     return pyarrow.table(columns)
 

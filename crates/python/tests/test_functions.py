@@ -314,7 +314,7 @@ class Spread(Accumulator):
         self.add(bounds["min"], bounds["max"])
 
     def merge(self, states):
-        for low, high in zip(states[0].to_pylist(), states[1].to_pylist()):
+        for low, high in zip(states[0].to_pylist(), states[1].to_pylist(), strict=True):
             self.add(low, high)
             self.merged += 1
         Spread.most_merged = max(Spread.most_merged, self.merged)
@@ -384,7 +384,7 @@ class Mean(Accumulator):
         self.total = self.weight = 0.0
 
     def update(self, values, weights):
-        for value, weight in zip(values.to_pylist(), weights.to_pylist()):
+        for value, weight in zip(values.to_pylist(), weights.to_pylist(), strict=True):
             self.total += value * weight
             self.weight += weight
 

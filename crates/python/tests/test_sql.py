@@ -78,7 +78,7 @@ def test_both_places_give_the_same_answer(ctx, host, sales, query):
 def test_answers_are_those_of_python(either, sales):
     either.register_table("sales", sales)
     totals = {}
-    for item, price in zip(sales["item"].to_pylist(), sales["price"].to_pylist()):
+    for item, price in zip(sales["item"].to_pylist(), sales["price"].to_pylist(), strict=True):
         totals[item] = totals.get(item, 0) + (price or 0)
     query = "SELECT item, sum(price) AS s FROM sales GROUP BY item"
     assert {row["item"]: row["s"] for row in either.sql(query).to_pylist()} == totals

@@ -14,12 +14,18 @@ Any Arrow data is a table, by the name of its variable:
 [{'most': 3.5}]
 """
 
+import atexit
+
+from devicefusion import _devicefusion
 from devicefusion._devicefusion import DeviceError, ExecutionError, __version__
 from devicefusion.context import Device, SessionContext, devices
 from devicefusion.dataframe import DataFrame, RecordBatchStream
 from devicefusion.device import DeviceResult
 from devicefusion.functions import Accumulator, AggregateUDF, ScalarUDF, udaf, udf
 from devicefusion.profile import Profile
+
+# Threads that read streams of Python objects cannot go on beside the end of the interpreter.
+atexit.register(_devicefusion.end)
 
 __all__ = [
     "Accumulator",
