@@ -176,7 +176,7 @@ impl Session {
     }
 
     /// The schemas of each catalog.
-    fn catalogs(&self) -> Vec<(String, Vec<Schema>)> {
+    fn catalogs(&self) -> Vec<(String, Vec<SchemaTables>)> {
         let catalogs = self.context.state().catalog_list().clone();
         let schemas = |catalog: &str| {
             let Some(catalog) = catalogs.catalog(catalog) else { return Vec::new() };
@@ -304,7 +304,7 @@ pub(crate) fn written_rows(batches: &[RecordBatch]) -> u64 {
 /// Every device of every driver: number, name, driver, kind, bytes of memory, compute units, and
 /// why it cannot be used.
 #[pyfunction]
-pub(crate) fn devices(py: Python<'_>) -> Vec<Device> {
+pub(crate) fn devices(py: Python<'_>) -> Vec<DeviceFields> {
     let entries = py.detach(device::devices);
     entries
         .into_iter()
@@ -327,6 +327,6 @@ pub(crate) fn devices(py: Python<'_>) -> Vec<Device> {
 }
 
 /// The name of a schema, and those of its tables.
-type Schema = (String, Vec<String>);
+type SchemaTables = (String, Vec<String>);
 
-type Device = (Option<usize>, String, String, String, u64, u32, Option<String>);
+type DeviceFields = (Option<usize>, String, String, String, u64, u32, Option<String>);

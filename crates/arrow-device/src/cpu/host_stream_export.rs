@@ -44,7 +44,7 @@ where
 {
     // Fails here, at the caller, rather than at the consumer's first call.
     drop(schema::export_schema(schema)?);
-    let source = Source::Live(Box::new(batches.into_iter()));
+    let source = Batches::Live(Box::new(batches.into_iter()));
     let exported = ExportedHostStream { schema: schema.clone(), source, last_error: None };
     Ok(FFI_ArrowArrayStream {
         get_schema: Some(get_schema),
@@ -57,12 +57,12 @@ where
 
 struct ExportedHostStream {
     schema: Schema,
-    source: Source,
+    source: Batches,
     /// The message of the last call's error; valid until the next call.
     last_error: Option<CString>,
 }
 
-enum Source {
+enum Batches {
     Live(Box<dyn Iterator<Item = Result<RecordBatch>> + Send>),
     Ended,
     Failed(Error),
@@ -71,22 +71,22 @@ enum Source {
 impl ExportedHostStream {
     /// The next array; a released one at the end.
     fn next(&mut self) -> Result<FFI_ArrowArray> {
-        let mut batches = match std::mem::replace(&mut self.source, Source::Ended) {
-            Source::Live(batches) => batches,
-            Source::Ended => return Ok(FFI_ArrowArray::empty()),
-            Source::Failed(error) => {
-                self.source = Source::Failed(error.clone());
+        let mut batches = match std::mem::replace(&mut self.source, Batches::Ended) {
+            Batches::Live(batches) => batches,
+            Batches::Ended => return Ok(FFI_ArrowArray::empty()),
+            Batches::Failed(error) => {
+                self.source = Batches::Failed(error.clone());
                 return Err(error);
             }
         };
         match guard("get_next", || batches.next().map(|batch| export_batch(&batch?)).transpose()) {
             Ok(Some(array)) => {
-                self.source = Source::Live(batches);
+                self.source = Batches::Live(batches);
                 Ok(array.array)
             }
             Ok(None) => Ok(FFI_ArrowArray::empty()),
             Err(error) => {
-                self.source = Source::Failed(error.clone());
+                self.source = Batches::Failed(error.clone());
                 Err(error)
             }
         }
