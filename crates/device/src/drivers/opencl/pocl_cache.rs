@@ -5,22 +5,24 @@
 //! the process by an assertion, a failed `dlopen` or a signal. So a process removes such files
 //! before it builds programs, and PoCL compiles again.
 //!
-//! Thousands of files take tenths of a second. So a process checks them only after one of these
-//! events since the last check:
+//! Thousands of files take tenths of a second, or a minute from a cold disk. So a process checks
+//! them only after one of these events since the last check:
 //! - a start of the machine;
 //! - the death of a process, perhaps of a damaged file.
+//!
+//! It skips programs that no process has built since then: their files are as they were.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
 use super::api::is_pocl;
-use super::pocl_prune::prune_daily;
+use super::pocl_prune::{last_use, prune_daily};
 use crate::driver::LogSink;
 use crate::info::DeviceInfo;
 use crate::program::owner_problem;
@@ -39,6 +41,9 @@ const STRING_TABLE_BLOCK: u8 = 23;
 
 /// The type of an ELF section of strings.
 const STRING_TABLE_SECTION: [u8; 4] = 3u32.to_le_bytes();
+
+/// After this time written files are on the disk, also if the machine crashes.
+const DURABLE: Duration = Duration::from_secs(3600);
 
 /// The note of this process.
 static NOTE: Mutex<Option<RunningNote>> = Mutex::new(None);
@@ -64,7 +69,7 @@ pub(super) fn prepare(info: &DeviceInfo, log: Option<&LogSink>) {
     let Some(folder) = folder_of(info).filter(|folder| cfg!(target_os = "linux") && folder.is_dir()) else { return };
     let mut removed = 0;
     // A process that cannot write notes checks always.
-    PREPARED.call_once(|| removed = check_if_needed(&folder).unwrap_or_else(|_| remove_damaged(&folder)));
+    PREPARED.call_once(|| removed = check_if_needed(&folder).unwrap_or_else(|_| remove_damaged(&folder, None)));
     if let Some(log) = log
         && removed > 0
     {
@@ -94,7 +99,8 @@ fn check_if_needed(folder: &Path) -> io::Result<usize> {
     let (boot, (dead, running)) = (fs::read(BOOT_ID)?, processes(&notes)?);
     let mut removed = 0;
     if last_boot != boot || !dead.is_empty() {
-        removed = remove_damaged(folder);
+        let last_check = Some(checked.metadata()?.modified()?).filter(|_| !last_boot.is_empty());
+        removed = remove_damaged(folder, last_check);
         checked.set_len(0)?;
         checked.rewind()?;
         checked.write_all(&boot)?;
@@ -144,10 +150,13 @@ extern "C" fn remove_note() {
     }
 }
 
-/// Removes bitcode and libraries that are not whole. PoCL renames whole files to these names, so
-/// none of them is being written.
-fn remove_damaged(folder: &Path) -> usize {
-    let mut folders: Vec<PathBuf> = program_folders(folder).collect();
+/// Removes bitcode and libraries that are not whole, of programs that were built since `last_check`.
+/// PoCL renames whole files to these names, so none of them is being written.
+fn remove_damaged(folder: &Path, last_check: Option<SystemTime>) -> usize {
+    let since = last_check.and_then(|time| time.checked_sub(DURABLE));
+    let programs = program_folders(folder).flat_map(|folder| entries(&folder)).map(|entry| entry.path());
+    let mut folders: Vec<PathBuf> =
+        programs.filter(|program| since.is_none_or(|since| last_use(program) >= Some(since))).collect();
     let mut removed = 0;
     while let Some(folder) = folders.pop() {
         for entry in entries(&folder) {
@@ -219,4 +228,25 @@ fn read<const N: usize>(mut file: &File, at: u64) -> Option<[u8; N]> {
     file.seek(SeekFrom::Start(at)).ok()?;
     file.read_exact(&mut bytes).ok()?;
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_without_a_use_since_the_last_check_are_not_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let damaged = |program: &str, age: Duration| {
+            let program = folder.path().join(program);
+            fs::create_dir_all(&program).unwrap();
+            fs::write(program.join("program.bc"), "no bitcode").unwrap();
+            File::create(program.join("last_accessed")).unwrap().set_modified(SystemTime::now() - age).unwrap();
+        };
+        damaged("AA/A", Duration::from_secs(60));
+        damaged("AA/B", DURABLE + Duration::from_secs(60));
+        assert_eq!(remove_damaged(folder.path(), Some(SystemTime::now())), 1);
+        assert!(!folder.path().join("AA/A/program.bc").exists());
+        assert_eq!(remove_damaged(folder.path(), None), 1);
+    }
 }

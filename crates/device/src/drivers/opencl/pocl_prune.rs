@@ -37,6 +37,11 @@ pub(super) fn prune_daily(folder: &Path) {
     }
 }
 
+/// The time when a process has last built a program.
+pub(super) fn last_use(program: &Path) -> Option<SystemTime> {
+    modified(&program.join(LAST_USE)).or_else(|| modified(program))
+}
+
 fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
@@ -55,7 +60,7 @@ fn prune(folder: &Path, most: usize) {
         return;
     }
     let superfluous = programs.len() - most / 4 * 3;
-    let used = |program: PathBuf| Some((modified(&program.join(LAST_USE)).or_else(|| modified(&program))?, program));
+    let used = |program: PathBuf| Some((last_use(&program)?, program));
     let mut old: Vec<(SystemTime, PathBuf)> = programs.into_iter().filter_map(used).collect();
     old.retain(|(used, _)| is_before(*used, DAY));
     old.sort_unstable();
