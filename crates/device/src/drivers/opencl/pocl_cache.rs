@@ -10,7 +10,7 @@
 //! - a start of the machine;
 //! - the death of a process, perhaps of a damaged file.
 //!
-//! It skips programs without a use since then, whose files are as they were.
+//! It skips programs without a use since then. Their files are as they were.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
@@ -150,8 +150,8 @@ extern "C" fn remove_note() {
     }
 }
 
-/// Removes bitcode and libraries that are not whole, of programs with a use since `last_check`. PoCL
-/// renames whole files to these names, so none of them is being written.
+/// Removes bitcode and libraries that are not whole. Skips programs without a use since
+/// `last_check`. PoCL renames whole files to these names, so none of them is being written.
 fn remove_damaged(folder: &Path, last_check: Option<SystemTime>) -> usize {
     let since = last_check.and_then(|time| time.checked_sub(DURABLE));
     let programs = program_folders(folder).flat_map(|folder| entries(&folder)).map(|entry| entry.path());
