@@ -90,8 +90,8 @@ def comments(path, lines):
                 # An example of doctest goes on to the next empty line.
                 example = bare.startswith(">>>") or example and bare != ""
                 yield number, None if example else bare, line
-            elif suffix == ".py" and bare.startswith('"""'):
-                yield number, bare.replace('"""', ""), line
+            elif suffix == ".py" and bare.removeprefix("r").startswith('"""'):
+                yield number, bare.removeprefix("r").replace('"""', ""), line
             elif bare.startswith(prefix) and not bare.startswith("#!"):
                 yield number, bare.lstrip(prefix + " "), line
             else:

@@ -23,5 +23,19 @@ export PATH
 
 rm -f target/wheels/devicefusion-*.whl
 maturin build --manifest-path crates/python/Cargo.toml --profile wheel --zig --compatibility manylinux_2_28 --out target/wheels
-auditwheel show target/wheels/devicefusion-*.whl
+shown=$(auditwheel show target/wheels/devicefusion-*.whl)
+echo "$shown"
+echo "$shown" | tr '\n' ' ' | grep -q manylinux_2_28 || { say "the wheel needs a later system than manylinux_2_28"; exit 1; }
 du --bytes target/wheels/devicefusion-*.whl
+
+# The wheel works where nothing else is.
+empty=$environment/empty
+rm -rf "$empty"
+python3 -m venv "$empty"
+"$empty/bin/python" -m pip install --quiet --disable-pip-version-check target/wheels/devicefusion-*.whl
+(cd "$empty" && bin/python -c "
+import devicefusion
+ctx = devicefusion.SessionContext()
+ctx.sql('SELECT value % 2 AS k, count(*) AS n FROM generate_series(1, 9) GROUP BY k ORDER BY k').show()
+print(ctx.device() or 'no device: queries run on the host')
+")

@@ -11,12 +11,12 @@ use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
 use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::SchemaRef;
 use device::{Context, DeviceKind, MemoryHandle};
-use pyo3::exceptions::{PyAttributeError, PyBufferError, PyKeyError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyKeyError, PyNotImplementedError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
 use crate::capsule;
-use crate::errors::{columnar_exception, device_exception, interface_exception};
+use crate::errors::{columnar_exception, interface_exception};
 use crate::host_rows::HostRows;
 use crate::runtime::wait_for;
 use crate::tensor::{self, ValueMemory, Values};
@@ -137,13 +137,14 @@ impl DeviceRows {
     }
 
     /// The rows as a stream of device arrays. Each call gives the same rows again.
-    #[pyo3(signature = (requested_schema=None, **_options))]
+    #[pyo3(signature = (requested_schema=None, **options))]
     fn __arrow_c_device_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
-        _options: Option<Bound<'py, PyAny>>,
+        options: Option<Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
+        refuse(options)?;
         drop(requested_schema);
         let arrays: Vec<_> = self.arrays.iter().map(ImportedArray::share).collect();
         let device_type = exchange::exported_device(self.context.info()).0;
@@ -152,22 +153,27 @@ impl DeviceRows {
     }
 
     /// The rows as one device array.
-    #[pyo3(signature = (requested_schema=None, **_options))]
+    #[pyo3(signature = (requested_schema=None, **options))]
     fn __arrow_c_device_array__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
-        _options: Option<Bound<'py, PyAny>>,
+        options: Option<Bound<'py, PyDict>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        refuse(options)?;
         drop(requested_schema);
-        let [array] = &self.arrays[..] else {
-            return Err(PyValueError::new_err(format!(
-                "these rows are {} device arrays: read them by __arrow_c_device_stream__",
-                self.arrays.len()
-            )));
+        let array = match &self.arrays[..] {
+            [] => cpu::export_batch(&RecordBatch::new_empty(Arc::clone(&self.schema))),
+            [array] => array.share(),
+            arrays => {
+                return Err(PyValueError::new_err(format!(
+                    "these rows are {} device arrays: read them by __arrow_c_device_stream__",
+                    arrays.len()
+                )));
+            }
         };
         let field = capsule::of_field(py, &schema::batch_field(&self.schema))?;
-        Ok((field, capsule::of_device_array(py, array.share().map_err(interface_exception)?)?))
+        Ok((field, capsule::of_device_array(py, array.map_err(interface_exception)?)?))
     }
 
     /// The rows in host memory: the same memory where the device shares it.
@@ -196,10 +202,14 @@ impl DeviceRows {
             ))),
         }
     }
+}
 
-    /// Waits until the rows are written.
-    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.context.synchronize()).map_err(device_exception)
+/// Refuses options of a later version of the interface, unless they are None.
+fn refuse(options: Option<Bound<'_, PyDict>>) -> PyResult<()> {
+    let options = options.into_iter().flatten();
+    match options.into_iter().find(|(_, value)| !value.is_none()) {
+        Some((name, _)) => Err(PyNotImplementedError::new_err(format!("the option {name} is not known"))),
+        None => Ok(()),
     }
 }
 
@@ -245,9 +255,7 @@ impl DeviceColumn {
         if copy == Some(true) {
             return Err(PyBufferError::new_err("this column shares its memory; copy the tensor"));
         }
-        // Consumers of later versions take the older struct too.
-        _ = max_version;
-        self.values.capsule(py, &self.name)
+        self.values.capsule(py, &self.name, max_version.is_some_and(|version| version >= (1, 0)))
     }
 
     #[getter]

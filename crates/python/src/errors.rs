@@ -32,7 +32,9 @@ pub(crate) fn exception(error: DataFusionError) -> PyErr {
         | DataFusionError::Configuration(_) => PyValueError::new_err(text),
         DataFusionError::NotImplemented(_) => PyNotImplementedError::new_err(text),
         DataFusionError::IoError(_) => PyOSError::new_err(text),
-        DataFusionError::ObjectStore(cause) if cause.to_string().contains("not found") => PyFileNotFoundError::new_err(text),
+        DataFusionError::ObjectStore(cause) if matches!(cause.as_ref(), object_store::Error::NotFound { .. }) => {
+            PyFileNotFoundError::new_err(text)
+        }
         DataFusionError::ObjectStore(_) => PyOSError::new_err(text),
         DataFusionError::ArrowError(cause, _) => of_arrow(cause, text),
         _ if is_device_error(&error) => DeviceError::new_err(text),
@@ -78,15 +80,12 @@ pub(crate) fn columnar_exception(error: columnar::Error) -> PyErr {
 }
 
 /// An exception of Python as a query's error.
-pub(crate) fn query_error(raised: PyErr) -> DataFusionError {
-    let raised = Python::attach(|py| {
-        if !raised.is_instance_of::<PyStopIteration>(py) {
-            return raised;
-        }
-        // It would end the loop over the query's rows, as in a generator (PEP 479).
-        let error = PyRuntimeError::new_err("a function that a query calls raised StopIteration");
-        error.set_cause(py, Some(raised));
-        error
-    });
-    DataFusionError::External(Box::new(raised))
+pub(crate) fn query_error(py: Python<'_>, raised: PyErr) -> DataFusionError {
+    if !raised.is_instance_of::<PyStopIteration>(py) {
+        return DataFusionError::External(Box::new(raised));
+    }
+    // It would end the loop over the query's rows, as in a generator (PEP 479).
+    let error = PyRuntimeError::new_err("a function that a query calls raised StopIteration");
+    error.set_cause(py, Some(raised));
+    DataFusionError::External(Box::new(error))
 }

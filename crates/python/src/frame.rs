@@ -12,7 +12,7 @@ use datafusion::execution::TaskContext;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
-use devicefusion::{DeviceResult, DeviceRuntime, placement};
+use devicefusion::{DeviceResult, placement};
 use devicefusion_cli::progress::{DELAY, WatchedPlan};
 use futures::TryStreamExt;
 use pyo3::prelude::*;
@@ -23,6 +23,7 @@ use crate::capsule;
 use crate::device_rows::DeviceRows;
 use crate::errors::exception;
 use crate::host_rows::{HostRows, RowStream};
+use crate::producer::with_python;
 use crate::runtime::{runtime, wait, wait_watched};
 use crate::session::device_of;
 
@@ -82,7 +83,7 @@ impl Frame {
         let frame = self.frame.clone();
         let task = runtime()?.spawn(async move {
             let result = collect(frame).await;
-            Python::attach(|py| {
+            with_python(|py| {
                 let called = match result {
                     Ok(rows) => done.call1(py, (rows, py.None())),
                     Err(error) => done.call1(py, (py.None(), exception(error))),
@@ -147,11 +148,6 @@ impl Frame {
         let placed = wait(py, async { Ok(placement(&frame.create_physical_plan().await?)) })?;
         let host = placed.host_operators.into_iter().map(|host| (host.operator, host.reason)).collect();
         Ok((placed.device_operators, host))
-    }
-
-    /// Why the session has no device; None if it has one, or has not looked for one.
-    fn problem(&self) -> Option<String> {
-        DeviceRuntime::of(self.session.state().config())?.problem()
     }
 
     /// The first rows.
@@ -246,10 +242,13 @@ impl Profile {
 /// The statement's frame: its plan's rows if it has run.
 pub(crate) async fn executed(session: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
     let frame = devicefusion::execute_logical_plan(session, plan).await?;
-    if !devicefusion_adbc::writes_rows(frame.logical_plan()) {
+    let is_root =
+        matches!(frame.logical_plan(), LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_));
+    if !is_root && !devicefusion_adbc::writes_rows(frame.logical_plan()) {
         return Ok(frame);
     }
-    // INSERT and COPY run now, as in other databases. The frame has their result.
+    // INSERT and COPY run now, as in other databases. EXPLAIN does, too: its plan can be no part of
+    // another one. The frame has their result.
     let rows = collect(frame).await?;
     rows.into_frame(session)
 }

@@ -14,6 +14,7 @@ use pyo3::types::{PyCapsule, PyList, PyTuple};
 
 use crate::capsule;
 use crate::errors::{interface_exception, query_error};
+use crate::producer::{ended, with_python};
 
 /// An array in host memory, for Python.
 #[pyclass(frozen, module = "devicefusion._devicefusion")]
@@ -63,12 +64,11 @@ pub(crate) fn scalar(
         let is_constant = arguments.is_empty();
         let arguments = ColumnarValue::values_to_arrays(arguments)?;
         let rows = arguments.first().map_or(1, |array| array.len());
-        let values = Python::attach(|py| {
+        let values = calling(|py| {
             let arguments = arguments.into_iter().map(|array| Bound::new(py, HostArray(array)));
             let arguments = PyTuple::new(py, arguments.collect::<PyResult<Vec<_>>>()?)?;
             host_array(&function.bind(py).call1(arguments)?)
-        });
-        let values = values.map_err(query_error)?;
+        })?;
         check(&shown, &values, &returned, rows)?;
         match is_constant {
             true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?)),
@@ -76,6 +76,11 @@ pub(crate) fn scalar(
         }
     };
     create_udf(name, inputs, output, volatility, Arc::new(call))
+}
+
+/// Calls Python on a thread of a query.
+fn calling<T>(work: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
+    with_python(|py| work(py).map_err(|raised| query_error(py, raised))).unwrap_or_else(|| Err(ended()))
 }
 
 /// The array of an object with `__arrow_c_array__`.
@@ -106,7 +111,7 @@ pub(crate) fn aggregate(
     let (name_in_errors, returned, state_types) = (Arc::<str>::from(name), output.clone(), Arc::new(states));
     let kept = Arc::clone(&state_types);
     let accumulator = move |_: datafusion::logical_expr::function::AccumulatorArgs<'_>| {
-        let state = Python::attach(|py| make.call0(py)).map_err(query_error)?;
+        let state = calling(|py| make.call0(py))?;
         let (function, output, states) = (Arc::clone(&name_in_errors), returned.clone(), Arc::clone(&kept));
         Ok(Box::new(PythonAccumulator { function, state, output, states }) as Box<dyn Accumulator>)
     };
@@ -129,13 +134,12 @@ impl fmt::Debug for PythonAccumulator {
 
 impl PythonAccumulator {
     fn call(&self, method: &str, arrays: &[ArrayRef]) -> Result<()> {
-        let called = Python::attach(|py| {
+        calling(|py| {
             let arrays = arrays.iter().map(|array| Bound::new(py, HostArray(Arc::clone(array))));
             let arrays = PyTuple::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?;
             self.state.bind(py).call_method1(method, arrays)?;
             Ok(())
-        });
-        called.map_err(query_error)
+        })
     }
 
     fn value(&self, array: &ArrayRef, data_type: &DataType) -> Result<ScalarValue> {
@@ -154,11 +158,10 @@ impl Accumulator for PythonAccumulator {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let arrays = Python::attach(|py| {
+        let arrays = calling(|py| {
             let states = self.state.bind(py).call_method0("state")?.cast_into::<PyList>()?;
             states.iter().map(|state| host_array(&state)).collect::<PyResult<Vec<_>>>()
-        });
-        let arrays = arrays.map_err(query_error)?;
+        })?;
         if arrays.len() != self.states.len() {
             return exec_err!("the state of {} has {} values, and {} types", self.function, arrays.len(), self.states.len());
         }
@@ -166,8 +169,8 @@ impl Accumulator for PythonAccumulator {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let value = Python::attach(|py| host_array(&self.state.bind(py).call_method0("evaluate")?));
-        self.value(&value.map_err(query_error)?, &self.output)
+        let value = calling(|py| host_array(&self.state.bind(py).call_method0("evaluate")?))?;
+        self.value(&value, &self.output)
     }
 
     fn size(&self) -> usize {

@@ -19,10 +19,12 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use tokio::task::AbortHandle;
 
 use crate::capsule;
-use crate::errors::{exception, interface_exception};
-use crate::runtime::{wait, wait_for};
+use crate::errors::{ExecutionError, exception, interface_exception};
+use crate::producer::{ended, with_python};
+use crate::runtime::{runtime, wait, wait_for};
 
 /// Record batches of one schema.
 #[pyclass(frozen, module = "devicefusion._devicefusion")]
@@ -75,11 +77,13 @@ impl HostRows {
     }
 }
 
-/// The rows of a query that runs, batch by batch.
+/// The rows of a query that runs, batch by batch. Its drop stops the query.
 #[pyclass(frozen, module = "devicefusion._devicefusion")]
 pub(crate) struct RowStream {
     schema: SchemaRef,
-    rows: Mutex<Rows>,
+    rows: Arc<Mutex<Rows>>,
+    /// The read of [`start`](Self::start) that is under way.
+    read: Mutex<Option<AbortHandle>>,
 }
 
 /// Where the rows of a stream are.
@@ -90,11 +94,13 @@ enum Rows {
     /// A stream of C has them.
     HandedOver,
     Ended,
+    /// A read has failed, or Ctrl-C has stopped it.
+    Failed,
 }
 
 impl RowStream {
     pub fn new(rows: SendableRecordBatchStream) -> Self {
-        Self { schema: rows.schema(), rows: Mutex::new(Rows::Here(rows)) }
+        Self { schema: rows.schema(), rows: Arc::new(Mutex::new(Rows::Here(rows))), read: Mutex::new(None) }
     }
 
     /// The rows, whose new place is `state`. `None` after their end.
@@ -107,8 +113,26 @@ impl RowStream {
         match &*rows {
             Rows::Ended => Ok(None),
             Rows::HandedOver => Err(PyRuntimeError::new_err("the rows of this stream were handed over")),
+            Rows::Failed => Err(ExecutionError::new_err("the query of this stream has failed or was interrupted")),
             Rows::Read | Rows::Here(_) => Err(PyRuntimeError::new_err("another thread reads the rows of this stream")),
         }
+    }
+}
+
+impl Drop for RowStream {
+    fn drop(&mut self) {
+        if let Some(read) = self.read.get_mut() {
+            read.abort();
+        }
+    }
+}
+
+/// The state after a read.
+fn state_after<E>(batch: &Result<Option<RecordBatch>, E>, rows: SendableRecordBatchStream) -> Rows {
+    match batch {
+        Ok(Some(_)) => Rows::Here(rows),
+        Ok(None) => Rows::Ended,
+        Err(_) => Rows::Failed,
     }
 }
 
@@ -136,8 +160,37 @@ impl RowStream {
     fn next(&self, py: Python<'_>) -> PyResult<Option<HostRows>> {
         let Some(mut rows) = self.take(Rows::Read)? else { return Ok(None) };
         let batch = wait(py, rows.try_next());
-        *self.rows.lock() = if matches!(batch, Ok(Some(_))) { Rows::Here(rows) } else { Rows::Ended };
+        *self.rows.lock() = state_after(&batch, rows);
         Ok(batch?.map(|batch| HostRows::new(Arc::clone(&self.schema), vec![batch])))
+    }
+
+    /// Waits for the next batch on a thread of its own. Then calls `done` with the batch and None,
+    /// with None twice at the end, or with None and the exception.
+    fn start(&self, done: Py<PyAny>) -> PyResult<()> {
+        let (here, schema) = (Arc::clone(&self.rows), Arc::clone(&self.schema));
+        let taken = self.take(Rows::Read)?;
+        let read = runtime()?.spawn(async move {
+            let batch = match taken {
+                Some(mut rows) => {
+                    let batch = rows.try_next().await;
+                    *here.lock() = state_after(&batch, rows);
+                    batch
+                }
+                None => Ok(None),
+            };
+            with_python(|py| {
+                let rows = batch.map(|batch| batch.map(|batch| HostRows::new(schema, vec![batch])));
+                let called = match rows {
+                    Ok(rows) => done.call1(py, (rows, py.None())),
+                    Err(error) => done.call1(py, (py.None(), exception(error))),
+                };
+                if let Err(error) = called {
+                    error.write_unraisable(py, Some(done.bind(py)));
+                }
+            });
+        });
+        *self.read.lock() = Some(read.abort_handle());
+        Ok(())
     }
 }
 
@@ -149,7 +202,7 @@ impl Iterator for Pulled {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut failure = None;
-        let pulled = Python::attach(|py| {
+        let pulled = with_python(|py| {
             // Rows may come so fast that the wait never looks for Ctrl-C.
             py.check_signals()?;
             wait_for(py, self.0.try_next(), |error| {
@@ -159,6 +212,7 @@ impl Iterator for Pulled {
                 exception
             })
         });
+        let Some(pulled) = pulled else { return Some(Err(foreign_error(ended()))) };
         // Else the wait itself has failed, such as by Ctrl-C. A consumer in C gets it as a text.
         let failed = |error: PyErr| failure.unwrap_or_else(|| arrow_device::Error::Other(error.to_string()));
         pulled.map_err(failed).transpose()

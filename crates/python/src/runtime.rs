@@ -28,12 +28,17 @@ static THREADS: LazyLock<Threads> = LazyLock::new(|| {
     Threads { process: std::process::id(), runtime: builder.build() }
 });
 
+/// Whether this process was forked from that of the threads.
+pub(crate) fn is_forked() -> bool {
+    THREADS.process != std::process::id()
+}
+
 /// The threads of queries.
 ///
 /// # Errors
 /// In a forked process, which has none of them.
 pub(crate) fn runtime() -> PyResult<&'static Runtime> {
-    if THREADS.process != std::process::id() {
+    if is_forked() {
         return Err(PyRuntimeError::new_err(
             "this process was forked from one that used devicefusion, and has none of its threads; start processes with \
              multiprocessing's method 'spawn' or 'forkserver'",

@@ -23,7 +23,7 @@ use crate::capsule;
 use crate::errors::{DeviceError, exception};
 use crate::frame::{Frame, executed};
 use crate::functions;
-use crate::runtime::wait;
+use crate::runtime::{runtime, wait};
 use crate::source::Source;
 use crate::variables::{self, Variables};
 
@@ -197,23 +197,20 @@ impl Session {
     }
 
     /// The report of the open device as JSON, or None.
-    fn report(&self, py: Python<'_>) -> Option<String> {
+    fn report(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        runtime()?;
         let device = self.device();
-        py.detach(|| device?.report().map(|report| report.to_string()))
+        Ok(py.detach(|| device?.report().map(|report| report.to_string())))
     }
 
     /// Opens the device, unless it is open. Its label and name, or None without one.
     fn open_device(&self, py: Python<'_>) -> PyResult<Option<(String, String)>> {
+        runtime()?;
         let Some(device) = self.device() else { return Ok(None) };
         let options = options_of(&self.context);
         let context = py.detach(|| device.context_if_any(&options));
         let context = context.map_err(|error| DeviceError::new_err(error_text(&error)))?;
         Ok(context.map(|context| (context.info().label(), context.info().name.clone())))
-    }
-
-    /// Why there is no device, or None.
-    fn problem(&self) -> Option<String> {
-        self.device()?.problem()
     }
 }
 
@@ -256,6 +253,7 @@ fn options_of(session: &SessionContext) -> DeviceOptions {
 
 /// The session's device.
 pub(crate) fn device_of(py: Python<'_>, session: &SessionContext) -> PyResult<device::Context> {
+    runtime()?;
     let (runtime, options) = (DeviceRuntime::of(session.state().config()), options_of(session));
     let runtime = runtime.ok_or_else(|| DeviceError::new_err("this session has no device"))?;
     py.detach(|| runtime.context(&options)).map_err(|error| DeviceError::new_err(error_text(&error)))
@@ -304,9 +302,10 @@ pub(crate) fn written_rows(batches: &[RecordBatch]) -> u64 {
 /// Every device of every driver: number, name, driver, kind, bytes of memory, compute units, and
 /// why it cannot be used.
 #[pyfunction]
-pub(crate) fn devices(py: Python<'_>) -> Vec<DeviceFields> {
+pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<DeviceFields>> {
+    runtime()?;
     let entries = py.detach(device::devices);
-    entries
+    let fields = entries
         .into_iter()
         .map(|entry| match entry.info {
             Some(info) => {
@@ -323,7 +322,8 @@ pub(crate) fn devices(py: Python<'_>) -> Vec<DeviceFields> {
             }
             None => (None, String::new(), entry.driver.to_string(), String::new(), 0, 0, entry.problem),
         })
-        .collect()
+        .collect();
+    Ok(fields)
 }
 
 /// The name of a schema, and those of its tables.

@@ -6,7 +6,8 @@
 //! | `__arrow_c_device_stream__` | reads a new stream in each query, or host rows now |
 //! | `__arrow_c_device_array__` | the array in place, or a host batch |
 //! | `__arrow_c_stream__` and a length | its batches, without a copy |
-//! | `__arrow_c_stream__` alone | a reader: one query reads it |
+//! | `__arrow_c_stream__` and `__next__` | a reader: one query reads it |
+//! | `__arrow_c_stream__` alone | reads a new stream in each query |
 //! | `__arrow_c_array__` | one batch |
 //!
 //! A dictionary of columns is a table of them; its columns may also be tensors.
@@ -36,6 +37,7 @@ use pyo3::types::PyDict;
 use crate::capsule;
 use crate::errors::{exception, interface_exception, query_error};
 use crate::frame::Frame;
+use crate::producer::{ended, with_python};
 use crate::runtime::wait_for;
 use crate::session::device_of;
 use crate::tensor::Tensor;
@@ -71,7 +73,7 @@ impl Source {
         if object.hasattr("__arrow_c_stream__")? {
             return match object.hasattr("__len__")? {
                 true => of_stream(object.py(), capsule::stream_of(object)?),
-                false => Ok(Source::Table(Reader::table(capsule::stream_of(object)?)?)),
+                false => Ok(Source::Table(Streams::table(object)?)),
             };
         }
         if object.hasattr("__arrow_c_array__")? {
@@ -183,34 +185,51 @@ fn of_device_stream(object: &Bound<'_, PyAny>) -> PyResult<Source> {
     }
     let schema = schema_of(&reader)?;
     let (first, object) = (Mutex::new(Some(reader)), object.clone().unbind());
-    let open = move || match first.lock().take() {
-        Some(reader) => Ok(reader),
-        None => Python::attach(|py| capsule::device_stream_of(object.bind(py))).map_err(query_error),
+    let open = move || {
+        // The lock ends here: the object may query this table.
+        let reader = first.lock().take();
+        reader.map_or_else(|| again(&object, capsule::device_stream_of), Ok)
     };
     Ok(Source::Table(Arc::new(DeviceStreamTable::from_factory(schema, open))))
 }
 
-/// A stream of host batches that one query reads.
-struct Reader {
-    schema: SchemaRef,
-    stream: Mutex<Option<ArrowDeviceArrayStreamReader>>,
+/// Calls an object of Python once more, on a thread of a query.
+fn again<T>(object: &Py<PyAny>, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
+    let called = with_python(|py| call(object.bind(py)).map_err(|raised| query_error(py, raised)));
+    called.unwrap_or_else(|| Err(ended()))
 }
 
-impl Reader {
-    fn table(stream: ArrowDeviceArrayStreamReader) -> PyResult<Arc<dyn TableProvider>> {
+/// Streams of host batches, one for each scan.
+struct Streams {
+    schema: SchemaRef,
+    /// That of the first scan.
+    first: Mutex<Option<ArrowDeviceArrayStreamReader>>,
+    /// Gives later ones; `None` for a reader, whose rows come once.
+    object: Option<Py<PyAny>>,
+}
+
+impl Streams {
+    fn table(object: &Bound<'_, PyAny>) -> PyResult<Arc<dyn TableProvider>> {
+        let stream = capsule::stream_of(object)?;
         let schema = schema_of(&stream)?;
-        let reader = Reader { schema: Arc::clone(&schema), stream: Mutex::new(Some(stream)) };
-        let table = StreamingTable::try_new(schema, vec![Arc::new(reader)]).map_err(exception)?;
+        let object = if object.hasattr("__next__")? { None } else { Some(object.clone().unbind()) };
+        let streams = Streams { schema: Arc::clone(&schema), first: Mutex::new(Some(stream)), object };
+        let table = StreamingTable::try_new(schema, vec![Arc::new(streams)]).map_err(exception)?;
         Ok(Arc::new(table))
     }
 
     fn open(&self) -> Result<SendableRecordBatchStream> {
         let failed = |error: arrow_device::Error| DataFusionError::External(error.into());
-        let Some(stream) = self.stream.lock().take() else {
-            return exec_err!(
-                "a reader gives its rows once, and this one has given them; to read rows again, register a table \
-                 of them, such as pyarrow's reader.read_all()"
-            );
+        let first = self.first.lock().take();
+        let stream = match (first, &self.object) {
+            (Some(stream), _) => stream,
+            (None, Some(object)) => again(object, capsule::stream_of)?,
+            (None, None) => {
+                return exec_err!(
+                    "a reader gives its rows once, and this one has given them; to read rows again, register a table \
+                     of them, such as pyarrow's reader.read_all()"
+                );
+            }
         };
         let batches = stream.into_stream(READ_AHEAD).map_err(failed)?;
         let batches = batches.map(move |array| array.and_then(cpu::import_batch).map_err(failed));
@@ -218,13 +237,13 @@ impl Reader {
     }
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for Streams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("schema", &self.schema).finish_non_exhaustive()
+        f.debug_struct("Streams").field("schema", &self.schema).finish_non_exhaustive()
     }
 }
 
-impl PartitionStream for Reader {
+impl PartitionStream for Streams {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }

@@ -14,17 +14,21 @@ use arrow_device::{ArrayExport, ImportedArray, schema};
 use datafusion::arrow::array::{Array, ArrayData, ArrayRef, BooleanArray, make_array};
 use datafusion::arrow::buffer::{BooleanBuffer, Buffer};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use device::{Buffer as DeviceBuffer, Context};
+use device::{Buffer as DeviceBuffer, Context, DriverKind};
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
 use crate::errors::{device_exception, interface_exception};
+use crate::producer::with_python;
 
 const TENSOR: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 const USED: &CStr = c"used_dltensor";
 const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
+
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`.
+const READ_ONLY: u64 = 1;
 
 /// The major version of DLPack whose structs these are.
 const MAJOR: u32 = 1;
@@ -167,7 +171,7 @@ impl Foreign {
 impl Drop for Foreign {
     fn drop(&mut self) {
         // Deleters release objects of Python. At the end of the interpreter these are gone.
-        let freed = Python::try_attach(|_| match self {
+        let freed = with_python(|_| match self {
             Foreign::Plain(managed) => {
                 // SAFETY: as for `content`.
                 if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
@@ -213,11 +217,19 @@ impl Tensor {
             let name = object.get_type().name()?;
             return Err(PyTypeError::new_err(format!("a {name} is no tensor: it has __dlpack__ and no __dlpack_device__")));
         }
-        let (device_type, _): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
+        let (device_type, device_id): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
         let options = PyDict::new(py);
         options.set_item("max_version", (MAJOR, 0))?;
         if matches!(device_type, CUDA | CUDA_MANAGED) {
-            options.set_item("stream", context()?.shared_queue().map_err(device_exception)?.0)?;
+            let context = context()?;
+            let own = Device::cuda(context.info().ordinal).device_id;
+            if context.info().driver != DriverKind::Cuda || device_id != own {
+                let label = context.info().label();
+                return Err(PyValueError::new_err(format!(
+                    "the tensor is on the CUDA device {device_id}, and the session's device is {label}: move it there first"
+                )));
+            }
+            options.set_item("stream", context.shared_queue().map_err(device_exception)?.0)?;
         }
         let capsule = match object.call_method("__dlpack__", (), Some(&options)) {
             // Producers before DLPack 1.0.
@@ -408,46 +420,39 @@ impl Values {
         Ok(interface)
     }
 
-    /// A capsule with the tensor, which shares the memory.
+    /// A capsule with the tensor, which shares the memory. One with a version says that the memory
+    /// is not to be written.
     ///
     /// # Errors
     /// For types that no tensor has.
-    pub fn capsule<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyCapsule>> {
+    pub fn capsule<'py>(&self, py: Python<'py>, name: &str, versioned: bool) -> PyResult<Bound<'py, PyCapsule>> {
         let element = self.element(name)?;
-        let mut exported = Box::new(Exported {
-            managed: Managed {
-                content: Content {
-                    data: self.start(element).cast_mut(),
-                    device: self.device(),
-                    dimensions: 1,
-                    element,
-                    shape: std::ptr::null_mut(),
-                    strides: std::ptr::null_mut(),
-                    byte_offset: 0,
-                },
-                owner: std::ptr::null_mut(),
-                deleter: Some(delete),
-            },
-            shape: [self.len as i64],
-            _values: self.clone(),
-        });
-        exported.managed.content.shape = exported.shape.as_mut_ptr();
-        // SAFETY: a box is never null.
-        let pointer = unsafe { NonNull::new_unchecked(Box::into_raw(exported)) };
-        // SAFETY: the struct lives until its deleter is called, by the consumer or by `destroy`.
-        unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), TENSOR, Some(destroy)) }
+        let mut shape = Box::new([self.len as i64]);
+        let content = Content {
+            data: self.start(element).cast_mut(),
+            device: self.device(),
+            dimensions: 1,
+            element,
+            shape: shape.as_mut_ptr(),
+            strides: std::ptr::null_mut(),
+            byte_offset: 0,
+        };
+        let owner = Box::into_raw(Box::new((shape, self.clone()))).cast();
+        if versioned {
+            let (minor, deleter) = (0, Some(delete_versioned as _));
+            let managed = ManagedVersioned { major: MAJOR, minor, owner, deleter, flags: READ_ONLY, content };
+            let managed = NonNull::from(Box::leak(Box::new(managed)));
+            // SAFETY: the struct lives until the consumer or `destroy` calls its deleter.
+            return unsafe { PyCapsule::new_with_pointer_and_destructor(py, managed.cast(), VERSIONED, Some(destroy)) };
+        }
+        let managed = NonNull::from(Box::leak(Box::new(Managed { content, owner, deleter: Some(delete) })));
+        // SAFETY: as above.
+        unsafe { PyCapsule::new_with_pointer_and_destructor(py, managed.cast(), TENSOR, Some(destroy)) }
     }
 }
 
-/// Values as a tensor for another library: a struct of its own, which the consumer frees by its
-/// deleter.
-#[repr(C)]
-struct Exported {
-    /// First, so that a pointer to it is one to this struct.
-    managed: Managed,
-    shape: [i64; 1],
-    _values: Values,
-}
+/// The owner of an exported tensor: its shape and its memory.
+type Owner = (Box<[i64; 1]>, Values);
 
 /// Frees a tensor.
 ///
@@ -456,7 +461,22 @@ struct Exported {
 unsafe extern "C" fn delete(managed: *mut Managed) {
     if !managed.is_null() {
         // SAFETY: this function's own condition.
-        drop(unsafe { Box::from_raw(managed.cast::<Exported>()) });
+        let managed = unsafe { Box::from_raw(managed) };
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(managed.owner.cast::<Owner>()) });
+    }
+}
+
+/// Frees a tensor with a version.
+///
+/// # Safety
+/// As [`delete`].
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    if !managed.is_null() {
+        // SAFETY: this function's own condition.
+        let managed = unsafe { Box::from_raw(managed) };
+        // SAFETY: as above.
+        drop(unsafe { Box::from_raw(managed.owner.cast::<Owner>()) });
     }
 }
 
@@ -469,6 +489,8 @@ unsafe extern "C" fn destroy(capsule: *mut pyo3::ffi::PyObject) {
     unsafe {
         if pyo3::ffi::PyCapsule_IsValid(capsule, TENSOR.as_ptr()) == 1 {
             delete(pyo3::ffi::PyCapsule_GetPointer(capsule, TENSOR.as_ptr()).cast());
+        } else if pyo3::ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete_versioned(pyo3::ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
         }
     }
 }

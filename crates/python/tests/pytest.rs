@@ -29,7 +29,8 @@ fn each_file_of_pytest_has_a_test() {
     let files = std::fs::read_dir(folder().join("tests")).unwrap().map(|entry| entry.unwrap().path());
     let names = files.filter(|path| path.extension().is_some_and(|extension| extension == "py"));
     let names: Vec<String> = names.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-    let missing = names.iter().filter(|name| name.starts_with("test_") && !FILES.contains(&name.as_str()));
+    let missing =
+        names.iter().filter(|name| name.starts_with("test_") && *name != "test_cuda" && !FILES.contains(&name.as_str()));
     assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
@@ -70,15 +71,26 @@ fn python() -> Option<PathBuf> {
 #[track_caller]
 fn passes(file: &str) {
     let Some(python) = python() else { return };
+    let selector = device::testing::config().unwrap().selector.to_string();
+    run(Command::new(python).env("DATAFUSION_DEVICE_SELECTOR", selector), file);
+}
+
+/// Runs a file of pytest in a Python.
+#[track_caller]
+fn run(python: &mut Command, file: &str) {
     let site = package();
-    let mut command = Command::new(python);
-    command
-        .args(["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"])
-        .arg(folder().join("tests").join(file).with_extension("py"));
-    command.env("PYTHONPATH", site.path()).current_dir(folder());
-    command.env("DATAFUSION_DEVICE_SELECTOR", device::testing::config().unwrap().selector.to_string());
-    let output = command.output().unwrap();
+    python.args(["-B", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    python.arg(folder().join("tests").join(file).with_extension("py"));
+    let output = python.env("PYTHONPATH", site.path()).current_dir(folder()).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{file}: {}\n{printed}", output.status);
     println!("{printed}");
+}
+
+/// Device data of CUDA, whose memory is apart, on the emulator.
+#[test]
+fn test_cuda() {
+    let Some(python) = python() else { return };
+    let Some(mut python) = device::testing::emulated(&python).unwrap() else { return };
+    run(python.env("DATAFUSION_DEVICE_SELECTOR", "cuda"), "test_cuda");
 }

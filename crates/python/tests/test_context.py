@@ -2,6 +2,7 @@
 """Sessions: settings, tables of every kind, names, devices and counters."""
 
 import gc
+import time
 
 import pyarrow
 import pytest
@@ -503,10 +504,84 @@ def test_from_pandas_gives_the_source(either):
     pandas.testing.assert_frame_equal(either.from_pandas(source).to_pandas(), expected)
 
 
-def test_from_pandas_drops_the_index(either):
+def test_from_pandas_keeps_an_index_that_is_no_count_of_rows(either):
     pandas = pytest.importorskip("pandas")
-    source = pandas.DataFrame({"x": [1, 2]}, index=["first", "second"])
-    assert either.from_pandas(source).to_pydict() == {"x": [1, 2]}
+    source = pandas.DataFrame({"x": [1, 2]}, index=pandas.Index(["first", "second"], name="key"))
+    assert either.from_pandas(source).to_pydict() == {"x": [1, 2], "key": ["first", "second"]}
+    assert either.from_pandas(source.reset_index(drop=True)).to_pydict() == {"x": [1, 2]}
+
+
+def test_partition_columns_are_names(ctx, tmp_path):
+    with pytest.raises(TypeError, match="names"):
+        ctx.register_parquet("t", tmp_path, [("year", pyarrow.int32())])
+
+
+def test_variables_are_found_within_comprehensions(ctx):
+    numbers = {"x": (1, 2, 3)}
+    assert [ctx.sql(f"SELECT sum(x) + {n} AS s FROM numbers").to_pydict() for n in (0, 1)] == [
+        {"s": [6]},
+        {"s": [7]},
+    ]
+
+
+class Restarted:
+    """Gives its rows to each reader, and has no length."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def test_an_object_without_a_length_is_read_in_each_query(either):
+    source = Restarted(pyarrow.table({"x": [1, 2, 3]}))
+    either.register_table("t", source)
+    for _ in range(2):
+        joined = either.sql("SELECT count(*) AS n FROM t AS a JOIN t AS b ON a.x <= b.x")
+        assert joined.to_pydict() == joined.to_pydict() == {"n": [6]}
+
+
+class Bar:
+    """A bar of tqdm's protocol that keeps its calls."""
+
+    made = []
+
+    def __init__(self, **options):
+        self.n, self.total, self.options, self.shown, self.closed = (
+            0,
+            options["total"],
+            options,
+            [],
+            False,
+        )
+        Bar.made.append(self)
+
+    def set_description_str(self, text, refresh):
+        self.shown.append(text)
+
+    def update(self, rows):
+        self.n += rows
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_long_query_has_a_progress_bar(host):
+    Bar.made.clear()
+    ctx = SessionContext({"device.selector": "none"}, progress=Bar)
+    assert ctx.sql("SELECT 1 AS one").to_pydict() == {"one": [1]}
+    assert Bar.made == []
+    ctx.register_udf(devicefusion.udf(slow, [pyarrow.int64()], pyarrow.int64()))
+    query = "SELECT sum(slow(value)) AS s FROM generate_series(1, 200000)"
+    assert ctx.sql(query).to_pydict() == {"s": [sum(range(1, 200001))]}
+    (bar,) = Bar.made
+    assert bar.closed and bar.shown and bar.n > 0
+
+
+def slow(values):
+    time.sleep(0.1)
+    return values
 
 
 def test_from_polars_gives_the_source(either):
@@ -527,3 +602,11 @@ def test_from_polars_gives_the_source(either):
 def test_results_of_data_can_be_queried_further(either):
     frame = either.from_pydict({"x": [1, 2, 3]})
     assert either.sql("SELECT sum(x) AS s FROM frame").to_pydict() == {"s": [6]}
+
+
+def test_a_source_with_a_name_is_a_table_too(ctx):
+    rows = ctx.from_pydict({"x": [1, 2]}, name="named")
+    assert rows.to_pydict() == {"x": [1, 2]}
+    assert ctx.sql("SELECT sum(x) AS s FROM named").to_pydict() == {"s": [3]}
+    with pytest.raises(ValueError, match="named"):
+        ctx.from_pylist([{"x": 1}], "named")

@@ -535,3 +535,36 @@ def test_both_places_give_the_same_rows(ctx, host, table):
     ctx.register_table("t", table)
     host.register_table("t", table)
     assert sorted_rows(ctx.sql(query)) == sorted_rows(host.sql(query))
+
+
+def test_a_batch_of_a_cancelled_read_is_the_next_one(host):
+    async def main():
+        stream = host.sql("SELECT value FROM generate_series(1, 100000)").execute_stream()
+        rows = 0
+        while True:
+            try:
+                rows += (await asyncio.wait_for(anext(stream), 0.00001)).num_rows
+            except asyncio.TimeoutError:
+                pass
+            except StopAsyncIteration:
+                return rows
+
+    assert asyncio.run(main()) == 100000
+
+
+def test_a_stream_whose_query_has_failed_stays_failed(either):
+    stream = either.sql("SELECT 1 / (value - 5) AS y FROM generate_series(1, 10)").execute_stream()
+    with pytest.raises(ZeroDivisionError):
+        list(stream)
+    for read in (lambda: list(stream), lambda: pyarrow.table(stream)):
+        with pytest.raises(RuntimeError, match="failed"):
+            read()
+
+
+@pytest.mark.parametrize("statement", ["EXPLAIN", "EXPLAIN ANALYZE"])
+def test_explain_is_a_result_like_others(session, statement, capsys):
+    plan = session.sql(f"{statement} SELECT sum(x) FROM t")
+    plan.show()
+    assert "TableScan" in capsys.readouterr().out or "Exec" in plan.to_pydict()["plan"][0]
+    assert plan.count() == len(plan.to_pylist()) > 0
+    assert "<table>" in plan._repr_html_()

@@ -426,12 +426,6 @@ def test_a_device_array_names_its_device(device_ctx, numbers):
     assert field(stream, b"arrow_device_array_stream", 0) == expected
 
 
-def test_capsules_take_the_options_of_later_consumers(device_ctx, numbers):
-    rows = device_ctx.sql("SELECT x FROM numbers").device()
-    rows.__arrow_c_device_stream__(None, later=True)
-    rows.__arrow_c_device_array__(requested_schema=None, later=True)
-
-
 def test_capsules_that_nobody_reads_free_their_rows(device_ctx, numbers):
     before = in_use(device_ctx)
     rows = device_ctx.sql("SELECT x * 2 AS y FROM numbers").device()
@@ -486,3 +480,22 @@ def test_a_result_beyond_the_memory_of_the_session_is_a_memory_error(device_ctx)
         query.device()
     found = small.sql("SELECT sum(value) AS s FROM generate_series(1, 10)").to_pydict()
     assert found == {"s": [55]}
+
+
+def test_no_rows_are_an_empty_array(device_ctx):
+    rows = device_ctx.sql("SELECT value AS x FROM generate_series(1, 10) WHERE value < 0").device()
+    array = pyarrow.RecordBatch._import_from_c_device_capsule(*rows.__arrow_c_device_array__())
+    assert array.num_rows == 0 and array.schema.names == ["x"]
+
+
+def test_an_unknown_option_of_the_interface_is_refused(device_ctx):
+    rows = device_ctx.sql("SELECT value AS x FROM generate_series(1, 10)").device()
+    assert rows.__arrow_c_device_stream__(None, later=None)
+    with pytest.raises(NotImplementedError, match="later"):
+        rows.__arrow_c_device_stream__(None, later=1)
+
+
+def test_tensors_are_not_to_be_written(shared):
+    numpy = pytest.importorskip("numpy")
+    rows = shared.sql("SELECT value AS x FROM generate_series(1, 10)").device()
+    assert not numpy.from_dlpack(rows["x"]).flags.writeable

@@ -104,6 +104,19 @@ assert ctx.sql("SELECT 3 AS three").to_pydict() == {"three": [3]}
     assert printed.startswith("RuntimeError") and "forked" in printed and "spawn" in printed
 
 
+def test_a_process_that_is_forked_after_its_device_was_opened_says_so():
+    printed = run(
+        FORK
+        + """
+ctx = session()
+ctx.device()
+assert forked(lambda: ctx.sql("SELECT 2 AS two").to_pydict()) == 1
+assert forked(devicefusion.devices) == 1
+"""
+    )
+    assert printed.count("forked") == 2
+
+
 def test_whatever_a_forked_process_asks_for_is_an_error_in_time():
     printed = run(
         FORK
@@ -221,6 +234,15 @@ ENDS = {
         same = devicefusion.udf(lambda x: x, [pyarrow.int64()], pyarrow.int64(), name="same")
         ctx.register_udf(same)
         query = "SELECT same(value) AS x FROM generate_series(1, 10000000) WHERE value % 2 = 0"
+        stream = ctx.sql(query).execute_stream()
+        next(stream)
+        """,
+    "a slow function of Python in a stream": """
+        def slow(values):
+            time.sleep(0.002)
+            return values
+        ctx.register_udf(devicefusion.udf(slow, [pyarrow.int64()], pyarrow.int64(), name="slow"))
+        query = "SELECT slow(value) AS x FROM generate_series(1, 10000000) WHERE value % 2 = 0"
         stream = ctx.sql(query).execute_stream()
         next(stream)
         """,

@@ -79,17 +79,17 @@ impl ExportedHostStream {
                 return Err(error);
             }
         };
-        match guard("get_next", || batches.next().map(|batch| export_batch(&batch?)).transpose()) {
-            Ok(Some(array)) => {
-                self.source = Batches::Live(batches);
-                Ok(array.array)
-            }
-            Ok(None) => Ok(FFI_ArrowArray::empty()),
-            Err(error) => {
-                self.source = Batches::Failed(error.clone());
-                Err(error)
-            }
+        let next = guard("get_next", || batches.next().map(|batch| export_batch(&batch?)).transpose());
+        if let Ok(Some(array)) = next {
+            self.source = Batches::Live(batches);
+            return Ok(array.array);
         }
+        // Repeating the end or error needs no iterator; a panic in its drop changes nothing.
+        let _ = guard("the end of the stream", || {
+            drop(batches);
+            Ok(())
+        });
+        next.map(|_| FFI_ArrowArray::empty()).inspect_err(|error| self.source = Batches::Failed(error.clone()))
     }
 
     /// The errno of a call, whose message stays for `get_last_error`.

@@ -50,7 +50,7 @@ class SessionContext:
     `explain` says why. All threads may share a session.
 
     `settings` are those of DataFusion and DeviceFusion by their names, such as `device.selector`.
-    Settings of the environment, such as `DATAFUSION_DEVICE_SELECTOR`, come before them. With
+    They override settings of the environment, such as `DATAFUSION_DEVICE_SELECTOR`. With
     `find_variables` SQL finds Python variables by their names. `progress` makes bars for queries
     that take long, such as `tqdm.auto.tqdm`.
 
@@ -242,12 +242,15 @@ class SessionContext:
 
     # Data as results
 
-    def from_arrow(self, data: Any) -> DataFrame:
-        """The rows of any Arrow data.
+    def from_arrow(self, data: Any, name: str | None = None) -> DataFrame:
+        """The rows of any Arrow data. With a name they are a table, too.
 
         >>> SessionContext().from_arrow(pyarrow.table({"x": [1, 2]})).count()
         2
         """
+        if name is not None:
+            self.register_table(name, data)
+            return self.table(name)
         return self._result(self._session.read(sources.native(data), False))
 
     def from_device(self, data: Any) -> DataFrame:
@@ -258,25 +261,28 @@ class SessionContext:
         """
         return self._result(self._session.read(sources.native(data), True))
 
-    def from_pydict(self, data: Mapping[str, Any]) -> DataFrame:
-        """The rows of a mapping of columns.
+    def from_pydict(self, data: Mapping[str, Any], name: str | None = None) -> DataFrame:
+        """The rows of a mapping of columns. With a name they are a table, too.
 
         >>> SessionContext().from_pydict({"x": [1, 2]}).to_pylist()
         [{'x': 1}, {'x': 2}]
         """
-        return self.from_arrow(pyarrow.table(dict(data)))
+        return self.from_arrow(pyarrow.table(dict(data)), name)
 
-    def from_pylist(self, data: Sequence[Mapping[str, Any]]) -> DataFrame:
-        """The rows of a sequence of mappings."""
-        return self.from_arrow(pyarrow.Table.from_pylist(list(data)))
+    def from_pylist(self, data: Sequence[Mapping[str, Any]], name: str | None = None) -> DataFrame:
+        """The rows of a sequence of mappings. With a name they are a table, too."""
+        return self.from_arrow(pyarrow.Table.from_pylist(list(data)), name)
 
-    def from_pandas(self, data: Any) -> DataFrame:
-        """The rows of a pandas DataFrame."""
-        return self.from_arrow(pyarrow.Table.from_pandas(data, preserve_index=False))
+    def from_pandas(self, data: Any, name: str | None = None) -> DataFrame:
+        """The rows of a pandas DataFrame, and its index unless it is a range.
 
-    def from_polars(self, data: Any) -> DataFrame:
-        """The rows of a Polars DataFrame."""
-        return self.from_arrow(data)
+        With a name they are a table, too.
+        """
+        return self.from_arrow(pyarrow.Table.from_pandas(data), name)
+
+    def from_polars(self, data: Any, name: str | None = None) -> DataFrame:
+        """The rows of a Polars DataFrame. With a name they are a table, too."""
+        return self.from_arrow(data, name)
 
     # Functions
 
@@ -333,6 +339,8 @@ class SessionContext:
         if self.table_exist(name):
             raise ValueError(f"the table {name} exists already: deregister it first")
         sql = f"CREATE EXTERNAL TABLE {self._session.quoted(name)} STORED AS {format}"
+        if not all(isinstance(column, str) for column in partitions):
+            raise TypeError("table_partition_cols are names; their values are strings")
         if partitions:
             # DataFusion keeps quotes here, so only names in need of them get some.
             columns = (name if name.isidentifier() else _quoted(name) for name in partitions)

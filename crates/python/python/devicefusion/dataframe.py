@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import html
 import os
 import time
@@ -103,22 +104,7 @@ class DataFrame:
         return self._awaited().__await__()
 
     async def _awaited(self) -> pyarrow.Table:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[_devicefusion.HostRows] = loop.create_future()
-
-        def settle(rows: _devicefusion.HostRows | None, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-            elif rows is not None:
-                future.set_result(rows)
-
-        def done(rows: _devicefusion.HostRows | None, error: BaseException | None) -> None:
-            # A loop that has closed has no one to tell.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, rows, error)
-
+        future, done = _future()
         task = self._frame.start(done)
         try:
             return pyarrow.table(await future)
@@ -251,6 +237,7 @@ class RecordBatchStream:
 
     def __init__(self, stream: _devicefusion.RowStream) -> None:
         self._stream = stream
+        self._read: asyncio.Future[_devicefusion.HostRows | None] | None = None
 
     @property
     def schema(self) -> pyarrow.Schema:
@@ -273,16 +260,44 @@ class RecordBatchStream:
         return self
 
     async def __anext__(self) -> pyarrow.RecordBatch:
-        batch = await asyncio.to_thread(self._next)
-        if batch is None:
+        if self._read is None:
+            self._read, done = _future()
+            self._stream.start(done)
+        # A read whose task is cancelled goes on, and its batch is the next one.
+        rows = await asyncio.shield(self._read)
+        self._read = None
+        if rows is None:
             raise StopAsyncIteration
-        return batch
+        return _batch(rows)
 
     def _next(self) -> pyarrow.RecordBatch | None:
         rows = self._stream.next()
-        return (
-            None if rows is None else pyarrow.RecordBatchReader.from_stream(rows).read_next_batch()
-        )
+        return None if rows is None else _batch(rows)
+
+
+def _batch(rows: _devicefusion.HostRows) -> pyarrow.RecordBatch:
+    return pyarrow.RecordBatchReader.from_stream(rows).read_next_batch()
+
+
+def _future() -> tuple[asyncio.Future[Any], Callable[[Any, BaseException | None], None]]:
+    """A future of the running loop, and a function for any thread that gives it its result."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def done(result: Any, error: BaseException | None) -> None:
+        # The loop may have closed meanwhile.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, error)
+
+    return future, done
 
 
 def _cell(value: Any) -> str:

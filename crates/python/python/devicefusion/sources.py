@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
 import pyarrow
+
+from devicefusion.dataframe import DataFrame
+from devicefusion.device import DeviceResult
 
 #: Methods of which one makes an object a table.
 INTERFACES = (
@@ -20,6 +24,10 @@ INTERFACES = (
 )
 
 
+#: Names of the frames of comprehensions.
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
+
+
 def native(value: Any) -> Any:
     """The object that the native half reads.
 
@@ -28,9 +36,8 @@ def native(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {str(name): _column(name, column) for name, column in value.items()}
-    frame = getattr(value, "_frame", None)
-    if frame is not None and type(value).__module__.startswith("devicefusion."):
-        return frame
+    if isinstance(value, (DataFrame, DeviceResult)):
+        return value._frame
     if _is_numpy(value):
         return {"value": _column("value", value)}
     if isinstance(value, pyarrow.ChunkedArray):
@@ -55,7 +62,13 @@ def is_table(value: Any) -> bool:
 
 def variables(depth: int) -> Callable[[str], Any]:
     """A function that finds a variable of the caller, `depth` calls above this one, as a table."""
-    frame: FrameType | None = sys._getframe(depth + 1)
+    frame: FrameType | None = None
+    # A call from C has no caller in Python.
+    with contextlib.suppress(ValueError):
+        frame = sys._getframe(depth + 1)
+    # Up to Python 3.11 a comprehension is a function of its own.
+    while frame is not None and frame.f_code.co_name in COMPREHENSIONS:
+        frame = frame.f_back
 
     def find(name: str) -> Any:
         if frame is None:
@@ -111,7 +124,7 @@ def _column(name: Any, column: Any) -> Any:
 
 
 def _is_column(value: Any) -> bool:
-    return isinstance(value, (list, range)) or _has_interface(value) or _is_numpy(value)
+    return isinstance(value, (list, tuple, range)) or _has_interface(value) or _is_numpy(value)
 
 
 def _has_interface(value: Any) -> bool:
