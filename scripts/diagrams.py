@@ -70,14 +70,17 @@ def crates():
     """The crates from the languages down to the drivers."""
     d = Drawing("The crates: each uses only those below it", 760, 430)
     d.text(20, 28, "A crate uses only crates below it.", 13)
-    d.box(20, 45, 160, 52, ["cli", "the shell"], HOST)
-    d.box(200, 45, 160, 52, ["sqllogictest", "runner of SQL tests"], HOST)
-    d.box(400, 45, 160, 52, ["capi", "the C library"], HOST)
-    d.box(580, 45, 160, 52, ["adbc", "the ADBC driver"], HOST)
-    d.arrow(560, 71, 578, 71)
+    d.box(20, 45, 150, 52, ["sqllogictest", "runner of SQL tests"], HOST)
+    d.box(190, 45, 100, 52, ["cli", "the shell"], HOST)
+    d.box(330, 45, 120, 52, ["python", "its package"], HOST)
+    d.box(490, 45, 120, 52, ["adbc", "the ADBC driver"], HOST)
+    d.box(650, 45, 90, 52, ["capi", "C library"], HOST)
+    d.arrow(330, 71, 292, 71)
+    d.arrow(450, 71, 488, 71)
+    d.arrow(650, 71, 612, 71)
     d.box(20, 140, 720, 64, ["datafusion (package devicefusion)",
                              "planner · exec · graph · run · table · exchange · session"], PLAIN)
-    for x in (100, 280, 480, 660):
+    for x in (95, 240, 390, 550, 695):
         d.arrow(x, 97, x, 138)
     d.box(20, 250, 150, 60, ["futhark", "compiled libraries"], DEVICE)
     d.box(210, 250, 530, 60, ["kernels", "expressions to C, the operators' kernels, their launches"],
