@@ -226,6 +226,24 @@ impl DeviceColumn {
         self.values.len
     }
 
+    /// An array of NumPy on the same memory.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let array = slf.py().import("numpy")?.call_method1("from_dlpack", (slf,))?;
+        match (dtype, copy) {
+            (None, None | Some(false)) => Ok(array),
+            (dtype, _) => array.call_method1("astype", (dtype.unwrap_or(array.getattr("dtype")?),)),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("DeviceColumn({}: {} of {})", self.name, self.values.len, self.values.data_type)
+    }
+
     /// DLPack's type and number of the device.
     fn __dlpack_device__(&self) -> (i32, i32) {
         let device = self.values.device();

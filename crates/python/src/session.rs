@@ -7,10 +7,11 @@ use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, UInt64Type};
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::{DataFusionError, ParamValues, Result, ScalarValue, TableReference};
+use datafusion::common::{DataFusionError, ParamValues, Result, ScalarValue, TableReference, plan_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
 use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use devicefusion::{DeviceOptions, DeviceRuntime, check_nesting, error_text, parse_statements};
@@ -218,6 +219,13 @@ impl Session {
     /// Runs a statement, or plans a query.
     async fn run(&self, statement: Statement, values: Option<&ParamValues>, variables: Variables) -> Result<DataFrame> {
         let plan = variables.plan(&self.context, statement).await?;
+        let may_lack = matches!(plan, LogicalPlan::Statement(_) | LogicalPlan::Ddl(_) | LogicalPlan::Explain(_));
+        if values.is_none()
+            && !may_lack
+            && let Some(name) = plan.get_parameter_names()?.iter().min()
+        {
+            return plan_err!("the parameter {name} has no value: pass a sequence of values, or a mapping");
+        }
         let plan = match values {
             Some(values) => devicefusion::with_parameters(plan, values.clone())?,
             None => plan,

@@ -499,3 +499,15 @@ def test_tensors_are_not_to_be_written(shared):
     numpy = pytest.importorskip("numpy")
     rows = shared.sql("SELECT value AS x FROM generate_series(1, 10)").device()
     assert not numpy.from_dlpack(rows["x"]).flags.writeable
+
+
+def test_a_column_is_an_array_of_numpy_and_a_result_a_mapping_of_columns(shared):
+    numpy = pytest.importorskip("numpy")
+    rows = shared.sql("SELECT value AS x FROM generate_series(1, 4)").device()
+    assert numpy.asarray(rows["x"]).tolist() == [1, 2, 3, 4]
+    assert numpy.asarray(rows["x"], dtype="float32").dtype == numpy.float32
+    assert repr(rows["x"]) == "DeviceColumn(x: 4 of Int64)"
+    assert list(rows) == ["x"] and "x" in rows and "y" not in rows
+    assert pyarrow.table(rows).num_rows == 4
+    with pytest.raises(TypeError, match="name"):
+        rows[0]

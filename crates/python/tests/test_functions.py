@@ -487,3 +487,10 @@ def test_an_accumulator_has_all_methods():
     session.register_udaf(udaf(Unfinished, [INT], INT, [INT]))
     with pytest.raises(TypeError, match="abstract"):
         session.sql("SELECT unfinished(value) FROM generate_series(1, 3)").collect()
+
+
+def test_a_function_needs_a_callable_and_types_of_pyarrow():
+    with pytest.raises(TypeError, match="not a int"):
+        devicefusion.udf(5, [], pyarrow.int64())
+    with pytest.raises(TypeError, match="pyarrow.int64"):
+        devicefusion.udf(len, ["int"], pyarrow.int64())

@@ -371,9 +371,34 @@ def test_names_of_variables_may_have_capitals(either):
     assert either.sql("SELECT sum(x) AS s FROM Prices").to_pydict() == {"s": [3]}
     assert either.sql('SELECT sum(x) AS s FROM "Prices"').to_pydict() == {"s": [3]}
     prices = pyarrow.table({"x": [10]})
-    assert either.sql("SELECT sum(x) AS s FROM Prices").to_pydict() == {"s": [10]}
+    assert either.sql("SELECT sum(x) AS s FROM Prices").to_pydict() == {"s": [3]}
+    assert either.sql("SELECT sum(x) AS s FROM prices").to_pydict() == {"s": [10]}
     assert either.sql('SELECT sum(x) AS s FROM "Prices"').to_pydict() == {"s": [3]}
     assert Prices.num_rows + prices.num_rows == 3
+    with pytest.raises(ValueError, match="Prices, prices"):
+        either.sql("SELECT count(*) FROM Prices, prices AS other")
+
+
+def test_a_variable_that_is_no_table_is_named_with_its_type(either):
+    lines = {"x": 3}
+    with pytest.raises(ValueError, match="the variable lines is no table: it is a dict"):
+        either.sql("SELECT * FROM lines")
+    assert lines
+
+
+def test_a_parameter_without_a_value_is_a_value_error(either):
+    with pytest.raises(ValueError, match=r"\$1 has no value"):
+        either.sql("SELECT ? AS x")
+    either.sql("PREPARE adds AS SELECT $1 + 1 AS y")
+    assert either.sql("EXECUTE adds(2)").to_pydict() == {"y": [3]}
+
+
+def test_parameters_are_a_sequence_or_a_mapping(either):
+    for values in ("text", 5):
+        with pytest.raises(TypeError, match="sequence or a mapping"):
+            either.sql("SELECT ? AS x", values)
+    with pytest.raises(OverflowError, match=r"parameter \$1"):
+        either.sql("SELECT ? AS x", [2**70])
 
 
 def test_a_registered_table_comes_before_a_variable(either):

@@ -66,6 +66,8 @@ class SessionContext:
         find_variables: bool = True,
         progress: Callable[..., Any] | None = None,
     ) -> None:
+        if not isinstance(settings or {}, Mapping):
+            raise TypeError("settings are a mapping of names to values")
         self._session = _devicefusion.Session(
             [(key, _text(value)) for key, value in (settings or {}).items()]
         )
@@ -76,7 +78,7 @@ class SessionContext:
         tables = sum(
             len(names) for schemas in self.catalog().values() for names in schemas.values()
         )
-        return f"SessionContext({tables} tables)"
+        return f"SessionContext({tables} table{'' if tables == 1 else 's'})"
 
     # SQL
 
@@ -96,7 +98,7 @@ class SessionContext:
         {'n': [1]}
         """
         row, by_name = (None, False) if params is None else sources.row(params)
-        find = sources.variables(1) if self._find_variables else None
+        find = sources.variables(query, 1) if self._find_variables else None
         return self._result(self._session.sql(query, row, by_name, find))
 
     def table(self, name: str) -> DataFrame:

@@ -149,6 +149,8 @@ class DataFrame:
 
     def limit(self, count: int, offset: int = 0) -> DataFrame:
         """The first rows, or those behind `offset`."""
+        if count < 0 or offset < 0:
+            raise ValueError(f"a limit of {count} rows behind {offset}: neither can be negative")
         return DataFrame(self._frame.limit(offset, count), self._progress)
 
     def show(self, rows: int = SHOWN) -> None:
@@ -162,7 +164,7 @@ class DataFrame:
         | tea  | 3.5   |
         +------+-------+
         """
-        print(self._frame.limit(0, rows).collect().text())
+        print(self.limit(rows)._frame.collect().text())
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
@@ -181,7 +183,8 @@ class DataFrame:
         columns = [column.to_pylist() for column in first.slice(0, SHOWN).columns]
         rows = ("".join(map(_cell, row)) for row in zip(*columns, strict=True))
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        more = f"the first {SHOWN} rows" if first.num_rows > SHOWN else f"{first.num_rows} rows"
+        count = f"{first.num_rows} row{'' if first.num_rows == 1 else 's'}"
+        more = f"the first {SHOWN} rows" if first.num_rows > SHOWN else count
         note = html.escape(f"{more}, {seconds * 1000:.0f} ms, {self._place()}")
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f"{table}<p><small>{note}</small></p>"

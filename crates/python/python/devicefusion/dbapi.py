@@ -10,8 +10,46 @@ from collections.abc import Mapping
 from typing import Any
 
 from adbc_driver_manager import dbapi
+from adbc_driver_manager.dbapi import (
+    Connection,
+    Cursor,
+    DatabaseError,
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    Warning,
+    apilevel,
+    threadsafety,
+)
 
 from devicefusion import _devicefusion
+
+__all__ = [
+    "Connection",
+    "Cursor",
+    "DataError",
+    "DatabaseError",
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "Warning",
+    "apilevel",
+    "connect",
+    "paramstyle",
+    "threadsafety",
+]
+
+#: Parameters are `?`, as PEP 249 calls it.
+paramstyle = "qmark"
 
 
 def connect(

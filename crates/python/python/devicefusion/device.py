@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow
@@ -49,7 +50,17 @@ class DeviceResult:
 
         Raises KeyError if there is none of the name.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"a column is found by its name, not by a {type(name).__name__}")
         return self._frame.column(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a column of a name."""
+        return name in self.column_names
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the columns."""
+        return iter(self.column_names)
 
     def to_arrow_table(self) -> pyarrow.Table:
         """The rows on the host: the same memory where the device shares it."""
@@ -57,6 +68,9 @@ class DeviceResult:
 
     def __arrow_c_schema__(self) -> object:
         return self._frame.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._frame.host().__arrow_c_stream__(requested_schema)
 
     def __arrow_c_device_stream__(
         self, requested_schema: object | None = None, **options: Any

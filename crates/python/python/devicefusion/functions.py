@@ -52,9 +52,9 @@ def udf(
     >>> ctx.sql("SELECT mirrored('tea') AS m").to_pydict()
     {'m': ['aet']}
     """
-    return ScalarUDF(
-        name or function.__name__, function, tuple(input_types), return_type, volatility
-    )
+    _check("udf", function, [*input_types, return_type])
+    name = name or str(getattr(function, "__name__", "udf"))
+    return ScalarUDF(name, function, tuple(input_types), return_type, volatility)
 
 
 class Accumulator(ABC):
@@ -128,10 +128,22 @@ def udaf(
     >>> ctx.sql("SELECT product(value::DOUBLE) AS p FROM generate_series(1, 5)").to_pydict()
     {'p': [120.0]}
     """
+    _check("udaf", accumulator, [*input_types, return_type, *state_type])
     name = name or getattr(accumulator, "__name__", "udaf").lower()
     return AggregateUDF(
         name, accumulator, tuple(input_types), return_type, tuple(state_type), volatility
     )
+
+
+def _check(maker: str, function: Any, types: Sequence[Any]) -> None:
+    if not callable(function):
+        raise TypeError(f"{maker} needs a function, not a {type(function).__name__}")
+    for data_type in types:
+        if not isinstance(data_type, pyarrow.DataType):
+            kind = type(data_type).__name__
+            raise TypeError(
+                f"{maker} needs types of pyarrow, such as pyarrow.int64(), not a {kind}"
+            )
 
 
 class _NativeAccumulator:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -60,7 +61,7 @@ def is_table(value: Any) -> bool:
     return _has_interface(value) or _is_numpy(value) or hasattr(value, "to_arrow")
 
 
-def variables(depth: int) -> Callable[[str], Any]:
+def variables(query: str, depth: int) -> Callable[[str], Any]:
     """A function that finds a variable of the caller, `depth` calls above this one, as a table."""
     frame: FrameType | None = None
     # A call from C has no caller in Python.
@@ -74,11 +75,21 @@ def variables(depth: int) -> Callable[[str], Any]:
         if frame is None:
             return None
         for scope in (frame.f_locals, frame.f_globals):
-            # SQL folds names without quotes to lower case.
-            for candidate in (name, *(other for other in list(scope) if other.lower() == name)):
-                value = scope.get(candidate)
-                if value is not None and is_table(value):
+            # SQL folds names without quotes to lower case, so the text tells the spelling.
+            spellings = [other for other in list(scope) if name in (other, other.lower())]
+            written = [other for other in spellings if re.search(rf"\b{re.escape(other)}\b", query)]
+            if len(written) > 1:
+                raise ValueError(f"{name} is one of the variables {', '.join(written)}: quote it")
+            for spelling in written or spellings:
+                value = scope.get(spelling)
+                if is_table(value):
                     return native(value)
+                if value is not None:
+                    kind = type(value).__name__
+                    raise ValueError(
+                        f"there is no table {name}, and the variable {spelling} is no table: "
+                        f"it is a {kind}"
+                    )
         return None
 
     return find
@@ -86,15 +97,24 @@ def variables(depth: int) -> Callable[[str], Any]:
 
 def row(values: Any) -> tuple[Any, bool]:
     """Values of parameters as a record batch of one row, and whether they have names."""
-    if isinstance(values, (str, bytes)):
-        raise TypeError("parameters are a sequence or a mapping of values, not one value")
     if isinstance(values, Mapping):
-        columns = {
-            str(name).removeprefix("$"): pyarrow.array([value]) for name, value in values.items()
-        }
-        return pyarrow.record_batch(columns), True
-    columns = {str(index): pyarrow.array([value]) for index, value in enumerate(values)}
+        named = {str(name).removeprefix("$"): value for name, value in values.items()}
+        return pyarrow.record_batch({name: _value(name, named[name]) for name in named}), True
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError("parameters are a sequence or a mapping of values, not one value")
+    columns = {str(index): _value(index, value) for index, value in enumerate(values, 1)}
     return pyarrow.record_batch(columns), False
+
+
+def _value(name: Any, value: Any) -> pyarrow.Array:
+    """A parameter's value as an array of one element."""
+    # NULL of pandas.
+    if type(value).__name__ in ("NAType", "NaTType"):
+        value = None
+    try:
+        return pyarrow.array([value])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise type(error)(f"parameter ${name}: {error}") from error
 
 
 def _column(name: Any, column: Any) -> Any:
