@@ -3,12 +3,11 @@
 
 use std::ffi::{CString, c_char, c_int};
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch, StructArray};
 use arrow::datatypes::Schema;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 
-use super::export_batch;
 use crate::callback::{c_string, guard};
 use crate::{Error, Result, schema};
 
@@ -43,9 +42,9 @@ where
     I::IntoIter: Send + 'static,
 {
     // Fails here, at the caller, rather than at the consumer's first call.
-    drop(schema::export_schema(schema)?);
+    let first_schema = Some(schema::export_schema(schema)?);
     let source = Batches::Live(Box::new(batches.into_iter()));
-    let exported = ExportedHostStream { schema: schema.clone(), source, last_error: None };
+    let exported = ExportedHostStream { schema: schema.clone(), first_schema, source, last_error: None };
     Ok(FFI_ArrowArrayStream {
         get_schema: Some(get_schema),
         get_next: Some(get_next),
@@ -57,6 +56,8 @@ where
 
 struct ExportedHostStream {
     schema: Schema,
+    /// For the first call that asks.
+    first_schema: Option<FFI_ArrowSchema>,
     source: Batches,
     /// The message of the last call's error; valid until the next call.
     last_error: Option<CString>,
@@ -79,10 +80,11 @@ impl ExportedHostStream {
                 return Err(error);
             }
         };
-        let next = guard("get_next", || batches.next().map(|batch| export_batch(&batch?)).transpose());
+        let array = |batch| FFI_ArrowArray::new(&StructArray::from(batch).to_data());
+        let next = guard("get_next", || Ok(batches.next().transpose()?.map(array)));
         if let Ok(Some(array)) = next {
             self.source = Batches::Live(batches);
-            return Ok(array.array);
+            return Ok(array);
         }
         // Repeating the end or error needs no iterator; a panic in its drop changes nothing.
         let _ = guard("the end of the stream", || {
@@ -116,7 +118,8 @@ unsafe fn exported<'a>(stream: *mut FFI_ArrowArrayStream) -> &'a mut ExportedHos
 unsafe extern "C" fn get_schema(stream: *mut FFI_ArrowArrayStream, out: *mut FFI_ArrowSchema) -> c_int {
     // SAFETY: this function's own condition.
     let exported = unsafe { exported(stream) };
-    let schema = guard("get_schema", || schema::export_schema(&exported.schema));
+    let first = exported.first_schema.take();
+    let schema = guard("get_schema", || first.map_or_else(|| schema::export_schema(&exported.schema), Ok));
     // SAFETY: as above; what C has there is not dropped.
     let result = schema.map(|schema| unsafe { out.write(schema) });
     exported.outcome(result)
