@@ -70,12 +70,13 @@ impl Session {
         check_nesting(state.config_options(), sql).map_err(exception)?;
         let statements = parse_statements(state.config_options(), sql).map_err(exception)?;
         let mut last = None;
+        let is_only = statements.len() == 1;
         for statement in statements {
             let variables = match &find {
                 Some(find) => Variables::of(py, &self.context, &statement, find)?,
                 None => Variables::default(),
             };
-            last = Some(wait(py, self.run(statement, values.as_ref(), variables))?);
+            last = Some(wait(py, self.run(statement, values.as_ref().map(|values| (values, is_only)), variables))?);
         }
         match last {
             Some(frame) => Ok(Frame::new(self.context.clone(), frame, sql)),
@@ -217,7 +218,9 @@ impl Session {
 
 impl Session {
     /// Runs a statement, or plans a query.
-    async fn run(&self, statement: Statement, values: Option<&ParamValues>, variables: Variables) -> Result<DataFrame> {
+    ///
+    /// `values` come with whether the statement is the only one, so that all of them are its own.
+    async fn run(&self, statement: Statement, values: Option<(&ParamValues, bool)>, variables: Variables) -> Result<DataFrame> {
         let plan = variables.plan(&self.context, statement).await?;
         let may_lack = matches!(plan, LogicalPlan::Statement(_) | LogicalPlan::Ddl(_) | LogicalPlan::Explain(_));
         if values.is_none()
@@ -227,7 +230,14 @@ impl Session {
             return plan_err!("the parameter {name} has no value: pass a sequence of values, or a mapping");
         }
         let plan = match values {
-            Some(values) => devicefusion::with_parameters(plan, values.clone())?,
+            Some((values, is_only)) => {
+                // A missing value is the better message where a name is wrong.
+                let bound = devicefusion::with_parameters(plan.clone(), values.clone())?;
+                if is_only {
+                    check_surplus(&plan, values)?;
+                }
+                bound
+            }
             None => plan,
         };
         executed(&self.context, plan).await
@@ -284,6 +294,22 @@ fn open(settings: &[(String, String)]) -> Result<SessionContext> {
 
 fn types_of(objects: &[Bound<'_, PyAny>]) -> PyResult<Vec<DataType>> {
     objects.iter().map(|object| Ok(capsule::field_of(object)?.data_type().clone())).collect()
+}
+
+/// Refuses values that are no parameter's.
+fn check_surplus(plan: &LogicalPlan, values: &ParamValues) -> Result<()> {
+    let names = plan.get_parameter_names()?;
+    let surplus = match values {
+        ParamValues::List(values) => {
+            let most = names.iter().filter_map(|name| name.trim_start_matches('$').parse().ok()).max().unwrap_or(0);
+            (values.len() > most).then(|| format!("${}", most + 1))
+        }
+        ParamValues::Map(values) => values.keys().map(|name| format!("${name}")).find(|name| !names.contains(name)),
+    };
+    match surplus {
+        Some(name) => plan_err!("there is a value for {name}, and the statement has no such parameter"),
+        None => Ok(()),
+    }
 }
 
 /// The values of a record batch of one row.

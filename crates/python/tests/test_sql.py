@@ -696,3 +696,14 @@ def test_a_resident_table_needs_a_device(host):
 def test_a_resident_table_of_a_type_without_device_form_is_refused_with_its_column(device_ctx):
     with pytest.raises((ValueError, RuntimeError), match='column "a".*Struct'):
         device_ctx.sql("CREATE TABLE device.t AS SELECT named_struct('x', 1) AS a")
+
+
+def test_a_value_without_its_parameter_is_a_value_error(either):
+    for query, values in [
+        ("SELECT 1 AS x", [5]),
+        ("SELECT ? AS x", [1, 2]),
+        ("SELECT $a AS x", {"a": 1, "b": 2}),
+    ]:
+        with pytest.raises(ValueError, match="no such parameter"):
+            either.sql(query, values)
+    assert either.sql("SELECT $2 AS x", [1, 2]).to_pydict() == {"x": [2]}
