@@ -7,7 +7,7 @@
 //!
 //! The C library destroys the main thread's thread-locals first, then runs `atexit` handlers, the
 //! last registered ones first. So this module waits in two places:
-//! - in a thread-local of the main thread, if a context was opened there;
+//! - in a thread-local of the main thread, if it opened a context or began to load drivers;
 //! - in `atexit` handlers, registered repeatedly: they must run before those of later objects of
 //!   the driver's compiler.
 

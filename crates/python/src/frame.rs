@@ -19,11 +19,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use tokio::task::AbortHandle;
 
+use crate::calls::tell;
 use crate::capsule;
 use crate::device_rows::DeviceRows;
 use crate::errors::exception;
 use crate::host_rows::{HostRows, RowStream};
-use crate::producer::with_python;
 use crate::runtime::{runtime, wait, wait_watched};
 use crate::session::device_of;
 
@@ -82,16 +82,7 @@ impl Frame {
     fn start(&self, done: Py<PyAny>) -> PyResult<Task> {
         let frame = self.frame.clone();
         let task = runtime()?.spawn(async move {
-            let result = collect(frame).await;
-            with_python(|py| {
-                let called = match result {
-                    Ok(rows) => done.call1(py, (rows, py.None())),
-                    Err(error) => done.call1(py, (py.None(), exception(error))),
-                };
-                if let Err(error) = called {
-                    error.write_unraisable(py, Some(done.bind(py)));
-                }
-            });
+            tell(&done, collect(frame).await);
         });
         Ok(Task(task.abort_handle()))
     }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use arrow_device::cpu;
 use datafusion::arrow::array::{Array, ArrayRef};
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, ColumnarValue, ScalarUDF, Volatility, create_udaf, create_udf};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList, PyTuple};
 
+use crate::calls::calling;
 use crate::capsule;
-use crate::errors::{interface_exception, query_error};
-use crate::producer::{ended, with_python};
+use crate::errors::interface_exception;
 
 /// An array in host memory, for Python.
 #[pyclass(frozen, module = "devicefusion._devicefusion")]
@@ -34,8 +34,7 @@ impl HostArray {
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
         drop(requested_schema);
         let array = cpu::export_array(&self.0).map_err(interface_exception)?;
-        let field = Field::new("", self.0.data_type().clone(), true);
-        Ok((capsule::of_field(py, &field)?, capsule::of_array(py, array.array)?))
+        Ok((capsule::of_field(py, &cpu::field_of(&self.0))?, capsule::of_array(py, array.array)?))
     }
 }
 
@@ -76,11 +75,6 @@ pub(crate) fn scalar(
         }
     };
     create_udf(name, inputs, output, volatility, Arc::new(call))
-}
-
-/// Calls Python on a thread of a query.
-fn calling<T>(work: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
-    with_python(|py| work(py).map_err(|raised| query_error(py, raised))).unwrap_or_else(|| Err(ended()))
 }
 
 /// The array of an object with `__arrow_c_array__`.

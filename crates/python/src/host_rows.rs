@@ -21,9 +21,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use tokio::task::AbortHandle;
 
+use crate::calls::{ENDED, tell, with_python};
 use crate::capsule;
 use crate::errors::{ExecutionError, exception, interface_exception};
-use crate::producer::{ended, with_python};
 use crate::runtime::{runtime, wait, wait_for};
 
 /// Record batches of one schema.
@@ -178,16 +178,7 @@ impl RowStream {
                 }
                 None => Ok(None),
             };
-            with_python(|py| {
-                let rows = batch.map(|batch| batch.map(|batch| HostRows::new(schema, vec![batch])));
-                let called = match rows {
-                    Ok(rows) => done.call1(py, (rows, py.None())),
-                    Err(error) => done.call1(py, (py.None(), exception(error))),
-                };
-                if let Err(error) = called {
-                    error.write_unraisable(py, Some(done.bind(py)));
-                }
-            });
+            tell(&done, batch.map(|batch| batch.map(|batch| HostRows::new(schema, vec![batch]))));
         });
         *self.read.lock() = Some(read.abort_handle());
         Ok(())
@@ -212,7 +203,7 @@ impl Iterator for Pulled {
                 exception
             })
         });
-        let Some(pulled) = pulled else { return Some(Err(foreign_error(ended()))) };
+        let Some(pulled) = pulled else { return Some(Err(arrow_device::Error::Other(ENDED.into()))) };
         // Else the wait itself has failed, such as by Ctrl-C. A consumer in C gets it as a text.
         let failed = |error: PyErr| failure.unwrap_or_else(|| arrow_device::Error::Other(error.to_string()));
         pulled.map_err(failed).transpose()

@@ -12,13 +12,15 @@
 //! | `variables` | variables of the calling program as tables |
 //! | `functions` | SQL functions that Python computes |
 //! | `capsule` | the Arrow PyCapsule interface |
-//! | `producer` | streams that Python produces, up to the end of the interpreter |
+//! | `calls` | calls of Python by threads of queries, up to the end of the interpreter |
+//! | `producer` | streams that Python produces |
 //! | `runtime` | the threads of queries, and calls that wait for them |
 //! | `shell` | the SQL shell, for `python -m devicefusion` |
 //! | `errors` | DataFusion's errors as exceptions |
 //!
 //! Conveniences of Python alone, such as conversions to pandas, are Python.
 
+mod calls;
 mod capsule;
 mod device_rows;
 mod errors;
@@ -39,6 +41,8 @@ mod _devicefusion {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::calls::end;
+    #[pymodule_export]
     use crate::device_rows::{DeviceColumn, DeviceRows};
     #[pymodule_export]
     use crate::errors::{DeviceError, ExecutionError};
@@ -48,8 +52,6 @@ mod _devicefusion {
     use crate::functions::HostArray;
     #[pymodule_export]
     use crate::host_rows::{HostRows, RowStream};
-    #[pymodule_export]
-    use crate::producer::end;
     #[pymodule_export]
     use crate::session::{Session, devices};
     #[pymodule_export]

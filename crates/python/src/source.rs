@@ -34,10 +34,10 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::calls::calling;
 use crate::capsule;
-use crate::errors::{exception, interface_exception, query_error};
+use crate::errors::{exception, interface_exception};
 use crate::frame::Frame;
-use crate::producer::{ended, with_python};
 use crate::runtime::wait_for;
 use crate::session::device_of;
 use crate::tensor::Tensor;
@@ -109,7 +109,13 @@ impl Source {
     pub async fn into_device_table(self, session: &SessionContext) -> Result<Arc<dyn TableProvider>> {
         match self {
             Source::Table(table) => {
-                let Some(rows) = table.downcast_ref::<MemTable>() else { return Ok(table) };
+                // A stream of device memory is there already.
+                if table.is::<DeviceStreamTable>() {
+                    return Ok(table);
+                }
+                let Some(rows) = table.downcast_ref::<MemTable>() else {
+                    return Ok(DeviceTable::load(session, session.read_table(table)?).await?);
+                };
                 let mut arrays = Vec::new();
                 for partition in &rows.batches {
                     for batch in partition.read().await.iter() {
@@ -188,15 +194,9 @@ fn of_device_stream(object: &Bound<'_, PyAny>) -> PyResult<Source> {
     let open = move || {
         // The lock ends here: the object may query this table.
         let reader = first.lock().take();
-        reader.map_or_else(|| again(&object, capsule::device_stream_of), Ok)
+        reader.map_or_else(|| calling(|py| capsule::device_stream_of(object.bind(py))), Ok)
     };
     Ok(Source::Table(Arc::new(DeviceStreamTable::from_factory(schema, open))))
-}
-
-/// Calls an object of Python once more, on a thread of a query.
-fn again<T>(object: &Py<PyAny>, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T> {
-    let called = with_python(|py| call(object.bind(py)).map_err(|raised| query_error(py, raised)));
-    called.unwrap_or_else(|| Err(ended()))
 }
 
 /// Streams of host batches, one for each scan.
@@ -223,7 +223,7 @@ impl Streams {
         let first = self.first.lock().take();
         let stream = match (first, &self.object) {
             (Some(stream), _) => stream,
-            (None, Some(object)) => again(object, capsule::stream_of)?,
+            (None, Some(object)) => calling(|py| capsule::stream_of(object.bind(py)))?,
             (None, None) => {
                 return exec_err!(
                     "a reader gives its rows once, and this one has given them; to read rows again, register a table \

@@ -19,8 +19,8 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
+use crate::calls::with_python;
 use crate::errors::{device_exception, interface_exception};
-use crate::producer::with_python;
 
 const TENSOR: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";

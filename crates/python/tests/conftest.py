@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions and values that the tests share."""
 
+import gc
+import time
+
 import pytest
 
 import devicefusion
@@ -57,3 +60,29 @@ def sorted_rows(frame):
 
 def setting(session, name):
     return session.sql(f"SHOW {name}").to_pydict()["value"][0]
+
+
+def soon(condition):
+    """Whether a condition holds before long: threads of queries release memory later."""
+    deadline = time.monotonic() + SOON
+    while not condition() and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    return condition()
+
+
+class Tensor:
+    """A tensor of no known library, in memory of NumPy."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def address(array):
+    return array.__array_interface__["data"][0]

@@ -568,3 +568,14 @@ def test_explain_is_a_result_like_others(session, statement, capsys):
     assert "TableScan" in capsys.readouterr().out or "Exec" in plan.to_pydict()["plan"][0]
     assert plan.count() == len(plan.to_pylist()) > 0
     assert "<table>" in plan._repr_html_()
+
+
+def test_each_batch_goes_to_one_of_two_tasks(host):
+    async def rows_of(stream):
+        return [batch.num_rows async for batch in stream]
+
+    async def main():
+        stream = host.sql("SELECT value FROM generate_series(1, 100000)").execute_stream()
+        return await asyncio.gather(rows_of(stream), rows_of(stream))
+
+    assert sum(map(sum, asyncio.run(main()))) == 100000

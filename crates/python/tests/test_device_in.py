@@ -3,7 +3,6 @@
 
 import gc
 import itertools
-import time
 import types
 import weakref
 
@@ -11,7 +10,7 @@ import pyarrow
 import pytest
 
 import devicefusion
-from conftest import SOON
+from conftest import Tensor, address, soon
 
 numpy = pytest.importorskip("numpy")
 
@@ -43,19 +42,6 @@ def read(request, ctx):
     return rows
 
 
-class Tensor:
-    """A tensor of no known library, in memory of NumPy."""
-
-    def __init__(self, array):
-        self._array = array
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
-
-
 def only(source, method):
     """An object that has one method of another."""
     return types.SimpleNamespace(**{method: getattr(source, method)})
@@ -65,19 +51,6 @@ def kept(source, method, **others):
     """An object whose method gives the same capsules each time."""
     capsules = getattr(source, method)()
     return types.SimpleNamespace(**{method: lambda *_, **__: capsules}, **others)
-
-
-def soon(condition):
-    """Whether a condition holds before long: threads of queries release memory later."""
-    deadline = time.monotonic() + SOON
-    while not condition() and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.01)
-    return condition()
-
-
-def address(array):
-    return array.__array_interface__["data"][0]
 
 
 def address_of_arrow(column):
@@ -726,3 +699,14 @@ def test_a_dropped_device_table_frees_its_producer(device_ctx):
     device_ctx.sql("SELECT max(x) FROM t").to_pydict()
     device_ctx.sql("DROP TABLE t")
     assert soon(lambda: alive() is None)
+
+
+def test_a_reader_is_loaded_into_a_table_of_the_device(device_ctx):
+    batches = [pyarrow.record_batch({"x": [1, 2]}), pyarrow.record_batch({"x": [3]})]
+    reader = pyarrow.RecordBatchReader.from_batches(batches[0].schema, batches)
+    device_ctx.register_device_table("loaded", reader)
+    device_ctx.register_device_table("doubled", device_ctx.sql("SELECT x * 2 AS y FROM loaded"))
+    for _ in range(2):
+        assert device_ctx.sql("SELECT sum(x) AS s FROM loaded").to_pydict() == {"s": [6]}
+    plan = device_ctx.sql("SELECT sum(y) FROM doubled").explain()
+    assert "DeviceScanExec" in plan

@@ -3,14 +3,13 @@
 
 import ctypes
 import gc
-import time
 import types
 
 import pyarrow
 import pytest
 
 import devicefusion
-from conftest import SOON, STRICT, sorted_rows
+from conftest import STRICT, address, soon, sorted_rows
 
 numpy = pytest.importorskip("numpy")
 
@@ -31,19 +30,6 @@ def shared(device_ctx):
 def numbers(device_ctx):
     """A table of the device: 100,000 numbers `x`."""
     device_ctx.register_device_table("numbers", {"x": numpy.arange(100_000)})
-
-
-def soon(condition):
-    """Whether a condition holds before long: threads of queries release memory later."""
-    deadline = time.monotonic() + SOON
-    while not condition() and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.01)
-    return condition()
-
-
-def address(array):
-    return array.__array_interface__["data"][0]
 
 
 class Moved:

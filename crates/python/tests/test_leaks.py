@@ -12,34 +12,12 @@ import pyarrow
 import pytest
 
 import devicefusion
-from conftest import SOON, STRICT
+from conftest import STRICT, Tensor, soon
 
 numpy = pytest.importorskip("numpy")
 
 #: A table that SQL finds by its name.
 three = pyarrow.table({"x": [1, 2, 3]})
-
-
-class Tensor:
-    """A tensor of no known library, in memory of NumPy."""
-
-    def __init__(self, array):
-        self._array = array
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
-
-
-def soon(condition):
-    """Whether a condition holds before long: threads of queries release memory later."""
-    deadline = time.monotonic() + SOON
-    while not condition() and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.01)
-    return condition()
 
 
 # The turns of a session

@@ -15,6 +15,7 @@ import pyarrow
 from devicefusion import _devicefusion, sources
 from devicefusion.dataframe import DataFrame
 from devicefusion.functions import AggregateUDF, ScalarUDF
+from devicefusion.options import text, texts
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,7 @@ class SessionContext:
     ) -> None:
         if not isinstance(settings or {}, Mapping):
             raise TypeError("settings are a mapping of names to values")
-        self._session = _devicefusion.Session(
-            [(key, _text(value)) for key, value in (settings or {}).items()]
-        )
+        self._session = _devicefusion.Session(texts(settings))
         self._find_variables = find_variables
         self._progress = progress
 
@@ -115,7 +114,7 @@ class SessionContext:
     # Tables
 
     def register_table(self, name: str, table: Any) -> None:
-        """Registers an object as a table, without a copy of its rows.
+        """Registers an object as a table. Its Arrow memory is not copied.
 
         The object has `__arrow_c_device_stream__`, `__arrow_c_device_array__`,
         `__arrow_c_stream__`, `__arrow_c_array__` or `__dlpack__`, or is a mapping of columns. It
@@ -132,7 +131,8 @@ class SessionContext:
     def register_device_table(self, name: str, table: Any) -> None:
         """Registers an object as a table of the session's device.
 
-        Memory of the device is used in place. On a CPU device that is the host's memory, too.
+        Memory of the device is used in place. On a CPU device that is the host's memory, too. The
+        rows of readers and of queries are loaded.
         """
         self._session.register(name, sources.native(table), True)
 
@@ -238,9 +238,7 @@ class SessionContext:
 
         Options are those of the store, such as `aws_region` and `aws_endpoint`.
         """
-        self._session.register_object_store(
-            url, [(key, _text(value)) for key, value in (options or {}).items()]
-        )
+        self._session.register_object_store(url, texts(options))
 
     # Data as results
 
@@ -308,7 +306,7 @@ class SessionContext:
         >>> ctx = SessionContext()
         >>> ctx.set("device.cost", "always")
         """
-        self._session.set(key, _text(value))
+        self._session.set(key, text(value))
 
     def device(self) -> str | None:
         """Opens the session's device, unless it is open. None without one: queries run on the host.
@@ -349,7 +347,7 @@ class SessionContext:
             sql += f" PARTITIONED BY ({', '.join(columns)})"
         sql += f" LOCATION {_string(os.fspath(path))}"
         with_options = ", ".join(
-            f"{_string(key)} {_string(_text(value))}" for key, value in (options or {}).items()
+            f"{_string(key)} {_string(value)}" for key, value in texts(options)
         )
         if with_options:
             sql += f" OPTIONS ({with_options})"
@@ -364,11 +362,6 @@ class SessionContext:
             return self.table(name)
         finally:
             self.deregister_table(name)
-
-
-def _text(value: Any) -> str:
-    """A setting's value as DataFusion reads it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _of_csv(has_header: bool, delimiter: str, options: Mapping[str, Any] | None) -> dict[str, Any]:

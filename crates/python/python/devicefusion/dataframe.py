@@ -15,6 +15,7 @@ import pyarrow
 
 from devicefusion import _devicefusion
 from devicefusion.device import DeviceResult
+from devicefusion.options import texts
 from devicefusion.profile import Profile
 from devicefusion.progress import Bar
 
@@ -220,11 +221,7 @@ class DataFrame:
         return self._write(path, "json", options)
 
     def _write(self, path: str | os.PathLike[str], format: str, options: Mapping[str, Any]) -> int:
-        texts = [
-            (key, str(value).lower() if isinstance(value, bool) else str(value))
-            for key, value in options.items()
-        ]
-        return self._frame.write(os.fspath(path), format, texts)
+        return self._frame.write(os.fspath(path), format, texts(options))
 
 
 class RecordBatchStream:
@@ -267,7 +264,11 @@ class RecordBatchStream:
             self._read, done = _future()
             self._stream.start(done)
         # A read whose task is cancelled goes on, and its batch is the next one.
-        rows = await asyncio.shield(self._read)
+        read = self._read
+        rows = await asyncio.shield(read)
+        if self._read is not read:
+            # Another task has taken the batch.
+            return await self.__anext__()
         self._read = None
         if rows is None:
             raise StopAsyncIteration

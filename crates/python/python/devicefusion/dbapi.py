@@ -28,6 +28,7 @@ from adbc_driver_manager.dbapi import (
 )
 
 from devicefusion import _devicefusion
+from devicefusion.options import texts
 
 __all__ = [
     "Connection",
@@ -64,14 +65,10 @@ def connect(
     ...     cursor.fetchall()
     [(2,)]
     """
-    settings = {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in (options or {}).items()
-    }
     return dbapi.connect(
         _devicefusion.__file__,
         entrypoint="AdbcDriverInit",
-        db_kwargs=settings,
+        db_kwargs=dict(texts(options)),
         autocommit=autocommit,
         **kwargs,
     )
