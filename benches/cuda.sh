@@ -6,7 +6,7 @@
 #
 #     SCALE=10 RUNS=7 OUT=cuda-results benches/cuda.sh [PART …]
 #
-# - PART: devices, tests, sanitizer, tpch, batches, sinks, micro, cold; all of them by default
+# - PART: devices, tests, python, sanitizer, tpch, batches, sinks, micro, cold; all by default
 # - OUT: folder of cuda.log, summary.txt and a JSON file per benchmark (.cuda/out)
 # - SCALE, QUERIES: of TPC-H, as in: SCALE=30 benches/cuda.sh tpch
 # - BATCH_ROWS: rows of device batches that `batches` compares (1048576,67108864)
@@ -29,7 +29,7 @@ export DATAFUSION_DEVICE_SELECTOR=$DEVICEFUSION_TEST_DEVICE
 # Cases of the differential test, few because each shape compiles its kernels.
 export DEVICEFUSION_CASES=${DEVICEFUSION_CASES:-1500}
 parts=("$@")
-((${#parts[@]})) || parts=(devices tests sanitizer tpch batches sinks micro cold)
+((${#parts[@]})) || parts=(devices tests python sanitizer tpch batches sinks micro cold)
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 root=$PWD
@@ -153,6 +153,17 @@ one_test() {
     fi
 }
 
+# The Python package with tensors of the GPU, those of CuPy and cuDF where they are installed.
+python() {
+    local site=$bin/site
+    [[ -e $bin/lib_devicefusion.so ]] || { echo "lib_devicefusion.so: not carried"; return; }
+    python3 -c 'import pytest, pyarrow' || { echo "python: not run, for want of pytest or pyarrow"; return; }
+    mkdir -p "$site"
+    cp -r crates/python/python/devicefusion "$site/"
+    cp "$bin/lib_devicefusion.so" "$site/devicefusion/_devicefusion.abi3.so"
+    PYTHONPATH=$site named python part 120 python3 -B -m pytest -q -rs -p no:cacheprovider crates/python/tests/test_cuda.py
+}
+
 # Checks the small kernel tests for memory errors, races in shared memory and wrong barriers.
 sanitizer() {
     local tool=compute-sanitizer check name filter
@@ -234,6 +245,7 @@ summary() {
                     listed="$(wc -l <"$bin/logs/list")" "$log"
                 tail -n 12 "$bin/logs/sql-tests" 2>/dev/null
                 ;;
+            python) echo "python: $(tail -n 1 "$log")" ;;
             sanitizer) echo "sanitizer: $(grep -c 'SUMMARY: 0 \(errors\|hazards\)' "$log") clean runs" ;;
         esac
     done

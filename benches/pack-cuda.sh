@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Packs the binaries for benches/cuda.sh, stripped and compressed, into the ignored folder .cuda/.
-# These are the benchmark harness, the device tests, the sqllogictest runner and the shell.
+# These are the benchmark harness, the device tests, the sqllogictest runner, the shell and the
+# library of the Python package.
 #
 #     benches/pack-cuda.sh [--profile NAME] [--limit MIB] [--level N] [--only REGEX] [--nvrtc]
 #
@@ -24,7 +25,7 @@ while (($#)); do
         --level) level=$2; shift 2 ;;
         --only) only=$2; shift 2 ;;
         --nvrtc) nvrtc=1; shift ;;
-        *) sed -n '3,16s/^# \?//p' "$0"; exit 2 ;;
+        *) sed -n '3,17s/^# \?//p' "$0"; exit 2 ;;
     esac
 done
 
@@ -62,6 +63,7 @@ WANTED = [
     "test-device-device", "test-device-nvrtc", "test-device-cuda", "test-kernels-select", "test-kernels-reduce",
     "test-kernels-group", "test-kernels-join", "test-kernels-sort", "test-kernels-window", "test-kernels-expressions",
     "test-kernels-kernels", "test-columnar-columnar", "test-datafusion-suite", "devicefusion", "test-cli-shell",
+    "lib_devicefusion.so",
 ]
 # These use no device, or need tools and sources that the target machine lacks. cuda.sh itself runs
 # the records of test-sqllogictest-sql.
@@ -72,7 +74,12 @@ LEFT_OUT = {
 files, tests, links = {}, {}, {}
 for line in open(f"{work}/messages"):
     message = json.loads(line)
-    if message["reason"] != "compiler-artifact" or not message["executable"]:
+    if message["reason"] != "compiler-artifact":
+        continue
+    for file in message["filenames"]:
+        if file.endswith("/lib_devicefusion.so"):
+            files["lib_devicefusion.so"] = file
+    if not message["executable"]:
         continue
     name, path = message["target"]["name"], message["executable"]
     folder = os.path.relpath(os.path.dirname(message["manifest_path"]))

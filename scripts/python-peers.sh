@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs pytest and the libraries that tests exchange data with (from PyPI) into the virtual
 # environment target/python-peers, and prints the path of its interpreter. Uses no network if they
-# are installed. The tests with these peers run this script.
+# are installed. The tests with these peers run this script. PyTorch is the system's, if it has one
+# (on Debian: apt-get install python3-torch): that of PyPI comes with 3 GB of CUDA.
 set -eu
 
 peers="pyarrow==26.0.1 nanoarrow==0.9.0 adbc-driver-manager==1.13.0 numpy==2.4.6 pandas==3.1.1 polars==2.1.0"
-peers="$peers duckdb==2.0.1 datafusion==55.0.0 jax==0.10.2 pytest==9.2.0 mypy==2.4.1"
+peers="$peers duckdb==2.0.1 datafusion==55.0.0 jax==0.10.2 pytest==9.2.0 mypy==2.4.1 pyright[nodejs]==1.1.414"
 packages=${PYTHON_PEERS:-$peers}
 target=$(cd "$(dirname "$0")/.." && pwd)/target/python-peers
 python=$target/bin/python
@@ -28,6 +29,16 @@ install() {
     $pip install --quiet --retries 1 --timeout 20 --only-binary=:all: $packages >&2
 }
 
+# Packages of the system come behind those of the environment.
+borrow_torch() {
+    folder=$(python3 -c 'import importlib.util as util, os
+torch = util.find_spec("torch")
+print(os.path.dirname(os.path.dirname(torch.origin)) if torch else "")')
+    for packages_of in "$target"/lib/python3*/site-packages; do
+        [ -z "$folder" ] || echo "$folder" >"$packages_of/torch.pth"
+    done
+}
+
 # Tests run in parallel; the lock lets one of them install.
 mkdir -p "$(dirname "$target")"
 if ! present && command -v flock >/dev/null && [ -z "${PYTHON_PEERS_LOCKED:-}" ]; then
@@ -39,6 +50,7 @@ if ! present; then
         say "not installed: needs python3 with venv and pip (on Debian or Ubuntu: apt-get install python3-venv), and PyPI"
         exit 1
     fi
+    borrow_torch
     # Written last, so that an interrupted install is repeated.
     echo "$packages" >"$target/installed"
 fi

@@ -24,6 +24,7 @@ mod micro;
 mod model;
 mod planning;
 mod process;
+mod python;
 mod recording;
 mod report;
 mod sectors;
@@ -67,6 +68,8 @@ enum Command {
     MemoryLimits(memory_limits::MemoryLimitsArguments),
     /// Planning time that the plugin adds to TPC-H's 22 queries.
     Planning(planning::PlanningArguments),
+    /// A short query through the Python package, and through Rust.
+    Python(python::PythonArguments),
     /// TPC-H's 22 queries with and without a profile.
     Recording(recording::RecordingArguments),
     /// TPC-H at a large scale on a GPU, modelled from small data on the CUDA emulator.
@@ -123,6 +126,7 @@ async fn run(command: Command) -> Result<bool> {
         Command::LoadMemory(arguments) => load_memory::run(arguments, process::apart).await,
         Command::MemoryLimits(arguments) => memory_limits::run(arguments).await,
         Command::Planning(arguments) => planning::run(arguments).await,
+        Command::Python(arguments) => python::run(arguments).await,
         Command::Recording(arguments) => recording::run(arguments).await,
         Command::Model(arguments) => model::run(arguments).await,
         Command::Chain(arguments) => chain::run(arguments).await,

@@ -198,6 +198,19 @@ impl Context {
         unsafe { self.get_shared_queue()?.wait_for(event) }
     }
 
+    /// Makes later work of the [`shared_queue`](Self::shared_queue) wait for the work that a queue
+    /// of the application, a `CUstream` or `cl_command_queue`, has so far. The device waits.
+    ///
+    /// # Errors
+    /// The driver's refusal; as [`shared_queue`](Self::shared_queue).
+    ///
+    /// # Safety
+    /// The queue is live, and of this context's [driver context](crate::driver::NativeHandles).
+    pub unsafe fn shared_queue_follows(&self, queue: RawQueue) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.get_shared_queue()?.follow(queue) }
+    }
+
     /// Takes a queue back from the last handle of a lease.
     pub(crate) fn give_back(&self, worker: &Arc<QueueWorker>) {
         self.0.workers.lock().give_back(worker);

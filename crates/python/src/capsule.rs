@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The [Arrow PyCapsule interface](https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html):
 //! C structs in capsules. A consumer moves the struct out and leaves a released one.
+//!
+//! Then the capsules of datafusion-python, whose structs are of `datafusion-ffi`. A consumer clones
+//! them.
 
 use std::ffi::CStr;
+use std::ptr::NonNull;
 
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::FFI_ArrowArrayStream;
@@ -10,6 +14,9 @@ use arrow_device::ffi::{FFI_ArrowDeviceArray, FFI_ArrowDeviceArrayStream};
 use arrow_device::stream::ArrowDeviceArrayStreamReader;
 use arrow_device::{ImportedArray, cpu, schema};
 use datafusion::arrow::datatypes::{Field, Schema};
+use datafusion_ffi::proto::logical_extension_codec::FFI_LogicalExtensionCodec;
+use datafusion_ffi::proto::physical_extension_codec::FFI_PhysicalExtensionCodec;
+use datafusion_ffi::query_planner::FFI_QueryPlanner;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -22,12 +29,12 @@ const ARRAY: &CStr = c"arrow_array";
 const STREAM: &CStr = c"arrow_array_stream";
 const DEVICE_ARRAY: &CStr = c"arrow_device_array";
 const DEVICE_STREAM: &CStr = c"arrow_device_array_stream";
+const LOGICAL_CODEC: &CStr = c"datafusion_logical_extension_codec";
+const PHYSICAL_CODEC: &CStr = c"datafusion_physical_extension_codec";
+const QUERY_PLANNER: &CStr = c"datafusion_query_planner";
 
-/// Moves a struct out of a capsule.
-///
-/// # Safety
-/// `T` is the struct that the interface puts into capsules of this name.
-unsafe fn take<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr, released: T) -> PyResult<T> {
+/// The struct in a capsule.
+fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<NonNull<T>> {
     let shown = name.to_string_lossy();
     let Ok(capsule) = capsule.cast::<PyCapsule>() else {
         return Err(PyTypeError::new_err(format!("a capsule {shown} was expected, and a {} came", capsule.get_type())));
@@ -35,8 +42,27 @@ unsafe fn take<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr, released: T) 
     let pointer = capsule.pointer_checked(Some(name)).map_err(|_| {
         PyValueError::new_err(format!("a capsule {shown} was expected, and one of another name, or without content, came"))
     })?;
+    Ok(pointer.cast())
+}
+
+/// Moves a struct out of a capsule.
+///
+/// # Safety
+/// `T` is the struct that the interface puts into capsules of this name.
+unsafe fn take<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr, released: T) -> PyResult<T> {
+    let pointer = pointer::<T>(capsule, name)?;
     // SAFETY: this function's own condition. The GIL is held, so no other thread takes the struct.
-    Ok(unsafe { pointer.cast::<T>().as_ptr().replace(released) })
+    Ok(unsafe { pointer.as_ptr().replace(released) })
+}
+
+/// Clones the struct in a capsule.
+///
+/// # Safety
+/// `T` is the struct that datafusion-python puts into capsules of this name.
+unsafe fn clone_of<T: Clone>(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<T> {
+    let pointer = pointer::<T>(capsule, name)?;
+    // SAFETY: this function's own condition. The capsule lives as long as the borrow.
+    Ok(unsafe { pointer.as_ref() }.clone())
 }
 
 fn used(name: &CStr) -> PyErr {
@@ -143,4 +169,31 @@ pub(crate) fn device_stream_of(object: &Bound<'_, PyAny>) -> PyResult<ArrowDevic
     }
     // SAFETY: the producer's own stream.
     unsafe { ArrowDeviceArrayStreamReader::try_new(stream) }.and_then(guarded).map_err(interface_exception)
+}
+
+/// A capsule with a codec of logical plans.
+pub(crate) fn of_logical_codec(py: Python<'_>, codec: FFI_LogicalExtensionCodec) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new_with_value(py, codec, LOGICAL_CODEC)
+}
+
+/// A capsule with a codec of physical plans.
+pub(crate) fn of_physical_codec(py: Python<'_>, codec: FFI_PhysicalExtensionCodec) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new_with_value(py, codec, PHYSICAL_CODEC)
+}
+
+/// A capsule with a query planner.
+pub(crate) fn of_planner(py: Python<'_>, planner: FFI_QueryPlanner) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new_with_value(py, planner, QUERY_PLANNER)
+}
+
+/// The codec of logical plans in a capsule. The package has checked datafusion's version.
+pub(crate) fn logical_codec_of(capsule: &Bound<'_, PyAny>) -> PyResult<FFI_LogicalExtensionCodec> {
+    // SAFETY: the struct of this name, by datafusion-python's documentation.
+    unsafe { clone_of(capsule, LOGICAL_CODEC) }
+}
+
+/// The codec of physical plans in a capsule. The package has checked datafusion's version.
+pub(crate) fn physical_codec_of(capsule: &Bound<'_, PyAny>) -> PyResult<FFI_PhysicalExtensionCodec> {
+    // SAFETY: the struct of this name, by datafusion-python's documentation.
+    unsafe { clone_of(capsule, PHYSICAL_CODEC) }
 }

@@ -9,6 +9,7 @@ use datafusion::common::config::{ConfigField, CsvOptions, JsonOptions, TableParq
 use datafusion::common::{Result, plan_err};
 use datafusion::dataframe::{DataFrame, DataFrameWriteOptions};
 use datafusion::execution::TaskContext;
+use datafusion::functions_aggregate::count::count_all;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
@@ -56,19 +57,7 @@ impl Frame {
     /// number of read rows, that of all rows or None, and a line of text.
     #[pyo3(signature = (watch=None))]
     fn collect(&self, py: Python<'_>, watch: Option<Py<PyAny>>) -> PyResult<HostRows> {
-        let frame = self.frame.clone();
-        let Some(watch) = watch else { return wait(py, collect(frame)) };
-        let task = Arc::new(frame.task_ctx());
-        let plan = wait(py, frame.create_physical_plan())?;
-        let mut watched = WatchedPlan::new(&plan, &task);
-        wait_watched(py, rows_of(plan, task), exception, |py| {
-            py.check_signals()?;
-            if watched.elapsed() > DELAY {
-                let state = watched.state();
-                watch.call1(py, (state.read, state.total, state.to_string()))?;
-            }
-            Ok(())
-        })
+        run(py, self.frame.clone(), watch, rows_of)
     }
 
     /// Starts the query.
@@ -87,22 +76,23 @@ impl Frame {
         Ok(Task(task.abort_handle()))
     }
 
-    /// Runs the query to its end and leaves the rows on the device.
-    fn device(&self, py: Python<'_>) -> PyResult<DeviceRows> {
-        let frame = self.frame.clone();
+    /// Runs the query to its end and leaves the rows on the device. `watch` is that of `collect`.
+    #[pyo3(signature = (watch=None))]
+    fn device(&self, py: Python<'_>, watch: Option<Py<PyAny>>) -> PyResult<DeviceRows> {
         let context = device_of(py, &self.session)?;
-        let (schema, arrays) = wait(py, async {
-            let result = DeviceResult::try_new(frame).await?;
+        let (schema, arrays) = run(py, self.frame.clone(), watch, |plan, task| async move {
+            let result = DeviceResult::execute(plan, task)?;
             let schema = Arc::clone(result.schema());
             Ok((schema, result.into_device_arrays().await?))
         })?;
         DeviceRows::new(schema, context, arrays)
     }
 
-    /// The number of rows.
-    fn count(&self, py: Python<'_>) -> PyResult<usize> {
-        let frame = self.frame.clone();
-        wait(py, frame.count())
+    /// The number of rows. `watch` is that of `collect`.
+    #[pyo3(signature = (watch=None))]
+    fn count(&self, py: Python<'_>, watch: Option<Py<PyAny>>) -> PyResult<i64> {
+        let counted = self.frame.clone().aggregate(vec![], vec![count_all()]).map_err(exception)?;
+        run(py, counted, watch, rows_of)?.number()
     }
 
     /// The plan that EXPLAIN shows.
@@ -179,6 +169,29 @@ impl Frame {
 /// Sets options of a format by their names.
 fn set(format: &mut impl ConfigField, options: &[(String, String)]) -> Result<()> {
     options.iter().try_for_each(|(name, value)| format.set(name, value))
+}
+
+/// Runs a query with `work`, which gets its plan. A long one calls `watch`, see [`Frame::collect`].
+fn run<T: Send, F: Future<Output = Result<T>> + Send>(
+    py: Python<'_>,
+    frame: DataFrame,
+    watch: Option<Py<PyAny>>,
+    work: impl FnOnce(Arc<dyn ExecutionPlan>, Arc<TaskContext>) -> F + Send,
+) -> PyResult<T> {
+    let task = Arc::new(frame.task_ctx());
+    let Some(watch) = watch else {
+        return wait(py, async { work(frame.create_physical_plan().await?, task).await });
+    };
+    let plan = wait(py, frame.create_physical_plan())?;
+    let mut watched = WatchedPlan::new(&plan, &task);
+    wait_watched(py, work(plan, task), exception, |py| {
+        py.check_signals()?;
+        if watched.elapsed() > DELAY {
+            let state = watched.state();
+            watch.call1(py, (state.read, state.total, state.to_string()))?;
+        }
+        Ok(())
+    })
 }
 
 async fn collect(frame: DataFrame) -> Result<HostRows> {

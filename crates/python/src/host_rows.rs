@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use arrow_device::cpu;
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{AsArray, RecordBatch};
+use datafusion::arrow::datatypes::{Int64Type, SchemaRef};
 use datafusion::arrow::util::pretty::pretty_format_batches_with_options;
 use datafusion::common::format::DEFAULT_FORMAT_OPTIONS;
 use datafusion::common::{DataFusionError, Result};
@@ -36,6 +36,13 @@ pub(crate) struct HostRows {
 impl HostRows {
     pub fn new(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
         Self { schema, batches }
+    }
+
+    /// The number that a query of one counts.
+    pub fn number(&self) -> PyResult<i64> {
+        let counts = self.batches.iter().find_map(|batch| batch.columns().first()?.as_primitive_opt::<Int64Type>());
+        let count = counts.and_then(|counts| counts.values().first().copied());
+        count.ok_or_else(|| ExecutionError::new_err("a count has no row"))
     }
 
     /// The rows as a query's.

@@ -9,9 +9,13 @@
 //! | `device_rows` | rows on the device, and their columns |
 //! | `source` | Python objects as tables |
 //! | `tensor` | tensors of other libraries, by DLPack |
+//! | `cuda_array` | arrays of CUDA libraries without DLPack |
 //! | `variables` | variables of the calling program as tables |
 //! | `functions` | SQL functions that Python computes |
-//! | `capsule` | the Arrow PyCapsule interface |
+//! | `foreign_session` | plans of datafusion-python's sessions |
+//! | `foreign_query` | a query within a plan of another DataFusion |
+//! | `handles` | objects that cross to another DataFusion by a handle |
+//! | `capsule` | the PyCapsule interfaces of Arrow and of datafusion-python |
 //! | `calls` | calls of Python by threads of queries, up to the end of the interpreter |
 //! | `producer` | streams that Python produces |
 //! | `runtime` | the threads of queries, and calls that wait for them |
@@ -22,10 +26,14 @@
 
 mod calls;
 mod capsule;
+mod cuda_array;
 mod device_rows;
 mod errors;
+mod foreign_query;
+mod foreign_session;
 mod frame;
 mod functions;
+mod handles;
 mod host_rows;
 mod producer;
 mod runtime;
@@ -51,6 +59,8 @@ mod _devicefusion {
     #[pymodule_export]
     use crate::functions::HostArray;
     #[pymodule_export]
+    use crate::handles::Codec;
+    #[pymodule_export]
     use crate::host_rows::{HostRows, RowStream};
     #[pymodule_export]
     use crate::session::{Session, devices};
@@ -59,7 +69,8 @@ mod _devicefusion {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("__datafusion_version__", datafusion::DATAFUSION_VERSION)
     }
 }
 

@@ -17,11 +17,12 @@ use datafusion::sql::parser::Statement;
 use devicefusion::{DeviceOptions, DeviceRuntime, check_nesting, error_text, parse_statements};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyCapsule, PyList};
 use url::Url;
 
 use crate::capsule;
 use crate::errors::{DeviceError, exception};
+use crate::foreign_session;
 use crate::frame::{Frame, executed};
 use crate::functions;
 use crate::runtime::{runtime, wait};
@@ -109,6 +110,21 @@ impl Session {
         let table = self.table_of(py, Source::of(&self.context, object)?, on_device)?;
         let frame = self.context.read_table(table).map_err(exception)?;
         Ok(Frame::new(self.context.clone(), frame, ""))
+    }
+
+    /// The rows of a plan that a session of datafusion-python has written with `codec`, a capsule.
+    fn read_plan(&self, plan: &[u8], codec: &Bound<'_, PyAny>) -> PyResult<Frame> {
+        let frame = foreign_session::frame(&self.context, plan, codec)?;
+        Ok(Frame::new(self.context.clone(), frame, ""))
+    }
+
+    /// A query planner for a session of datafusion-python: a capsule, as the codecs of the session.
+    fn planner<'py>(
+        &self,
+        logical_codec: &Bound<'py, PyAny>,
+        physical_codec: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        foreign_session::planner(&self.context, logical_codec, physical_codec)
     }
 
     /// Registers an object as a table.

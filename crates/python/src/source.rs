@@ -36,6 +36,7 @@ use pyo3::types::PyDict;
 
 use crate::calls::calling;
 use crate::capsule;
+use crate::cuda_array;
 use crate::errors::{exception, interface_exception};
 use crate::frame::Frame;
 use crate::runtime::wait_for;
@@ -79,14 +80,14 @@ impl Source {
         if object.hasattr("__arrow_c_array__")? {
             return of_array(capsule::array_of(object)?);
         }
-        if Tensor::is(object)? {
+        if Tensor::is(object)? || cuda_array::is(object)? {
             let columns = PyDict::new(object.py());
             columns.set_item(VALUE, object)?;
             return Columns::of(session, &columns)?.into_source();
         }
         Err(PyTypeError::new_err(format!(
             "a {} is no table: it has none of __arrow_c_device_stream__, __arrow_c_device_array__, __arrow_c_stream__, \
-             __arrow_c_array__ and __dlpack__",
+             __arrow_c_array__, __dlpack__ and __cuda_array_interface__",
             object.get_type().name()?
         )))
     }
@@ -329,8 +330,11 @@ impl Column {
             let tensor = Tensor::of(object, || device_of(object.py(), session))?;
             return Ok(if tensor.is_host() { Column::Host(tensor.into_array()?) } else { Column::Device(tensor) });
         }
+        if cuda_array::is(object)? {
+            return Ok(Column::Device(cuda_array::tensor_of(object, &device_of(object.py(), session)?)?));
+        }
         Err(PyTypeError::new_err(format!(
-            "a {} is no column: it has neither __arrow_c_array__ nor __dlpack__",
+            "a {} is no column: it has none of __arrow_c_array__, __dlpack__ and __cuda_array_interface__",
             object.get_type().name()?
         )))
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tensors of other libraries, by [DLPack](https://dmlc.github.io/dlpack/latest/), and columns as
-//! tensors for them.
+//! tensors for them. The file `cuda_array` reads arrays of CUDA libraries without DLPack.
 //!
 //! A tensor with one dimension is a column without NULLs. Its memory is used in place, and its
 //! owner lives until the last query has read it.
 
 use std::ffi::{CStr, c_void};
+use std::panic::AssertUnwindSafe;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ impl Device {
 /// `DLDataType`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ElementType {
+pub(crate) struct ElementType {
     code: u8,
     bits: u8,
     lanes: u16,
@@ -88,6 +89,23 @@ impl ElementType {
         Some(ElementType { code, bits, lanes: 1 })
     }
 
+    /// The type of NumPy's `typestr`, such as `<f8`; `None` for those that no column has.
+    pub fn of_typestr(typestr: &str) -> Option<ElementType> {
+        let mut characters = typestr.chars();
+        let (order, kind) = (characters.next()?, characters.next()?);
+        let bytes: u8 = characters.as_str().parse().ok()?;
+        let code = match kind {
+            'i' => INT,
+            'u' => UINT,
+            'f' => FLOAT,
+            'b' => BOOL,
+            _ => return None,
+        };
+        let is_native = order == '<' || (order == '|' && bytes == 1);
+        let element = ElementType { code, bits: bytes.checked_mul(8)?, lanes: 1 };
+        (is_native && element.data_type().is_some()).then_some(element)
+    }
+
     /// The type of the column. That of booleans has a byte for each.
     fn data_type(self) -> Option<DataType> {
         if self.lanes != 1 {
@@ -110,7 +128,7 @@ impl ElementType {
         })
     }
 
-    fn bytes(self) -> usize {
+    pub fn bytes(self) -> usize {
         usize::from(self.bits).div_ceil(8)
     }
 }
@@ -146,41 +164,35 @@ struct ManagedVersioned {
     content: Content,
 }
 
-/// The struct of another library, which its deleter frees.
-enum Foreign {
+/// The owner of a tensor's memory.
+enum Owner {
+    /// A struct of another library, which its deleter frees.
     Plain(NonNull<Managed>),
+    /// As above.
     Versioned(NonNull<ManagedVersioned>),
+    /// An object of Python; `None` once it is released.
+    Object(Option<AssertUnwindSafe<Py<PyAny>>>),
 }
 
 // SAFETY: DLPack lets any thread call the deleter, and the structs do not change.
-unsafe impl Send for Foreign {}
+unsafe impl Send for Owner {}
 // SAFETY: as above.
-unsafe impl Sync for Foreign {}
+unsafe impl Sync for Owner {}
 
-impl Foreign {
-    fn content(&self) -> &Content {
-        match self {
-            // SAFETY: the producer's struct lives until its deleter is called.
-            Foreign::Plain(managed) => unsafe { &managed.as_ref().content },
-            // SAFETY: as above.
-            Foreign::Versioned(managed) => unsafe { &managed.as_ref().content },
-        }
-    }
-}
-
-impl Drop for Foreign {
+impl Drop for Owner {
     fn drop(&mut self) {
         // Deleters release objects of Python. At the end of the interpreter these are gone.
         let freed = with_python(|_| match self {
-            Foreign::Plain(managed) => {
-                // SAFETY: as for `content`.
+            Owner::Object(object) => drop(object.take()),
+            Owner::Plain(managed) => {
+                // SAFETY: the producer's struct lives until its deleter is called.
                 if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
                     // SAFETY: the only call of the producer's deleter.
                     unsafe { deleter(managed.as_ptr()) };
                 }
             }
-            Foreign::Versioned(managed) => {
-                // SAFETY: as for `content`.
+            Owner::Versioned(managed) => {
+                // SAFETY: as above.
                 if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
                     // SAFETY: the only call of the producer's deleter.
                     unsafe { deleter(managed.as_ptr()) };
@@ -193,7 +205,8 @@ impl Drop for Foreign {
 
 /// A tensor of another library that can be a column.
 pub(crate) struct Tensor {
-    owner: Arc<Foreign>,
+    owner: Arc<Owner>,
+    device: Device,
     element: ElementType,
     data_type: DataType,
     len: usize,
@@ -244,7 +257,7 @@ impl Tensor {
 
     fn of_capsule(capsule: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         let capsule = capsule.cast::<PyCapsule>()?;
-        let owner = if capsule.is_valid_checked(Some(VERSIONED)) {
+        if capsule.is_valid_checked(Some(VERSIONED)) {
             let managed = capsule.pointer_checked(Some(VERSIONED))?.cast::<ManagedVersioned>();
             // SAFETY: DLPack's struct for this name; its first fields never change.
             let major = unsafe { managed.as_ref() }.major;
@@ -252,33 +265,26 @@ impl Tensor {
                 return Err(PyBufferError::new_err(format!("a tensor of DLPack {major} came, and DLPack {MAJOR} was asked for")));
             }
             rename(capsule, USED_VERSIONED)?;
-            Foreign::Versioned(managed)
-        } else if capsule.is_valid_checked(Some(TENSOR)) {
+            let owner = Arc::new(Owner::Versioned(managed));
+            // SAFETY: DLPack's struct of this version, which lives as long as its owner.
+            return Self::of_content(unsafe { &managed.as_ref().content }, owner);
+        }
+        if capsule.is_valid_checked(Some(TENSOR)) {
             let managed = capsule.pointer_checked(Some(TENSOR))?.cast::<Managed>();
             rename(capsule, USED)?;
-            Foreign::Plain(managed)
-        } else {
-            return Err(PyValueError::new_err("this capsule has no tensor, or it was used before"));
-        };
-        Self::of_foreign(Arc::new(owner))
+            let owner = Arc::new(Owner::Plain(managed));
+            // SAFETY: as above, for this name.
+            return Self::of_content(unsafe { &managed.as_ref().content }, owner);
+        }
+        Err(PyValueError::new_err("this capsule has no tensor, or it was used before"))
     }
 
-    fn of_foreign(owner: Arc<Foreign>) -> PyResult<Tensor> {
-        let content = owner.content();
-        if content.dimensions != 1 {
-            return Err(PyValueError::new_err(format!(
-                "a column has one dimension, and this tensor has {}: pass its columns one by one",
-                content.dimensions
-            )));
-        }
+    fn of_content(content: &Content, owner: Arc<Owner>) -> PyResult<Tensor> {
+        one_dimension(content.dimensions)?;
         // SAFETY: one dimension, so there is one length, and one stride if there are strides.
         let (len, stride) = unsafe { (content.shape.read(), content.strides.as_ref().copied().unwrap_or(1)) };
         let len = usize::try_from(len).map_err(|_| PyValueError::new_err(format!("a tensor cannot have {len} elements")))?;
-        if stride != 1 && len > 1 {
-            return Err(PyValueError::new_err(format!(
-                "the elements of this tensor are {stride} apart: make it contiguous first, such as by .contiguous()"
-            )));
-        }
+        contiguous(len, stride, 1, "elements")?;
         let element = content.element;
         let Some(data_type) = element.data_type() else {
             return Err(PyValueError::new_err(format!(
@@ -287,11 +293,26 @@ impl Tensor {
             )));
         };
         let start = content.data.cast::<u8>().wrapping_add(content.byte_offset as usize).cast_const().cast();
-        Ok(Tensor { element, data_type, len, start, owner })
+        Ok(Tensor { owner, device: content.device, element, data_type, len, start })
+    }
+
+    /// The tensor of `len` elements at an address of `device`, which `object` keeps.
+    pub fn of_object(
+        object: &Bound<'_, PyAny>,
+        device: Device,
+        element: ElementType,
+        len: usize,
+        start: usize,
+    ) -> PyResult<Tensor> {
+        let Some(data_type) = element.data_type() else {
+            return Err(PyValueError::new_err("SQL has no type for the elements of this array"));
+        };
+        let owner = Arc::new(Owner::Object(Some(AssertUnwindSafe(object.clone().unbind()))));
+        Ok(Tensor { owner, device, element, data_type, len, start: std::ptr::without_provenance(start) })
     }
 
     pub fn is_host(&self) -> bool {
-        self.owner.content().device.device_type == CPU
+        self.device.device_type == CPU
     }
 
     pub fn len(&self) -> usize {
@@ -316,10 +337,10 @@ impl Tensor {
 
     /// The device array of tensors of one device.
     pub fn into_batch(tensors: Vec<(String, Tensor)>, rows: usize) -> PyResult<(SchemaRef, ImportedArray)> {
-        let device = tensors.first().map_or(Device::HOST, |(_, tensor)| tensor.owner.content().device);
+        let device = tensors.first().map_or(Device::HOST, |(_, tensor)| tensor.device);
         let (mut fields, mut columns) = (Vec::new(), Vec::new());
         for (name, tensor) in tensors {
-            let own = tensor.owner.content().device;
+            let own = tensor.device;
             if own != device {
                 return Err(PyValueError::new_err(format!("the column {name:?} is on {own:?}, and the first one on {device:?}")));
             }
@@ -340,6 +361,26 @@ impl Tensor {
         let array = unsafe { ImportedArray::import(array, &schema::batch_field(&schema)) }.map_err(interface_exception)?;
         Ok((Arc::new(schema), array))
     }
+}
+
+/// Refuses tensors that are no columns.
+pub(crate) fn one_dimension(dimensions: i32) -> PyResult<()> {
+    match dimensions {
+        1 => Ok(()),
+        _ => Err(PyValueError::new_err(format!(
+            "a column has one dimension, and this tensor has {dimensions}: pass its columns one by one"
+        ))),
+    }
+}
+
+/// Refuses tensors whose elements are apart: `stride` and `step` are in the same `unit`.
+pub(crate) fn contiguous(len: usize, stride: i64, step: usize, unit: &str) -> PyResult<()> {
+    if usize::try_from(stride) == Ok(step) || len <= 1 {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!(
+        "the elements of this tensor are {stride} {unit} apart: make it contiguous first, such as by .contiguous()"
+    )))
 }
 
 /// Marks a capsule as used: its destructor leaves the tensor alone.
@@ -451,8 +492,8 @@ impl Values {
     }
 }
 
-/// The owner of an exported tensor: its shape and its memory.
-type Owner = (Box<[i64; 1]>, Values);
+/// Shape and memory of an exported tensor.
+type Exported = (Box<[i64; 1]>, Values);
 
 /// Frees a tensor.
 ///
@@ -463,7 +504,7 @@ unsafe extern "C" fn delete(managed: *mut Managed) {
         // SAFETY: this function's own condition.
         let managed = unsafe { Box::from_raw(managed) };
         // SAFETY: as above.
-        drop(unsafe { Box::from_raw(managed.owner.cast::<Owner>()) });
+        drop(unsafe { Box::from_raw(managed.owner.cast::<Exported>()) });
     }
 }
 
@@ -476,7 +517,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
         // SAFETY: this function's own condition.
         let managed = unsafe { Box::from_raw(managed) };
         // SAFETY: as above.
-        drop(unsafe { Box::from_raw(managed.owner.cast::<Owner>()) });
+        drop(unsafe { Box::from_raw(managed.owner.cast::<Exported>()) });
     }
 }
 

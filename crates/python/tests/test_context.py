@@ -579,6 +579,20 @@ def test_a_long_query_has_a_progress_bar(host):
     assert bar.closed and bar.shown and bar.n > 0
 
 
+@pytest.mark.parametrize("use", [devicefusion.DataFrame.count, devicefusion.DataFrame.device])
+def test_other_uses_of_a_long_query_have_a_progress_bar(device_ctx, use):
+    def slow(values):
+        time.sleep(0.01)
+        return values
+
+    Bar.made.clear()
+    ctx = SessionContext(progress=Bar)
+    ctx.register_udf(devicefusion.udf(slow, [pyarrow.int64()], pyarrow.int64()))
+    use(ctx.sql("SELECT value FROM generate_series(1, 2500000) WHERE slow(value) > 3"))
+    (bar,) = Bar.made
+    assert bar.closed and bar.n > 0
+
+
 def slow(values):
     time.sleep(0.1)
     return values

@@ -2,11 +2,12 @@
 """Device data of CUDA, on the emulator: its memory is apart from the host's."""
 
 import os
+import weakref
 
 import pytest
 
 import devicefusion
-from conftest import STRICT
+from conftest import STRICT, soon
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("DATAFUSION_DEVICE_SELECTOR") != "cuda", reason="the device is not CUDA's"
@@ -42,6 +43,18 @@ class Tensor:
         return self.column.__dlpack__(stream=stream, **options)
 
 
+class Array:
+    """A column with the CUDA Array Interface alone."""
+
+    def __init__(self, column, **changes):
+        self.column = column
+        self.changes = changes
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.column.__cuda_array_interface__, **self.changes}
+
+
 def copied(ctx):
     """Bytes between host and device."""
     copies = ctx.report()["copies"]
@@ -71,6 +84,58 @@ def test_tensors_of_cuda_go_back_into_sql_in_place(ctx, numbers):
     assert total == sum(1.5 * x for x in range(11, ROWS + 1))
 
 
+def test_arrays_of_cuda_go_back_into_sql_in_place(ctx, numbers):
+    # The stream of a consumer of DLPack is the session's.
+    tensor = Tensor(numbers["x"])
+    ctx.register_device_table("tensors", {"x": tensor})
+    before = copied(ctx)
+    x, half = Array(numbers["x"], stream=tensor.stream), Array(numbers["half"], strides=(8,))
+    ctx.register_device_table("arrays", {"x": x, "half": half})
+    up, down = (now - then for now, then in zip(copied(ctx), before, strict=True))
+    assert up < ROWS and down < ROWS
+    found = ctx.sql("SELECT sum(x + half) AS s FROM arrays").to_pydict()
+    assert found == {"s": [sum(1.5 * x for x in range(1, ROWS + 1))]}
+
+
+def test_an_array_of_cuda_is_a_table_by_its_name(ctx, numbers):
+    array = Array(numbers["x"])
+    found = ctx.sql("SELECT max(value) AS m FROM array").to_pydict()
+    assert found == {"m": [array.__cuda_array_interface__["shape"][0]]}
+
+
+def test_an_array_of_cuda_lives_as_long_as_its_table(ctx, numbers):
+    array = Array(numbers["x"])
+    gone = weakref.ref(array)
+    ctx.register_device_table("arrays", {"x": array})
+    del array
+    assert ctx.sql("SELECT count(x) AS n FROM arrays").to_pydict() == {"n": [ROWS]}
+    assert gone() is not None
+    ctx.deregister_table("arrays")
+    assert soon(lambda: gone() is None)
+
+
+@pytest.mark.parametrize(
+    "changes, error",
+    [
+        ({"shape": (10, 100)}, "one dimension"),
+        ({"strides": (16,)}, "16 bytes apart"),
+        ({"typestr": "<c16"}, "no type for elements of <c16"),
+        ({"typestr": ">f8"}, "no type for elements of >f8"),
+        ({"mask": object()}, "has a mask"),
+        ({"stream": 0}, "ambiguous"),
+    ],
+)
+def test_arrays_of_cuda_that_are_no_columns(ctx, numbers, changes, error):
+    with pytest.raises(ValueError, match=error):
+        ctx.register_device_table("arrays", {"x": Array(numbers["x"], **changes)})
+
+
+def test_arrays_of_cuda_on_another_device_are_refused(numbers):
+    host = devicefusion.SessionContext({"device.selector": "none"})
+    with pytest.raises(devicefusion.DeviceError):
+        host.register_table("arrays", {"x": Array(numbers["x"])})
+
+
 def test_a_column_of_many_batches_is_one_tensor(ctx):
     ctx.set("device.batch_rows", 1024)
     rows = ctx.sql("SELECT value AS x FROM generate_series(1, 100000) WHERE value % 2 = 0").device()
@@ -94,3 +159,24 @@ def test_rows_of_cuda_come_to_the_host(numbers):
     table = numbers.to_arrow_table()
     assert table.num_rows == ROWS
     assert table["half"].to_pylist() == [x * 0.5 for x in table["x"].to_pylist()]
+
+
+def test_cupy_and_sql_pass_arrays_in_place(ctx, numbers):
+    cupy = pytest.importorskip("cupy", reason="CuPy needs a GPU, and is not run here")
+    x = cupy.from_dlpack(numbers["x"])
+    assert int(x.sum()) == ROWS * (ROWS + 1) // 2
+    before = copied(ctx)
+    ctx.register_device_table("doubled", {"x": x * 2})
+    total = ctx.sql("SELECT sum(x) AS s FROM doubled").to_pydict()
+    assert total == {"s": [ROWS * (ROWS + 1)]}
+    up, down = (now - then for now, then in zip(copied(ctx), before, strict=True))
+    assert up < ROWS and down < ROWS
+
+
+def test_cudf_and_sql_pass_tables_in_place(ctx, numbers):
+    cudf = pytest.importorskip("cudf", reason="cuDF needs a GPU, and is not run here")
+    frame = cudf.DataFrame({"k": [1, 2, 1], "x": [0.5, 1.5, 2.5]})
+    ctx.register_device_table("frame", {name: frame[name].values for name in frame.columns})
+    sums = ctx.sql("SELECT k, sum(x) AS s FROM frame GROUP BY k ORDER BY k").to_pydict()
+    assert sums == {"k": [1, 2], "s": [3.0, 1.5]}
+    assert int(cudf.Series(numbers["x"]).sum()) == ROWS * (ROWS + 1) // 2

@@ -14,7 +14,7 @@ PARTS = [f".{part.name}" for part in pkgutil.iter_modules(devicefusion.__path__)
 MODULES = ["", *(part for part in PARTS if not part.startswith("._"))]
 
 #: Packages without which a module's examples cannot run.
-NEEDED = {".dbapi": "adbc_driver_manager", ".device": "numpy"}
+NEEDED = {".dbapi": "adbc_driver_manager", ".device": "numpy", ".extension": "datafusion"}
 
 
 def kind_of(ctx):

@@ -3,7 +3,7 @@
 
 import ast
 import inspect
-import shutil
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +40,7 @@ async def main() -> pyarrow.Table:
 MISTAKES = [
     'frame.explain(format="poem")',
     "session.sql(7)",
-    "count: str = frame.count()",
+    "number_of_rows: str = frame.count()",
     'session.register_udf("name")',
     "frame.nothing()",
     'devicefusion.udf(len, [], pyarrow.int64(), "sometimes")',
@@ -83,11 +83,29 @@ def test_mypy_finds_mistakes_in_uses_of_the_package(tmp_path):
         assert f"program.py:{number}: error" in printed, (mistake, printed)
 
 
+def pyright(*arguments):
+    pytest.importorskip("pyright")
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, *arguments]
+    return checked(command, FOLDER)
+
+
 def test_the_package_is_typed_for_pyright():
-    pyright = shutil.which("pyright") or pytest.skip("pyright is not installed")
-    command = [pyright, "--pythonpath", sys.executable, str(PACKAGE)]
-    code, printed = checked(command, FOLDER)
+    code, printed = pyright(str(PACKAGE))
     assert code == 0, printed
+
+
+def test_pyright_finds_mistakes_in_uses_of_the_package(tmp_path):
+    program = tmp_path / "program.py"
+    lines = PROGRAM.splitlines()
+    program.write_text("\n".join([*lines, *MISTAKES]))
+    code, printed = pyright("--outputjson", str(program))
+    assert code == 1
+    found = {
+        problem["range"]["start"]["line"]
+        for problem in json.loads(printed)["generalDiagnostics"]
+        if problem["severity"] == "error"
+    }
+    assert found == set(range(len(lines), len(lines) + len(MISTAKES))), printed
 
 
 def test_the_package_says_that_it_is_typed():

@@ -64,6 +64,21 @@ impl SharedQueue {
         enqueued.and_then(|_| worker.fence()).map(drop)
     }
 
+    /// Makes later work of the shared queue wait for the work that another queue has so far.
+    ///
+    /// # Safety
+    /// The other queue is live, and of the driver's context.
+    pub(crate) unsafe fn follow(&self, other: RawQueue) -> Result<()> {
+        let driver = &self.driver;
+        // SAFETY: the caller's promise.
+        let event = unsafe { driver.record(other) }?;
+        // SAFETY: recorded above; the driver keeps the event that it waits on.
+        let waits = unsafe { driver.flush(other).and_then(|()| self.wait_for(event)) };
+        // SAFETY: recorded above, and not used any more.
+        unsafe { driver.destroy_event(event) };
+        waits
+    }
+
     /// Makes later work of the shared queue wait for an event.
     ///
     /// # Safety

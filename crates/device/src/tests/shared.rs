@@ -119,6 +119,21 @@ fn the_shared_queue_waits_for_events() -> Result<()> {
 }
 
 #[test]
+fn the_shared_queue_follows_other_queues() -> Result<()> {
+    let context = context();
+    let other = context.driver().create_queue()?;
+    let x = context.queue()?.upload(numbers(0..100))?;
+    context.synchronize()?;
+    enqueue(&context, other, &x)?;
+    // SAFETY: the queue was created above, and is destroyed last.
+    unsafe { context.shared_queue_follows(other) }?;
+    assert_eq!(read(&context.queue()?, &x)?, (7..107).collect::<Vec<u64>>());
+    // SAFETY: its work has completed, since the read followed it.
+    unsafe { context.driver().destroy_queue(other) };
+    Ok(())
+}
+
+#[test]
 fn idle_queues_are_reused_after_waits() -> Result<()> {
     let context = context();
     context.shared_queue()?;

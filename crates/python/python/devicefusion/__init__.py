@@ -21,6 +21,7 @@ from devicefusion._devicefusion import DeviceError, ExecutionError, __version__
 from devicefusion.context import Device, SessionContext, devices
 from devicefusion.dataframe import DataFrame, RecordBatchStream
 from devicefusion.device import DeviceResult
+from devicefusion.extension import Extension, on_host, run
 from devicefusion.functions import Accumulator, AggregateUDF, ScalarUDF, udaf, udf
 from devicefusion.profile import Profile
 
@@ -35,12 +36,15 @@ __all__ = [
     "DeviceError",
     "DeviceResult",
     "ExecutionError",
+    "Extension",
     "Profile",
     "RecordBatchStream",
     "ScalarUDF",
     "SessionContext",
     "__version__",
     "devices",
+    "on_host",
+    "run",
     "udaf",
     "udf",
 ]

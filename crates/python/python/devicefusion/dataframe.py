@@ -9,7 +9,7 @@ import html
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow
 
@@ -22,6 +22,8 @@ from devicefusion.progress import Bar
 if TYPE_CHECKING:
     import pandas
     import polars
+
+Result = TypeVar("Result")
 
 #: Rows that `show` prints and notebooks show.
 SHOWN = 20
@@ -58,10 +60,7 @@ class DataFrame:
 
     def to_arrow_table(self) -> pyarrow.Table:
         """Runs the query: its rows as a table, without a further copy."""
-        if self._progress is None:
-            return pyarrow.table(self._frame.collect())
-        with Bar(self._progress) as bar:
-            return pyarrow.table(self._frame.collect(bar.show))
+        return pyarrow.table(self._watched(self._frame.collect))
 
     def to_pandas(self, **options: Any) -> pandas.DataFrame:
         """Runs the query: its rows for pandas. Options are those of `pyarrow.Table.to_pandas`."""
@@ -85,7 +84,14 @@ class DataFrame:
 
     def count(self) -> int:
         """Runs the query: the number of its rows."""
-        return self._frame.count()
+        return self._watched(self._frame.count)
+
+    def _watched(self, run: Callable[..., Result]) -> Result:
+        """Runs the query, with a bar if it takes long."""
+        if self._progress is None:
+            return run()
+        with Bar(self._progress) as bar:
+            return run(bar.show)
 
     def execute_stream(self) -> RecordBatchStream:
         """Starts the query: its rows batch by batch, as they come."""
@@ -116,7 +122,7 @@ class DataFrame:
 
     def device(self) -> DeviceResult:
         """Runs the query and leaves its rows on the device."""
-        return DeviceResult(self._frame.device())
+        return DeviceResult(self._watched(self._frame.device))
 
     # Plans
 

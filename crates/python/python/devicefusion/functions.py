@@ -129,9 +129,9 @@ def udaf(
     {'p': [120.0]}
     """
     _check("udaf", accumulator, [*input_types, return_type, *state_type])
-    name = name or getattr(accumulator, "__name__", "udaf").lower()
+    shown = name or str(getattr(accumulator, "__name__", "udaf")).lower()
     return AggregateUDF(
-        name, accumulator, tuple(input_types), return_type, tuple(state_type), volatility
+        shown, accumulator, tuple(input_types), return_type, tuple(state_type), volatility
     )
 
 

@@ -22,8 +22,11 @@ INTERFACES = (
     "__arrow_c_stream__",
     "__arrow_c_array__",
     "__dlpack__",
+    "__cuda_array_interface__",
 )
 
+#: Methods of which one makes an object a column.
+COLUMN_INTERFACES = ("__arrow_c_array__", "__dlpack__", "__cuda_array_interface__")
 
 #: Names of the frames of comprehensions.
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
@@ -134,7 +137,7 @@ def _column(name: Any, column: Any) -> Any:
             return pyarrow.array(column)
         except pyarrow.ArrowNotImplementedError as error:
             raise ValueError(f"column {name!r}: SQL has no type for {column.dtype}") from error
-    if hasattr(column, "__arrow_c_array__") or hasattr(column, "__dlpack__"):
+    if any(hasattr(column, name) for name in COLUMN_INTERFACES):
         return column
     if hasattr(column, "__arrow_c_stream__"):
         return _column(name, pyarrow.chunked_array(column))

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plans of datafusion-python's sessions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::catalog::Session;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::common::{DataFusionError, Result, not_impl_err};
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::source_as_provider;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::SessionContext;
+use datafusion_ffi::query_planner::FFI_QueryPlanner;
+use datafusion_proto::bytes::logical_plan_from_bytes_with_extension_codec;
+use datafusion_proto::logical_plan::LogicalExtensionCodec;
+use devicefusion::DeviceOptions;
+use futures::future::BoxFuture;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::capsule;
+use crate::errors::{exception, query_error};
+use crate::foreign_query::ForeignQuery;
+use crate::runtime::runtime;
+
+/// The frame of a query that a session of datafusion-python has written with `codec`.
+pub(crate) fn frame(session: &SessionContext, plan: &[u8], codec: &Bound<'_, PyAny>) -> PyResult<DataFrame> {
+    let codec: Arc<dyn LogicalExtensionCodec> = (&capsule::logical_codec_of(codec)?).into();
+    let plan = logical_plan_from_bytes_with_extension_codec(plan, &session.task_ctx(), codec.as_ref()).map_err(exception)?;
+    if writes(&plan).map_err(exception)? {
+        return Err(PyValueError::new_err("a statement that writes runs in the session that has made it: collect it there"));
+    }
+    Ok(DataFrame::new(session.state(), plan))
+}
+
+/// Whether any part of a plan writes.
+fn writes(plan: &LogicalPlan) -> Result<bool> {
+    plan.exists(|node| Ok(matches!(node, LogicalPlan::Dml(_) | LogicalPlan::Copy(_))))
+}
+
+/// A query planner for a session of datafusion-python whose codecs are `logical` and `physical`.
+pub(crate) fn planner<'py>(
+    session: &SessionContext,
+    logical: &Bound<'py, PyAny>,
+    physical: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let planner = Arc::new(ForeignSessionPlanner { session: session.clone() });
+    let (of_logical, of_physical) = (capsule::logical_codec_of(logical)?, capsule::physical_codec_of(physical)?);
+    capsule::of_planner(logical.py(), FFI_QueryPlanner::new_with_ffi_codecs(planner, of_logical, of_physical))
+}
+
+/// Plans queries of another library's session with this library's rules.
+struct ForeignSessionPlanner {
+    session: SessionContext,
+}
+
+impl fmt::Debug for ForeignSessionPlanner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForeignSessionPlanner").finish_non_exhaustive()
+    }
+}
+
+impl QueryPlanner for ForeignSessionPlanner {
+    // Not `async`, see CONTRIBUTING.md.
+    fn create_physical_plan<'planner, 'plan, 'session, 'planned>(
+        &'planner self,
+        plan: &'plan LogicalPlan,
+        session: &'session dyn Session,
+    ) -> BoxFuture<'planned, Result<Arc<dyn ExecutionPlan>>>
+    where
+        'planner: 'planned,
+        'plan: 'planned,
+        'session: 'planned,
+        Self: 'planned,
+    {
+        let (state, plan) = (self.state_for(session), plan.clone());
+        Box::pin(async move {
+            let task = state.task_ctx();
+            let runtime = runtime().map_err(|error| Python::attach(|py| query_error(py, error)))?;
+            // On threads with enough stack. The other library polls this future on its own ones.
+            let planned = {
+                let _entered = runtime.enter();
+                SpawnedTask::spawn(async move { planned(&plan, &state).await })
+            };
+            let planned = planned.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
+            Ok(Arc::new(ForeignQuery::new(planned, task)) as Arc<dyn ExecutionPlan>)
+        })
+    }
+}
+
+impl ForeignSessionPlanner {
+    /// The state with DataFusion's settings of the other session, and the device's of this one.
+    fn state_for(&self, session: &dyn Session) -> SessionState {
+        let mut state = self.session.state();
+        let mut options = session.config_options().clone();
+        let own = state.config_options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
+        options.extensions.insert(own);
+        *state.config_mut().options_mut() = options;
+        // Functions see these settings from here on.
+        state.mark_start_execution();
+        state
+    }
+}
+
+/// Plans a query, or the INSERT of one.
+async fn planned(plan: &LogicalPlan, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
+    let LogicalPlan::Dml(DmlStatement { target, op: WriteOp::Insert(op), input, .. }) = plan else {
+        if !matches!(plan, LogicalPlan::Explain(_)) && writes(plan)? {
+            return not_impl_err!(
+                "of statements that write, INSERT alone passes between datafusion and devicefusion: run it within \
+                 devicefusion.on_host(ctx)"
+            );
+        }
+        return state.create_physical_plan(plan).await;
+    };
+    // A table of another library says nothing about its input, and reads one partition of it.
+    let rows = state.create_physical_plan(input).await?;
+    let rows: Arc<dyn ExecutionPlan> = match rows.output_ordering().cloned() {
+        _ if rows.output_partitioning().partition_count() == 1 => rows,
+        Some(order) => Arc::new(SortPreservingMergeExec::new(order, rows)),
+        None => Arc::new(CoalescePartitionsExec::new(rows)),
+    };
+    let rows = Arc::new(ForeignQuery::new(rows, state.task_ctx()));
+    source_as_provider(target)?.insert_into(state, rows, *op).await
+}
