@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs pytest and the libraries that tests exchange data with (from PyPI) into the virtual
 # environment target/python-peers, and prints the path of its interpreter. Uses no network if they
-# are installed. The tests with these peers run this script. PyTorch is the system's, if it has one
-# (on Debian: apt-get install python3-torch): that of PyPI comes with 3 GB of CUDA.
+# are installed. The tests with these peers run this script. PyTorch is Debian's, if it is there
+# (apt-get install python3-torch): that of PyPI comes with 3 GB of CUDA.
 set -eu
 
 peers="pyarrow==26.0.1 nanoarrow==0.9.0 adbc-driver-manager==1.13.0 numpy==2.4.6 pandas==3.1.1 polars==2.1.0"
@@ -29,14 +29,12 @@ install() {
     $pip install --quiet --retries 1 --timeout 20 --only-binary=:all: $packages >&2
 }
 
-# Packages of the system come behind those of the environment.
+# Debian's packages come behind those of the environment.
 borrow_torch() {
-    folder=$(python3 -c 'import importlib.util as util, os
-torch = util.find_spec("torch")
-print(os.path.dirname(os.path.dirname(torch.origin)) if torch else "")')
-    for packages_of in "$target"/lib/python3*/site-packages; do
-        [ -z "$folder" ] || echo "$folder" >"$packages_of/torch.pth"
-    done
+    path=$(echo "$target"/lib/python3*/site-packages)/torch.pth
+    echo "/usr/lib/python3/dist-packages" >"$path"
+    # It is for one version of Python.
+    "$python" -W ignore -c "import torch" >/dev/null 2>&1 || rm "$path"
 }
 
 # Tests run in parallel; the lock lets one of them install.

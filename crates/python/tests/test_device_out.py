@@ -382,7 +382,7 @@ def test_rows_go_through_torch_without_a_copy(shared, numbers):
     scored = shared.from_device({"score": scores})
     assert shared.sql("SELECT max(score) AS most FROM scored").to_pydict() == {"most": [199_998.0]}
     assert torch.from_dlpack(scored.device()["score"]).data_ptr() == scores.data_ptr()
-    assert soon(lambda: in_use(shared) - before < scores.nbytes // 2)
+    assert soon(lambda: in_use(shared) - before < scores.numel() * scores.element_size() // 2)
 
 
 def test_rows_go_through_jax(shared):

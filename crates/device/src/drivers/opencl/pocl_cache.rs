@@ -6,11 +6,10 @@
 //! before it builds programs, and PoCL compiles again.
 //!
 //! Thousands of files take tenths of a second, or a minute from a cold disk. So a process checks
-//! them only after one of these events since the last check:
-//! - a start of the machine;
-//! - the death of a process, perhaps of a damaged file.
-//!
-//! It skips programs without a use since then. Their files are as they were.
+//! them only after one of these events:
+//! - a start of the machine: it checks programs with a use since the last check;
+//! - the death of a process, perhaps of a damaged file: programs with a use since the start of that
+//!   process.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
@@ -22,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use super::api::is_pocl;
-use super::pocl_prune::{last_use, prune_daily};
+use super::pocl_prune::{last_use, modified, prune_daily};
 use crate::driver::LogSink;
 use crate::info::DeviceInfo;
 use crate::program::owner_problem;
@@ -44,6 +43,9 @@ const STRING_TABLE_SECTION: [u8; 4] = 3u32.to_le_bytes();
 
 /// After this time written files are on the disk, also if the machine crashes.
 const DURABLE: Duration = Duration::from_secs(3600);
+
+/// The precision of times of files.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The note of this process.
 static NOTE: Mutex<Option<RunningNote>> = Mutex::new(None);
@@ -99,8 +101,12 @@ fn check_if_needed(folder: &Path) -> io::Result<usize> {
     let (boot, (dead, running)) = (fs::read(BOOT_ID)?, processes(&notes)?);
     let mut removed = 0;
     if last_boot != boot || !dead.is_empty() {
-        let last_check = Some(checked.metadata()?.modified()?).filter(|_| !last_boot.is_empty());
-        removed = remove_damaged(folder, last_check);
+        let since = match last_boot.is_empty() {
+            true => None,
+            false if last_boot != boot => checked.metadata()?.modified()?.checked_sub(DURABLE),
+            false => dead.iter().filter_map(|note| modified(note)).min().and_then(|start| start.checked_sub(SECOND)),
+        };
+        removed = remove_damaged(folder, since);
         checked.set_len(0)?;
         checked.rewind()?;
         checked.write_all(&boot)?;
@@ -150,10 +156,9 @@ extern "C" fn remove_note() {
     }
 }
 
-/// Removes bitcode and libraries that are not whole. Skips programs without a use since
-/// `last_check`. PoCL renames whole files to these names, so none of them is being written.
-fn remove_damaged(folder: &Path, last_check: Option<SystemTime>) -> usize {
-    let since = last_check.and_then(|time| time.checked_sub(DURABLE));
+/// Removes bitcode and libraries that are not whole. Skips programs without a use since `since`.
+/// PoCL renames whole files to these names, so none of them is being written.
+fn remove_damaged(folder: &Path, since: Option<SystemTime>) -> usize {
     let programs = program_folders(folder).flat_map(|folder| entries(&folder)).map(|entry| entry.path());
     let mut folders: Vec<PathBuf> =
         programs.filter(|program| since.is_none_or(|since| last_use(program) >= Some(since))).collect();
@@ -234,19 +239,52 @@ fn read<const N: usize>(mut file: &File, at: u64) -> Option<[u8; N]> {
 mod tests {
     use super::*;
 
+    /// A program with a damaged file, and a last use so long ago.
+    fn damaged(folder: &Path, program: &str, age: Duration) -> PathBuf {
+        let program = folder.join(program);
+        fs::create_dir_all(&program).unwrap();
+        fs::write(program.join("program.bc"), "no bitcode").unwrap();
+        File::create(program.join("last_accessed")).unwrap().set_modified(SystemTime::now() - age).unwrap();
+        program.join("program.bc")
+    }
+
+    fn note(folder: &Path, name: &str, age: Duration, text: &[u8]) {
+        let path = folder.join(NOTES).join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    }
+
     #[test]
-    fn programs_without_a_use_since_the_last_check_are_not_read_again() {
+    fn after_a_death_programs_that_were_used_since_its_start_are_read() {
         let folder = tempfile::tempdir().unwrap();
-        let damaged = |program: &str, age: Duration| {
-            let program = folder.path().join(program);
-            fs::create_dir_all(&program).unwrap();
-            fs::write(program.join("program.bc"), "no bitcode").unwrap();
-            File::create(program.join("last_accessed")).unwrap().set_modified(SystemTime::now() - age).unwrap();
-        };
-        damaged("AA/A", Duration::from_secs(60));
-        damaged("AA/B", DURABLE + Duration::from_secs(60));
-        assert_eq!(remove_damaged(folder.path(), Some(SystemTime::now())), 1);
-        assert!(!folder.path().join("AA/A/program.bc").exists());
-        assert_eq!(remove_damaged(folder.path(), None), 1);
+        let folder = folder.path();
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        note(folder, "checked", minutes(50), &fs::read(BOOT_ID).unwrap());
+        note(folder, "1-1.running", minutes(2), b"");
+        let (before, after) = (damaged(folder, "AA/A", minutes(3)), damaged(folder, "AA/B", minutes(1)));
+        assert_eq!(check_if_needed(folder).unwrap(), 1);
+        assert!(before.exists() && !after.exists());
+        // The next process finds neither a death nor a start of the machine.
+        damaged(folder, "AA/B", minutes(0));
+        assert_eq!(check_if_needed(folder).unwrap(), 0);
+    }
+
+    #[test]
+    fn after_a_start_of_the_machine_programs_that_were_used_since_the_last_check_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        note(folder, "checked", minutes(50), b"another start");
+        let (before, after) = (damaged(folder, "AA/A", minutes(111)), damaged(folder, "AA/B", minutes(109)));
+        assert_eq!(check_if_needed(folder).unwrap(), 1);
+        assert!(before.exists() && !after.exists());
+    }
+
+    #[test]
+    fn the_first_process_reads_all_programs() {
+        let folder = tempfile::tempdir().unwrap();
+        damaged(folder.path(), "AA/A", Duration::from_secs(1_000_000));
+        assert_eq!(check_if_needed(folder.path()).unwrap(), 1);
     }
 }

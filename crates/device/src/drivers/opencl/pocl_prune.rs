@@ -42,7 +42,8 @@ pub(super) fn last_use(program: &Path) -> Option<SystemTime> {
     modified(&program.join(LAST_USE)).or_else(|| modified(program))
 }
 
-fn modified(path: &Path) -> Option<SystemTime> {
+/// The time of a file's last change.
+pub(super) fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
