@@ -3,12 +3,18 @@
 //!
 //! A call of Python at the end of its interpreter kills the thread or hangs. So Python calls
 //! [`end`] before, and that waits for the calls under way. Later ones fail.
+//!
+//! Threads of Python with the flag `daemon` are parked instead of a return to the interpreter. It
+//! would end them by unwinding frames of Rust, which Rust does not allow.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, OnceLock};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use datafusion::common::exec_err;
 use pyo3::prelude::*;
+use tokio::sync::watch;
 
 use crate::errors::{exception, query_error};
 use crate::runtime::is_forked;
@@ -19,7 +25,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of calls under way, in the process that has their threads.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 /// Whether the interpreter ends.
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
+static IS_ENDING: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
+/// The thread that ends it.
+static LAST: OnceLock<ThreadId> = OnceLock::new();
 
 /// A call of Python by a thread that is not Python's.
 pub(crate) struct Call;
@@ -29,7 +37,7 @@ impl Call {
     pub fn begin() -> Option<Call> {
         CALLS.fetch_add(1, Ordering::SeqCst);
         let call = Call;
-        (!IS_ENDING.load(Ordering::SeqCst)).then_some(call)
+        (!*IS_ENDING.borrow()).then_some(call)
     }
 }
 
@@ -37,6 +45,37 @@ impl Drop for Call {
     fn drop(&mut self) {
         CALLS.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Runs `work` without the interpreter, and returns to it. At its end the thread is parked.
+pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    let (done, _call) = py.detach(|| (work(), return_or(|| ())));
+    done
+}
+
+/// A call that returns to the interpreter. At its end the thread calls `stop` and is parked.
+pub(crate) fn return_or(stop: impl FnOnce()) -> Call {
+    let call = Call::begin();
+    let is_last = LAST.get().is_some_and(|last| *last == std::thread::current().id());
+    match call {
+        Some(call) => call,
+        None if is_last => {
+            CALLS.fetch_add(1, Ordering::SeqCst);
+            Call
+        }
+        None => {
+            stop();
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
+
+/// Completes at the end of the interpreter.
+pub(crate) async fn ended() {
+    // The sender is static.
+    _ = IS_ENDING.subscribe().wait_for(|is_ending| *is_ending).await;
 }
 
 /// Calls Python on a thread of a query. `None` at the end of the interpreter.
@@ -74,7 +113,8 @@ pub(crate) const ENDED: &str = "the interpreter of Python ends";
 /// Waits for the calls under way. There is none afterwards.
 #[pyfunction]
 pub(crate) fn end(py: Python<'_>) {
-    IS_ENDING.store(true, Ordering::SeqCst);
+    _ = LAST.set(std::thread::current().id());
+    IS_ENDING.send_replace(true);
     // A forked child has none of the threads.
     if is_forked() {
         return;

@@ -16,6 +16,7 @@ use datafusion::physical_plan::{
 };
 use futures::{FutureExt, StreamExt};
 
+use crate::calls::{ENDED, ended};
 use crate::runtime::runtime;
 
 /// Batches that wait for the other library.
@@ -92,6 +93,13 @@ impl ExecutionPlan for ForeignQuery {
                 }
             }
             Ok(())
+        };
+        // A thread of the other library may read on while the interpreter ends.
+        let send = async {
+            tokio::select! {
+                sent = send => sent,
+                () = ended() => exec_err!("{ENDED}"),
+            }
         };
         // A panic may not reach the other library's calls of C, which would end the process.
         let send = AssertUnwindSafe(send).catch_unwind();

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use datafusion::catalog::Session;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{DataFusionError, Result, not_impl_err};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DataFusionError, Result, exec_err, not_impl_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{DmlStatement, LogicalPlan, WriteOp};
+use datafusion::logical_expr::{DmlStatement, EmptyRelation, LogicalPlan, WriteOp};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -25,10 +25,12 @@ use futures::future::BoxFuture;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use tokio::runtime::Handle;
 
 use crate::capsule;
 use crate::errors::{exception, query_error};
 use crate::foreign_query::ForeignQuery;
+use crate::foreign_table::with_foreign_tables;
 use crate::runtime::runtime;
 
 /// The frame of a query that a session of datafusion-python has written with `codec`.
@@ -38,7 +40,26 @@ pub(crate) fn frame(session: &SessionContext, plan: &[u8], codec: &Bound<'_, PyA
     if writes(&plan).map_err(exception)? {
         return Err(PyValueError::new_err("a statement that writes runs in the session that has made it: collect it there"));
     }
-    Ok(DataFrame::new(session.state(), plan))
+    Ok(DataFrame::new(session.state(), adapted(plan).map_err(exception)?))
+}
+
+/// A plan of another library for the rules of this one.
+fn adapted(plan: LogicalPlan) -> Result<LogicalPlan> {
+    with_foreign_tables(without_empty_sorts(plan)?)
+}
+
+/// The plan with nothing in the place of sorts of no rows, which DataFusion's sort refuses.
+fn without_empty_sorts(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let plan = plan.transform_down_with_subqueries(|node| {
+        Ok(match &node {
+            LogicalPlan::Sort(sort) if sort.fetch == Some(0) => Transformed::yes(LogicalPlan::EmptyRelation(EmptyRelation {
+                produce_one_row: false,
+                schema: Arc::clone(node.schema()),
+            })),
+            _ => Transformed::no(node),
+        })
+    })?;
+    Ok(plan.data)
 }
 
 /// Whether any part of a plan writes.
@@ -82,13 +103,18 @@ impl QueryPlanner for ForeignSessionPlanner {
         Self: 'planned,
     {
         let (state, plan) = (self.state_for(session), plan.clone());
+        // One of our threads polls the other library here, for a function that a query calls.
+        let is_within_query = Handle::try_current().is_ok();
         Box::pin(async move {
+            if is_within_query {
+                return exec_err!("a function that a query calls cannot wait for another query");
+            }
             let task = state.task_ctx();
             let runtime = runtime().map_err(|error| Python::attach(|py| query_error(py, error)))?;
             // On threads with enough stack. The other library polls this future on its own ones.
             let planned = {
                 let _entered = runtime.enter();
-                SpawnedTask::spawn(async move { planned(&plan, &state).await })
+                SpawnedTask::spawn(async move { planned(&adapted(plan)?, &state).await })
             };
             let planned = planned.join().await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))??;
             Ok(Arc::new(ForeignQuery::new(planned, task)) as Arc<dyn ExecutionPlan>)

@@ -33,8 +33,7 @@ use crate::runtime::runtime;
 /// The bytes of a function that each DataFusion has.
 const BUILT_IN: &[u8] = b"built-in";
 
-/// Objects that wait for a reader, and for how long. A plan that is never read leaves some.
-const WAITING: usize = 4096;
+/// How long an object waits for a reader. A plan that is never read leaves some.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An object of a plan.
@@ -72,10 +71,9 @@ impl Handles {
         let (next, objects) = &mut *waiting;
         *next += 1;
         objects.insert(*next, Waiting { since: Instant::now(), object });
-        let surplus = objects.len().saturating_sub(WAITING);
         let mut gone = Vec::new();
         while let Some(oldest) = objects.first_entry()
-            && (oldest.get().since.elapsed() > PATIENCE || gone.len() < surplus)
+            && oldest.get().since.elapsed() > PATIENCE
         {
             gone.push(oldest.remove());
         }

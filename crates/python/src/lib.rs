@@ -14,6 +14,7 @@
 //! | `functions` | SQL functions that Python computes |
 //! | `foreign_session` | plans of datafusion-python's sessions |
 //! | `foreign_query` | a query within a plan of another DataFusion |
+//! | `foreign_table` | a table of another DataFusion |
 //! | `handles` | objects that cross to another DataFusion by a handle |
 //! | `capsule` | the PyCapsule interfaces of Arrow and of datafusion-python |
 //! | `calls` | calls of Python by threads of queries, up to the end of the interpreter |
@@ -31,6 +32,7 @@ mod device_rows;
 mod errors;
 mod foreign_query;
 mod foreign_session;
+mod foreign_table;
 mod frame;
 mod functions;
 mod handles;

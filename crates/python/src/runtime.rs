@@ -11,6 +11,7 @@ use pyo3::{PyErr, PyResult, Python};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
 
+use crate::calls::{detached, return_or};
 use crate::errors::exception;
 
 /// How often a waiting call looks for Ctrl-C.
@@ -74,15 +75,23 @@ pub(crate) fn wait_watched<T: Send, E: Send>(
     }
     let runtime = runtime()?;
     // Boxed: futures of whole plans have many kilobytes.
-    let mut work = Box::pin(work);
+    let mut work = Some(Box::pin(work));
+    let drop_work = |work: &mut Option<_>| {
+        let _entered = runtime.enter();
+        *work = None;
+    };
     loop {
-        let turn = async { timeout(SIGNALS, work.as_mut()).await };
-        if let Ok(done) = py.detach(|| with_enough_stack(|| runtime.block_on(turn))) {
+        let (turn, call) = py.detach(|| {
+            let turn = work.as_mut().map(|work| async { timeout(SIGNALS, work.as_mut()).await });
+            let turn = turn.map(|turn| with_enough_stack(|| runtime.block_on(turn)));
+            (turn, return_or(|| drop_work(&mut work)))
+        });
+        drop(call);
+        if let Some(Ok(done)) = turn {
             return done.map_err(exception);
         }
         if let Err(interrupt) = look(py) {
-            let _entered = runtime.enter();
-            py.detach(|| drop(work));
+            detached(py, || drop_work(&mut work));
             return Err(interrupt);
         }
     }

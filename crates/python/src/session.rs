@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use url::Url;
 
+use crate::calls::detached;
 use crate::capsule;
 use crate::errors::{DeviceError, exception};
 use crate::foreign_session;
@@ -218,7 +219,7 @@ impl Session {
     fn report(&self, py: Python<'_>) -> PyResult<Option<String>> {
         runtime()?;
         let device = self.device();
-        Ok(py.detach(|| device?.report().map(|report| report.to_string())))
+        Ok(detached(py, || device?.report().map(|report| report.to_string())))
     }
 
     /// Opens the device, unless it is open. Its label and name, or None without one.
@@ -226,7 +227,7 @@ impl Session {
         runtime()?;
         let Some(device) = self.device() else { return Ok(None) };
         let options = options_of(&self.context);
-        let context = py.detach(|| device.context_if_any(&options));
+        let context = detached(py, || device.context_if_any(&options));
         let context = context.map_err(|error| DeviceError::new_err(error_text(&error)))?;
         Ok(context.map(|context| (context.info().label(), context.info().name.clone())))
     }
@@ -290,7 +291,7 @@ pub(crate) fn device_of(py: Python<'_>, session: &SessionContext) -> PyResult<de
     runtime()?;
     let (runtime, options) = (DeviceRuntime::of(session.state().config()), options_of(session));
     let runtime = runtime.ok_or_else(|| DeviceError::new_err("this session has no device"))?;
-    py.detach(|| runtime.context(&options)).map_err(|error| DeviceError::new_err(error_text(&error)))
+    detached(py, || runtime.context(&options)).map_err(|error| DeviceError::new_err(error_text(&error)))
 }
 
 /// The exception for a setting.
@@ -354,7 +355,7 @@ pub(crate) fn written_rows(batches: &[RecordBatch]) -> u64 {
 #[pyfunction]
 pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<DeviceFields>> {
     runtime()?;
-    let entries = py.detach(device::devices);
+    let entries = detached(py, device::devices);
     let fields = entries
         .into_iter()
         .map(|entry| match entry.info {

@@ -2,7 +2,10 @@
 """Sessions of the package `datafusion` on the device. Its own answers are the oracle."""
 
 import gc
+import subprocess
+import sys
 import threading
+import time
 import weakref
 
 import pyarrow
@@ -39,6 +42,11 @@ QUERIES = {
     "rollup": "SELECT g, count(*) AS n FROM t GROUP BY ROLLUP (g) ORDER BY g, n",
     "no rows by a constant": "SELECT a, s FROM t WHERE false",
     "no rows by a limit": "SELECT a, s FROM t LIMIT 0",
+    "no rows of a sort": "SELECT a, s FROM t ORDER BY a LIMIT 0",
+    "count of no rows of a sort": "SELECT count(a) AS n FROM (SELECT a FROM t ORDER BY s LIMIT 0)",
+    "no rows in EXISTS": "SELECT count(*) AS n FROM t WHERE EXISTS (SELECT 1 FROM u WHERE false)",
+    "a text like a plan": "SELECT 'EmptyRelation: rows=0' AS x, a FROM t "
+    "WHERE a IN (SELECT g FROM u)",
     "aggregate of no rows": "SELECT count(a) AS n, max(s) AS m FROM t WHERE false",
     "join of no rows": "SELECT t.a, u.name FROM t LEFT JOIN (SELECT * FROM u LIMIT 0) u "
     "ON t.g = u.g ORDER BY t.a LIMIT 3",
@@ -163,6 +171,40 @@ def test_statements_that_write_are_not_run(theirs, ctx):
     with pytest.raises(ValueError, match="a statement that writes"):
         devicefusion.run(insert, ctx)
     assert session.sql("SELECT count(*) AS n FROM made").to_pydict() == {"n": [1]}
+
+
+def test_columns_of_one_name_without_rows(theirs, ctx):
+    frame = theirs.sql("SELECT x.g, y.g FROM u AS x JOIN u AS y ON x.g = y.g LIMIT 0")
+    assert devicefusion.run(frame, ctx).to_arrow_table().schema.names == ["g", "g"]
+
+
+@pytest.mark.parametrize("of", ["t", "SELECT g, sum(x) AS x FROM t GROUP BY g"])
+def test_temporary_views_plan_their_own_queries(theirs, ctx, extension, of):
+    for session, read in [
+        (theirs, lambda frame: devicefusion.run(frame, ctx)),
+        (with_tables(datafusion.SessionContext().with_extensions(extension)), lambda frame: frame),
+    ]:
+        view = session.table("t") if of == "t" else session.sql(of)
+        view = view.filter(datafusion.col("g") > datafusion.lit(0)).into_view(temporary=True)
+        rows = read(session.read_table(view).sort(datafusion.col("x").sort()).limit(3))
+        assert len(rows.to_pydict()["x"]) == (3 if of == "t" else 2)
+
+
+def test_functions_of_python_are_not_copied(ctx):
+    lock, seen = threading.Lock(), []
+
+    def noting(values):
+        with lock:
+            seen.append(len(values))
+        return values
+
+    session = datafusion.SessionContext()
+    types = [pyarrow.int64()], pyarrow.int64()
+    session.register_udf(datafusion.udf(noting, *types, "stable", "noting"))
+    session.from_pydict({"a": [1, 2, 3]}, "t")
+    frame = session.sql("SELECT noting(a) AS a FROM t")
+    assert devicefusion.run(frame, ctx).to_pydict() == {"a": [1, 2, 3]}
+    assert seen == [3]
 
 
 def test_functions_of_spark_are_other_functions(ctx):
@@ -345,6 +387,48 @@ def test_functions_of_python_in_a_moved_session(extension, theirs):
     )
     frame = session.sql("SELECT DISTINCT mirrored(s) AS m FROM t WHERE a < 12 ORDER BY m")
     assert frame.to_pydict()["m"][:2] == ["01s", "0s"]
+
+
+def test_a_function_cannot_query_its_own_session(extension):
+    session = with_tables(datafusion.SessionContext().with_extensions(extension))
+
+    def asking(values):
+        session.sql("SELECT count(*) FROM t").to_pydict()
+        return values
+
+    types = [pyarrow.int64()], pyarrow.int64()
+    session.register_udf(datafusion.udf(asking, *types, "stable", "asking"))
+    with pytest.raises(Exception, match="cannot wait for another query"):
+        session.sql("SELECT asking(a) AS a FROM t WHERE a < 9").to_pydict()
+
+
+def test_the_session_before_the_extension_is_no_session_on_the_host(extension):
+    session = with_tables(datafusion.SessionContext())
+    moved = session.with_extensions(extension)
+    with pytest.raises(ValueError, match="no Extension"), devicefusion.on_host(session):
+        pass
+    assert moved.sql("SELECT count(*) AS n FROM t").to_pydict() == {"n": [ROWS]}
+
+
+def test_settings_of_the_session_are_not_those_of_the_extension():
+    with pytest.raises(ValueError, match="a setting of the session"):
+        devicefusion.Extension({"datafusion.execution.batch_size": 5})
+
+
+def test_the_interpreter_ends_beside_a_moved_query():
+    program = """
+import threading, time
+import datafusion, devicefusion
+settings = {"device.cost": "always", "device.adaptive_start": "never"}
+session = datafusion.SessionContext().with_extensions(devicefusion.Extension(settings))
+query = session.sql("SELECT count(*) FROM generate_series(1, 1000000000000) WHERE value % 7 = 3")
+threading.Thread(target=query.collect, daemon=True).start()
+time.sleep(2)
+print(time.monotonic(), flush=True)
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert time.monotonic() - float(ended.stdout) < 5
 
 
 def test_errors_of_a_moved_session(moved):

@@ -45,14 +45,11 @@ def run(df: datafusion.DataFrame, ctx: SessionContext | None = None) -> DataFram
     {'day': [1, 2], 'price': [30.0, 20.0]}
     """
     writer = _plan_writer()
-    ctx = ctx or _shared_session()
     plan = df.optimized_logical_plan()
-    text = plan.display_indent()
-    if text.startswith(NO_ROWS):
-        return ctx.from_arrow(df.schema().empty_table())
-    if NO_ROWS in text:
-        # Its columns would be lost on the way.
-        plan = df.logical_plan()
+    if any(line.strip().startswith(NO_ROWS) for line in plan.display_indent().splitlines()):
+        # Its columns would be lost on the way. The writer's optimizer makes no such part.
+        plan = writer.create_dataframe_from_logical_plan(df.logical_plan()).optimized_logical_plan()
+    ctx = ctx or _shared_session()
     codec = writer.__datafusion_logical_extension_codec__()
     return ctx._result(ctx._session.read_plan(plan.to_bytes(writer), codec))
 
@@ -71,6 +68,9 @@ class Extension:
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         _package()
+        for name in settings or {}:
+            if name.startswith("datafusion.") and not name.startswith("datafusion.runtime."):
+                raise ValueError(f"{name} is a setting of the session, not of the extension")
         self._context = SessionContext(settings, find_variables=False)
 
     def __datafusion_session_components__(
@@ -109,6 +109,8 @@ def on_host(ctx: datafusion.SessionContext) -> Iterator[datafusion.SessionContex
     >>> rows["column_name"]
     ['a']
     """
+    if "devicefusion" not in ctx.logical_extension_codec_ids():
+        raise ValueError("this session has no Extension: pass the one that with_extensions gave")
     session = ctx.session_id()
     with _lock:
         blocks, planner = _hosts.get(session) or (0, ctx.__datafusion_query_planner__())
@@ -157,6 +159,9 @@ def _plan_writer() -> Any:
     global _writer
     with _lock:
         if _writer is None:
-            package = _package()
-            _writer = package.SessionContext().with_logical_extension_codec(_devicefusion.Codec())
+            # Functions of Python go as they are, without a copy.
+            writer = _package().SessionContext().with_python_udf_inlining(enabled=False)
+            for rule in EMPTYING:
+                writer.remove_optimizer_rule(rule)
+            _writer = writer.with_logical_extension_codec(_devicefusion.Codec())
         return _writer
