@@ -37,6 +37,7 @@ const TESTED_ELSEWHERE: &[(&str, &[&str], &str)] = &[
     ("adbc.md", &["python"], "crates/capi/tests/capi/adbc.rs"),
     ("python-adbc.md", &["python,adbc"], "crates/capi/tests/capi/adbc.rs"),
     ("python.md", &["python"], "crates/python/tests/test_book.py"),
+    ("python-datafusion.md", &["python"], "crates/python/tests/test_book.py"),
     ("python-device-data.md", &["python"], "crates/python/tests/test_book.py"),
     ("c-api.md", &["c"], "crates/capi/tests/capi/pages.rs"),
     ("peers.md", &["c", "cpp", "python"], "crates/datafusion/tests/peers.rs"),
