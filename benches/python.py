@@ -60,7 +60,7 @@ def registration(ctx):
     times = [timed(lambda: ctx.from_arrow(table)) for _ in range(9)]
     print(f"from_arrow of {table.nbytes / 1e9:.1f} GB: {median(times) / 1000:.2f} ms")
     table = ctx.from_arrow(table)
-    print(f"its sum: {timed(lambda: table.count()):.2f} s")
+    print(f"its count: {timed(lambda: table.count()):.2f} s")
 
 
 def large_result(ctx):

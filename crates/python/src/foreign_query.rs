@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DataFusionError, Result, exec_err};
+use datafusion::common::{Result, exec_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::MetricsSet;
@@ -17,7 +17,7 @@ use datafusion::physical_plan::{
 use futures::{FutureExt, StreamExt};
 
 use crate::calls::{ENDED, ended};
-use crate::runtime::runtime;
+use crate::runtime::query_runtime;
 
 /// Batches that wait for the other library.
 const READ_AHEAD: usize = 2;
@@ -80,7 +80,7 @@ impl ExecutionPlan for ForeignQuery {
 
     /// The task context of the other library is left alone: its functions and memory are not ours.
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let runtime = runtime().map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let runtime = query_runtime()?;
         let (plan, task) = (Arc::clone(&self.plan), Arc::clone(&self.task));
         let mut rows = RecordBatchReceiverStream::builder(plan.schema(), READ_AHEAD);
         let sender = rows.tx();

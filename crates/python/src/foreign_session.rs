@@ -20,7 +20,6 @@ use datafusion::prelude::SessionContext;
 use datafusion_ffi::query_planner::FFI_QueryPlanner;
 use datafusion_proto::bytes::logical_plan_from_bytes_with_extension_codec;
 use datafusion_proto::logical_plan::LogicalExtensionCodec;
-use devicefusion::DeviceOptions;
 use futures::future::BoxFuture;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -28,10 +27,11 @@ use pyo3::types::PyCapsule;
 use tokio::runtime::Handle;
 
 use crate::capsule;
-use crate::errors::{exception, query_error};
+use crate::errors::exception;
 use crate::foreign_query::ForeignQuery;
 use crate::foreign_table::with_foreign_tables;
-use crate::runtime::runtime;
+use crate::runtime::{WITHIN_QUERY, query_runtime};
+use crate::session::options_of;
 
 /// The frame of a query that a session of datafusion-python has written with `codec`.
 pub(crate) fn frame(session: &SessionContext, plan: &[u8], codec: &Bound<'_, PyAny>) -> PyResult<DataFrame> {
@@ -107,10 +107,10 @@ impl QueryPlanner for ForeignSessionPlanner {
         let is_within_query = Handle::try_current().is_ok();
         Box::pin(async move {
             if is_within_query {
-                return exec_err!("a function that a query calls cannot wait for another query");
+                return exec_err!("{WITHIN_QUERY}");
             }
             let task = state.task_ctx();
-            let runtime = runtime().map_err(|error| Python::attach(|py| query_error(py, error)))?;
+            let runtime = query_runtime()?;
             // On threads with enough stack. The other library polls this future on its own ones.
             let planned = {
                 let _entered = runtime.enter();
@@ -127,8 +127,7 @@ impl ForeignSessionPlanner {
     fn state_for(&self, session: &dyn Session) -> SessionState {
         let mut state = self.session.state();
         let mut options = session.config_options().clone();
-        let own = state.config_options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
-        options.extensions.insert(own);
+        options.extensions.insert(options_of(&self.session));
         *state.config_mut().options_mut() = options;
         // Functions see these settings from here on.
         state.mark_start_execution();

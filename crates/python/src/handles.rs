@@ -133,6 +133,14 @@ fn aggregate_type(function: &AggregateUDF, types: &[DataType]) -> Option<(DataTy
     Some((field.data_type().clone(), field.is_nullable()))
 }
 
+fn write_function(is_built_in: bool, function: Object, bytes: &mut Vec<u8>) -> Result<()> {
+    match is_built_in {
+        true => bytes.extend(BUILT_IN),
+        false => HANDLES.put(function, bytes),
+    }
+    Ok(())
+}
+
 /// The object of a variant.
 macro_rules! taken {
     ($bytes:expr, $name:expr, $variant:ident) => {
@@ -180,11 +188,8 @@ impl LogicalExtensionCodec for HandleCodec {
                 && own.signature().volatility == function.signature().volatility
                 && PROBES.iter().all(|types| scalar_type(&own, types) == scalar_type(function, types))
         };
-        match SESSION.udf(function.name()).is_ok_and(is_same) {
-            true => bytes.extend(BUILT_IN),
-            false => HANDLES.put(Object::Scalar(Arc::new(function.clone())), bytes),
-        }
-        Ok(())
+        let is_built_in = SESSION.udf(function.name()).is_ok_and(is_same);
+        write_function(is_built_in, Object::Scalar(Arc::new(function.clone())), bytes)
     }
 
     fn try_decode_udaf(&self, name: &str, bytes: &[u8]) -> Result<Arc<AggregateUDF>> {
@@ -199,11 +204,8 @@ impl LogicalExtensionCodec for HandleCodec {
             own.aliases() == function.aliases()
                 && PROBES.iter().all(|types| aggregate_type(&own, types) == aggregate_type(function, types))
         };
-        match SESSION.udaf(function.name()).is_ok_and(is_same) {
-            true => bytes.extend(BUILT_IN),
-            false => HANDLES.put(Object::Aggregate(Arc::new(function.clone())), bytes),
-        }
-        Ok(())
+        let is_built_in = SESSION.udaf(function.name()).is_ok_and(is_same);
+        write_function(is_built_in, Object::Aggregate(Arc::new(function.clone())), bytes)
     }
 
     fn try_decode_udwf(&self, name: &str, bytes: &[u8]) -> Result<Arc<WindowUDF>> {
@@ -214,11 +216,8 @@ impl LogicalExtensionCodec for HandleCodec {
     }
 
     fn try_encode_udwf(&self, function: &WindowUDF, bytes: &mut Vec<u8>) -> Result<()> {
-        match SESSION.udwf(function.name()).is_ok_and(|own| own.aliases() == function.aliases()) {
-            true => bytes.extend(BUILT_IN),
-            false => HANDLES.put(Object::Window(Arc::new(function.clone())), bytes),
-        }
-        Ok(())
+        let is_built_in = SESSION.udwf(function.name()).is_ok_and(|own| own.aliases() == function.aliases());
+        write_function(is_built_in, Object::Window(Arc::new(function.clone())), bytes)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use devicefusion::{STACK_BYTES, with_enough_stack};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::{PyErr, PyResult, Python};
@@ -16,6 +16,9 @@ use crate::errors::exception;
 
 /// How often a waiting call looks for Ctrl-C.
 const SIGNALS: Duration = Duration::from_millis(50);
+
+/// The message of a wait on a thread of a query.
+pub(crate) const WITHIN_QUERY: &str = "a function that a query calls cannot wait for another query";
 
 /// The threads of all sessions, and the process that they belong to.
 struct Threads {
@@ -48,6 +51,11 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
     THREADS.runtime.as_ref().map_err(|error| PyRuntimeError::new_err(format!("there are no threads for queries: {error}")))
 }
 
+/// As [`runtime`], for work of a query.
+pub(crate) fn query_runtime() -> Result<&'static Runtime> {
+    runtime().map_err(|error| DataFusionError::External(Box::new(error)))
+}
+
 /// Waits for work of a query. Other Python threads run meanwhile, and Ctrl-C drops the work.
 pub(crate) fn wait<T: Send>(py: Python<'_>, work: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
     wait_for(py, work, exception)
@@ -71,7 +79,7 @@ pub(crate) fn wait_watched<T: Send, E: Send>(
     mut look: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<T> {
     if Handle::try_current().is_ok() {
-        return Err(PyRuntimeError::new_err("a function that a query calls cannot wait for another query"));
+        return Err(PyRuntimeError::new_err(WITHIN_QUERY));
     }
     let runtime = runtime()?;
     // Boxed: futures of whole plans have many kilobytes.

@@ -282,7 +282,8 @@ impl Session {
     }
 }
 
-fn options_of(session: &SessionContext) -> DeviceOptions {
+/// The settings of the session's device.
+pub(crate) fn options_of(session: &SessionContext) -> DeviceOptions {
     session.state().config_options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default()
 }
 

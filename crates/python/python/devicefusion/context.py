@@ -117,9 +117,9 @@ class SessionContext:
         """Registers an object as a table. Its Arrow memory is not copied.
 
         The object has `__arrow_c_device_stream__`, `__arrow_c_device_array__`,
-        `__arrow_c_stream__`, `__arrow_c_array__` or `__dlpack__`, or is a mapping of columns. It
-        lives as long as a query reads it. Readers such as `pyarrow.RecordBatchReader` give their
-        rows to one query.
+        `__arrow_c_stream__`, `__arrow_c_array__`, `__dlpack__` or `__cuda_array_interface__`, or is
+        a mapping of columns. It lives as long as a query reads it. Readers such as
+        `pyarrow.RecordBatchReader` give their rows to one query.
 
         >>> ctx = SessionContext()
         >>> ctx.register_table("t", {"x": [1, 2, 3], "y": [0.5, 1.5, 2.5]})

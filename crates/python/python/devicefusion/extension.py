@@ -37,6 +37,9 @@ def run(df: datafusion.DataFrame, ctx: SessionContext | None = None) -> DataFram
     The plan passes as `datafusion` has optimized it, and its tables are read in place. `ctx` has
     the settings and the object stores; without it, all calls share a session.
 
+    Raises ValueError for a statement that writes, ImportError for another major version of
+    `datafusion`, and its own exception for a plan that cannot pass.
+
     >>> import datafusion
     >>> theirs = datafusion.SessionContext()
     >>> trades = theirs.from_pydict({"day": [1, 1, 2], "price": [10.0, 30.0, 20.0]})
@@ -58,7 +61,7 @@ class Extension:
     """Moves the queries of a session of the package `datafusion` onto the device.
 
     `settings` are those of the device, as for `SessionContext`. Settings of DataFusion are the
-    session's own.
+    session's own: ValueError. Another major version of `datafusion` is an ImportError.
 
     >>> import datafusion
     >>> ctx = datafusion.SessionContext().with_extensions(Extension())
@@ -99,7 +102,7 @@ def on_host(ctx: datafusion.SessionContext) -> Iterator[datafusion.SessionContex
 
     It is for what cannot pass between both packages, such as COPY. A query is planned as its rows
     are asked for, so that belongs within. All threads that use the session meanwhile run on the
-    host.
+    host. Raises ValueError for a session without an `Extension`.
 
     >>> import datafusion
     >>> ctx = datafusion.SessionContext().with_extensions(Extension())
