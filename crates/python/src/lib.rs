@@ -15,6 +15,7 @@
 //! | `foreign_session` | plans of datafusion-python's sessions |
 //! | `foreign_query` | a query within a plan of another DataFusion |
 //! | `foreign_table` | a table of another DataFusion |
+//! | `handle_codec` | writes and reads plans with handles |
 //! | `handles` | objects that cross to another DataFusion by a handle |
 //! | `capsule` | the PyCapsule interfaces of Arrow and of datafusion-python |
 //! | `calls` | calls of Python by threads of queries, up to the end of the interpreter |
@@ -35,6 +36,7 @@ mod foreign_session;
 mod foreign_table;
 mod frame;
 mod functions;
+mod handle_codec;
 mod handles;
 mod host_rows;
 mod producer;
@@ -61,7 +63,7 @@ mod _devicefusion {
     #[pymodule_export]
     use crate::functions::HostArray;
     #[pymodule_export]
-    use crate::handles::Codec;
+    use crate::handle_codec::Codec;
     #[pymodule_export]
     use crate::host_rows::{HostRows, RowStream};
     #[pymodule_export]

@@ -37,8 +37,8 @@ def run(df: datafusion.DataFrame, ctx: SessionContext | None = None) -> DataFram
     The plan passes as `datafusion` has optimized it, and its tables are read in place. `ctx` has
     the settings and the object stores; without it, all calls share a session.
 
-    Raises ValueError for a statement that writes, ImportError for another major version of
-    `datafusion`, and its own exception for a plan that cannot pass.
+    A statement that writes is a ValueError. Another major version of `datafusion` is an
+    ImportError. Plans that cannot pass have the exceptions of `datafusion`.
 
     >>> import datafusion
     >>> theirs = datafusion.SessionContext()
