@@ -80,15 +80,16 @@ fn probed(
     let chain = tables.chain(plan, &stage.operator)?;
     let input = if chain.is_empty() { stream::empty().boxed() } else { input()? };
     let probing = Probing::new(input, chain, plan, stage, tables, queue);
-    let state = (Some(probing), Arc::clone(run));
-    let batches = stream::try_unfold(state, |(probing, run)| async move {
-        let Some(mut probing) = probing else { return Ok::<_, DataFusionError>(None) };
-        if let Some(batch) = probing.next().await? {
-            return Ok(Some((stream::iter(vec![Ok(batch)]), (Some(probing), run))));
+    let state = (probing, Arc::clone(run), false);
+    let batches = stream::try_unfold(state, |(mut probing, run, mut all_probed)| async move {
+        if !all_probed {
+            if let Some(batch) = probing.next().await? {
+                return Ok::<_, DataFusionError>(Some((batch, (probing, run, false))));
+            }
+            probing.count_removed(&run);
+            all_probed = true;
         }
-        let rest = probing.finish(&run).await?;
-        let rest = rest.into_iter().map(Ok::<_, DataFusionError>).collect::<Vec<_>>();
-        Ok(Some((stream::iter(rest), (None, run))))
+        Ok(probing.next_unmatched().await?.map(|batch| (batch, (probing, run, all_probed))))
     });
-    Ok(batches.try_flatten().boxed())
+    Ok(batches.boxed())
 }

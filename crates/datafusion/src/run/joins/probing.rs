@@ -111,21 +111,25 @@ impl Probing {
         self.chain.removed(&self.queue, &self.state)
     }
 
-    /// The unmatched rows of the build side, after the last probe.
-    pub async fn finish(self, run: &Run) -> Result<Option<DeviceBatch>> {
-        let stage = &self.current.stage;
-        let (removed, counters, operator) = (self.removed(), self.current.tables.removed.clone(), stage.operator.clone());
+    /// Counts the rows that dynamic filters removed, at the end of the run.
+    pub fn count_removed(&self, run: &Run) {
+        let (counters, operator) = (self.current.tables.removed.clone(), self.current.stage.operator.clone());
+        let removed = self.removed();
         run.at_end(async move {
             count(&counters, removed.await.map_err(|error| op_error(&operator, error))?);
             Ok(())
         });
-        match self.chain.finish(&self.queue, &self.state).await {
+    }
+
+    /// The next unmatched rows of the build side, after the last probe.
+    pub async fn next_unmatched(&mut self) -> Result<Option<DeviceBatch>> {
+        match self.chain.finish(&self.queue, &mut self.state).await {
             Ok(rest) => Ok(rest),
             Err(kernels::Error::Row { row }) => {
-                let CurrentBatch { plan, tables, .. } = &self.current;
+                let CurrentBatch { plan, stage, tables, .. } = &self.current;
                 Err(failed_unmatched_build_row(stage, plan, tables, &self.queue, &self.state, row).await)
             }
-            Err(error) => Err(op_error(&stage.operator, error)),
+            Err(error) => Err(op_error(&self.current.stage.operator, error)),
         }
     }
 }

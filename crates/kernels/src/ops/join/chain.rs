@@ -15,7 +15,7 @@ use futures::future::{BoxFuture, try_join_all};
 
 use super::fused::FusedJoins;
 use super::lookup::{Lookup, conjuncts, joins_before};
-use super::probe::{MatchPairs, Probe, ProbeState, Probed, lists_pairs};
+use super::probe::{MatchPairs, Probe, ProbeState, Probed, UnmatchedBuildRows, lists_pairs};
 use super::throttle::has_many_candidates;
 use super::{Join, JoinTable, joined_schema};
 use crate::expr::Expr;
@@ -40,6 +40,8 @@ pub struct ChainState {
     steps: Arc<[ProbeState]>,
     /// Pending work, a stack.
     pending: Vec<PendingWork>,
+    /// Rows of [`JoinChain::finish`] that are still to be written.
+    unmatched: Option<UnmatchedBuildRows>,
 }
 
 /// The result of the first step for a slice of the probe side.
@@ -194,7 +196,7 @@ impl JoinChain {
 
     /// The state before the first batch.
     pub fn start(&self) -> ChainState {
-        ChainState { steps: self.steps.iter().map(Probe::start).collect(), pending: vec![] }
+        ChainState { steps: self.steps.iter().map(Probe::start).collect(), pending: vec![], unmatched: None }
     }
 
     /// Whether no probe row can give a result, so that none needs to be probed.
@@ -298,26 +300,32 @@ impl JoinChain {
         async move { Ok(try_join_all(of_steps).await?.concat()) }
     }
 
-    /// The build rows without a match, once all batches were probed and their results taken.
+    /// The next build rows without a match, once all batches were probed and their results taken;
+    /// `None` if none are left. A bounded number of rows is in memory at once.
     ///
     /// # Errors
-    /// `Row` with the lowest number among them of which an expression failed.
-    pub async fn finish(&self, queue: &Queue, state: &ChainState) -> Result<Option<DeviceBatch>> {
-        self.unmatched_build_rows(queue, state, None).await
+    /// `Row` with the lowest position among all of them of which an expression failed.
+    pub async fn finish(&self, queue: &Queue, state: &mut ChainState) -> Result<Option<DeviceBatch>> {
+        // A join that keeps unmatched build rows is the only step.
+        let Some((step, of_step)) = self.steps.last().zip(state.steps.last()) else { return Ok(None) };
+        if state.unmatched.is_none() {
+            state.unmatched = step.unmatched_build_rows(queue, of_step).await?;
+        }
+        match &mut state.unmatched {
+            Some(rows) => step.next_unmatched(queue, rows).await,
+            None => Ok(None),
+        }
     }
 
-    /// The row with a number among the build rows without a match.
+    /// The row at a position among the build rows without a match, as [`finish`](Self::finish)
+    /// counts them.
     ///
     /// # Errors
     /// `Row` if an expression of it fails.
-    pub async fn unmatched_build_row(&self, queue: &Queue, state: &ChainState, row: u64) -> Result<Option<DeviceBatch>> {
-        self.unmatched_build_rows(queue, state, Some(row)).await
-    }
-
-    async fn unmatched_build_rows(&self, queue: &Queue, state: &ChainState, only: Option<u64>) -> Result<Option<DeviceBatch>> {
-        // A join that keeps unmatched build rows is the only step.
-        match self.steps.last().zip(state.steps.last()) {
-            Some((step, of_step)) => step.finish(queue, of_step, only).await,
+    pub async fn unmatched_build_row(&self, queue: &Queue, state: &ChainState, at: u64) -> Result<Option<DeviceBatch>> {
+        let Some((step, of_step)) = self.steps.last().zip(state.steps.last()) else { return Ok(None) };
+        match step.unmatched_build_rows(queue, of_step).await? {
+            Some(rows) => step.unmatched_at(queue, &rows, at).await.map(Some),
             None => Ok(None),
         }
     }

@@ -9,6 +9,9 @@
 //!   makes offsets of the counts. Then `probe_pairs` lists the pairs of rows, and the columns are
 //!   written for the pairs.
 
+mod unmatched;
+
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -25,7 +28,7 @@ use super::{Join, joined_schema, joined_types};
 use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
 use crate::ops::launch::columns::{OutputColumn, finish_columns};
-use crate::ops::launch::compact::{Survivors, mask_body, mask_tile, tallied_body, write_body};
+use crate::ops::launch::compact::{Survivors, mask_tile, tallied_body};
 use crate::ops::launch::primitives::{Lengths, Primitives};
 use crate::ops::launch::program::{Kernel, Program, check_failed_row, read_u64, row_loop};
 use crate::ops::launch::projection::{self, LazyProgram, ProjectedRows, Projection, Rows};
@@ -34,6 +37,8 @@ use crate::ops::launch::{Launch, NamedArgs};
 use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};
+
+pub(super) use unmatched::UnmatchedBuildRows;
 
 /// Most pairs that are written at once. Each launch costs a GPU the time of some 10,000 pairs.
 const fn max_pairs(profile: Profile) -> usize {
@@ -104,18 +109,58 @@ pub(super) enum Probed {
 /// The pairs of a batch.
 #[derive(Debug)]
 pub(super) struct MatchPairs {
+    found: FoundPairs,
+    unwritten: Unwritten,
+    throttle: Throttle,
+}
+
+/// Where the pairs of a batch are.
+#[derive(Debug)]
+struct FoundPairs {
     /// The columns of all sides.
     bound: Vec<DeviceColumn>,
     matches: RecordedMatches,
     /// End offset of each row's pairs, behind a 0.
     offsets: Buffer,
     rows: usize,
-    total: u64,
-    /// The first pair that is not written yet.
-    next: u64,
-    /// Most pairs at once, since memory did not suffice for more.
+}
+
+/// Rows of a result, to be written in parts.
+#[derive(Debug)]
+struct Unwritten {
+    rows: Range<u64>,
+    /// Most rows at once, since memory did not suffice for more.
     most: usize,
-    throttle: Throttle,
+}
+
+impl Unwritten {
+    fn new(rows: u64) -> Self {
+        Self { rows: 0..rows, most: usize::MAX }
+    }
+
+    /// The rows to write next: at most `affordable`.
+    fn next(&self, affordable: usize) -> Range<u64> {
+        let Range { start, end } = self.rows;
+        start..end.min(start.saturating_add(affordable.min(self.most) as u64))
+    }
+
+    /// The result of writing `rows`. `None` asks for fewer, as memory was short: strings may take
+    /// more than their columns promise.
+    fn settle(&mut self, rows: &Range<u64>, written: Result<DeviceBatch>) -> Option<Result<DeviceBatch>> {
+        let count = (rows.end - rows.start) as usize;
+        match written {
+            Err(error) if error.is_out_of_memory() && count > FEWEST_PAIRS => {
+                self.most = FEWEST_PAIRS.max(count / 4);
+                None
+            }
+            written => {
+                // Memory that another query held may be free again.
+                self.most = self.most.saturating_mul(2);
+                self.rows.start = rows.end;
+                Some(written)
+            }
+        }
+    }
 }
 
 /// The build row that each probe row matches in a join, by the name of the kernel parameter.
@@ -252,41 +297,34 @@ impl Probe {
         self.types.iter().map(ColumnType::value_bytes).sum()
     }
 
-    /// Writes the next pairs of a batch; `None` if no pairs are left. Where memory is short, fewer:
-    /// strings may take more than their columns promise.
+    /// Writes the next pairs of a batch; `None` if no pairs are left.
     pub async fn next_pairs(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs) -> Result<Option<DeviceBatch>> {
         let queue = &self.writes.metered(queue);
-        let affordable = self.options.threshold(self.affordable_rows(queue));
-        let left = (pairs.total - pairs.next) as usize;
-        let mut count = affordable.min(self.writes.rows(queue, 1)).min(pairs.most).min(left);
-        if count == 0 {
+        let affordable = self.options.threshold(self.affordable_rows(queue)).min(self.writes.rows(queue, 1));
+        let MatchPairs { found, unwritten, throttle } = pairs;
+        let Range { start, end } = unwritten.next(affordable);
+        if start == end {
             return Ok(None);
         }
-        pairs.throttle.wait(&self.writes, queue, count, 1).await?;
+        throttle.wait(&self.writes, queue, (end - start) as usize, 1).await?;
         loop {
-            match self.write_next(queue, state, pairs, count).await {
-                Err(error) if error.is_out_of_memory() && count > FEWEST_PAIRS => {
-                    count = FEWEST_PAIRS.max(count / 4);
-                    pairs.most = count;
-                }
-                written => {
-                    // Memory that another query held may be free again.
-                    pairs.most = pairs.most.saturating_mul(2);
-                    return written.map(Some);
-                }
+            let range = unwritten.next(affordable);
+            let written = self.write_next(queue, state, found, &range).await;
+            if let Some(written) = unwritten.settle(&range, written) {
+                return written.map(Some);
             }
         }
     }
 
-    /// Writes so many pairs of a batch.
-    async fn write_next(&self, queue: &Queue, state: &ProbeState, pairs: &mut MatchPairs, count: usize) -> Result<DeviceBatch> {
-        let (from, to) = (pairs.next, pairs.next + count as u64);
+    /// Writes a range of the pairs of a batch.
+    async fn write_next(&self, queue: &Queue, state: &ProbeState, found: &FoundPairs, range: &Range<u64>) -> Result<DeviceBatch> {
+        let count = (range.end - range.start) as usize;
         let launch = self.launch(queue).await?;
         let (probe, build) = (queue.alloc(count * 4)?, queue.alloc(count * 4)?);
         let mut named = self.lookup.args();
-        named.extend(pairs.matches.args());
-        named.extend([("n", Arg::U64(pairs.rows as u64)), ("offsets", Arg::Buffer(&pairs.offsets))]);
-        named.extend([("from", Arg::U64(from)), ("to", Arg::U64(to))]);
+        named.extend(found.matches.args());
+        named.extend([("n", Arg::U64(found.rows as u64)), ("offsets", Arg::Buffer(&found.offsets))]);
+        named.extend([("from", Arg::U64(range.start)), ("to", Arg::U64(range.end))]);
         named.extend([("pair_probe", Arg::Buffer(&probe)), ("pair_build", Arg::Buffer(&build))]);
         if let (true, Some(table)) = (self.keeps_unmatched_build_rows(), self.lookup.tables.last()) {
             named.push(("visited", Arg::Buffer(zeroed_once(queue, &state.visited, table.batch().num_rows())?)));
@@ -294,13 +332,11 @@ impl Probe {
         // Rows that fail have failed in the count of the pairs, so the host never reads this
         // buffer.
         let error = queue.filled(8, 0xff)?;
-        let grid = launch.grid_for_candidates(pairs.rows, self.lookup.max_candidates());
-        launch.run_on(PAIRS, grid, &pairs.bound, Some(&error), named)?;
-        let args: NamedArgs<'_> = pairs.matches.args().collect();
+        let grid = launch.grid_for_candidates(found.rows, self.lookup.max_candidates());
+        launch.run_on(PAIRS, grid, &found.bound, Some(&error), named)?;
+        let args: NamedArgs<'_> = found.matches.args().collect();
         let rows = PairRows { probe: &probe, build: &build, count };
-        let batch = self.write_pairs(&launch, &pairs.bound, rows, args).await?;
-        pairs.next = to;
-        Ok(batch)
+        self.write_pairs(&launch, &found.bound, rows, args).await
     }
 
     /// The number of rows that each dynamic filter removed so far, in the order of the filters.
@@ -312,44 +348,6 @@ impl Probe {
             let counted = counted.await?;
             (0..filters).map(|index| read_u64(&counted, index)).collect()
         }
-    }
-
-    /// The build rows without a match, once all batches were probed; of left and full joins. With
-    /// `only`, the row with that number among them.
-    ///
-    /// # Errors
-    /// `Row` with the lowest number among them of which an expression failed.
-    pub async fn finish(&self, queue: &Queue, state: &ProbeState, only: Option<u64>) -> Result<Option<DeviceBatch>> {
-        let Some(table) = self.lookup.tables.last() else { return Ok(None) };
-        if !self.keeps_unmatched_build_rows() || table.num_rows() == 0 {
-            return Ok(None);
-        }
-        let launch = self.launch(queue).await?;
-        let visited = zeroed_once(queue, &state.visited, table.num_rows())?;
-        let extra = [("visited", Arg::Buffer(visited))];
-        let unmatched = Survivors::find(&launch, UNMATCHED, &[], table.num_rows(), &extra).await?;
-        if unmatched.count == 0 {
-            return Ok(None);
-        }
-        let mut build = queue.alloc(unmatched.count * 4)?;
-        let mut named: NamedArgs<'_> = unmatched.args();
-        named.push(("pair_build", Arg::Buffer(&build)));
-        launch.run(UNMATCHED_ROWS, unmatched.grid(), named)?;
-        let count = if only.is_some() { 1 } else { unmatched.count };
-        if let Some(row) = only {
-            let one = queue.alloc(4)?;
-            queue.copy(&build, row as usize * 4, &one, 0, 4)?;
-            build = one;
-        }
-        let probe = queue.filled(count * 4, 0xff)?;
-        let (schema, types) = &self.probe;
-        let sample = match state.sample.get() {
-            Some(sample) => sample.clone(),
-            None => DeviceBatch::blank(queue, schema, types)?,
-        };
-        let bound = self.bound(&sample)?;
-        let rows = PairRows { probe: &probe, build: &build, count };
-        self.write_pairs(&launch, &bound, rows, vec![]).await.map(Some)
     }
 
     /// The rows that stay, each with its one match in every join.
@@ -390,8 +388,8 @@ impl Probe {
         launch.primitives.offsets(Lengths::of(&offsets, n), &control, 1)?;
         let answer = queue.read(&control, 0..16).await?;
         check_failed_row(read_u64(&answer, 0)?)?;
-        let total = read_u64(&answer, 1)?;
-        Ok(MatchPairs { bound, matches, offsets, rows: n, total, next: 0, most: usize::MAX, throttle: Throttle::default() })
+        let unwritten = Unwritten::new(read_u64(&answer, 1)?);
+        Ok(MatchPairs { found: FoundPairs { bound, matches, offsets, rows: n }, unwritten, throttle: Throttle::default() })
     }
 
     /// The columns of pairs of rows.
@@ -564,22 +562,6 @@ impl Probe {
         let statements = writer.statements();
         let body = row_loop(self.options.profile, "row", &n, &statements);
         Ok(Kernel::new("probe_pairs", params, body))
-    }
-
-    fn unmatched_kernel(&self) -> Kernel {
-        let mut params = Params::new();
-        params.need(Section::Base);
-        let visited = params.named("visited", "const G u8 *RESTRICT");
-        let body = mask_body(&mut params, &self.options, "", &format!("!{visited}[row]"));
-        Kernel::new("probe_unmatched", params, body)
-    }
-
-    fn unmatched_rows_kernel(&self) -> Kernel {
-        let mut params = Params::new();
-        params.need(Section::Base);
-        let builds = params.named("pair_build", "G u32 *RESTRICT");
-        let body = write_body(&mut params, &self.options, &format!("      {builds}[o] = (u32)row;\n"));
-        Kernel::new("probe_unmatched_rows", params, body)
     }
 
     /// Appends the recorded matches of a probe row.

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod little_memory;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::HashMap;
@@ -148,6 +150,15 @@ async fn given(chain: &JoinChain, queue: &Queue, state: &mut ChainState) -> Vec<
     results
 }
 
+/// All build rows without a match.
+async fn unmatched(chain: &JoinChain, queue: &Queue, state: &mut ChainState) -> Vec<DeviceBatch> {
+    let mut results = Vec::new();
+    while let Some(batch) = chain.finish(queue, state).await.unwrap() {
+        results.push(batch);
+    }
+    results
+}
+
 /// The rows of the device, unordered.
 fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Options, cached: usize) -> Vec<String> {
     let queue = queue();
@@ -198,7 +209,7 @@ fn joined(case: &Case, build: &RecordBatch, probe: &RecordBatch, options: &Optio
                 chain.resume(&mut state, begun);
                 results.extend(given(&chain, &queue, &mut state).await);
             }
-            results.extend(chain.finish(&queue, &state).await.unwrap());
+            results.extend(unmatched(&chain, &queue, &mut state).await);
             for batch in &results {
                 for (column, ty) in batch.columns().iter().zip(chain.output_types()) {
                     assert_eq!((&column.ty().layout, column.ty().nullable), (&ty.layout, ty.nullable));
@@ -679,7 +690,7 @@ fn more_pairs_than_one_output_batch() {
                 let mut state = chain.start();
                 let mut batches = pushed(&chain, &queue, &mut state, &up(&queue, &side, &types)).await;
                 assert!(batches.len() > 1, "{} pairs at once", batches[0].num_rows());
-                batches.extend(chain.finish(&queue, &state).await.unwrap());
+                batches.extend(unmatched(&chain, &queue, &mut state).await);
                 let (mut count, mut sum, mut alone) = (0, 0, 0);
                 for batch in &batches {
                     let batch = columnar::download(&queue, batch).await.unwrap();
@@ -872,81 +883,6 @@ fn partitions_know_of_null_keys() {
                 let used = (0..HashPartition::PARTITIONS).filter(|partition| !partitioned.of(*partition).is_empty()).count();
                 assert!(!keys.is_empty() || used <= 1, "{used} partitions");
             }
-        }
-    }
-}
-
-/// A dimension of 8000 keys in a range of two million, and 2^17 rows that refer to it.
-#[test]
-fn tables_and_wide_results_fit_little_memory() {
-    const LIMIT: usize = 16 << 20;
-    let (keys, rows) = (8000_i64, (1_i64 << 17) + 1);
-    let build = batch(vec![("k", Arc::new(Int64Array::from_iter_values((0..keys).map(|key| key * 250))) as ArrayRef, false)]);
-    let probe =
-        batch(vec![("k", Arc::new(Int64Array::from_iter_values((0..rows).map(|row| row % keys * 250))) as ArrayRef, false)]);
-    let join = join_of(&Case { kind: JoinKind::Inner, keys: vec![0], null_equals_null: false, residual: false }, &build, &probe);
-    for options in profiles() {
-        let queue = queue_of_bytes(LIMIT);
-        let pool = queue.context().pool().clone();
-        futures::executor::block_on(async {
-            let table = table(&queue, &join, &probe, &build, &options).await;
-            queue.finish().await.unwrap();
-            // The rows, and an array or a hash table of their numbers.
-            assert!(pool.in_use() < LIMIT / 8, "{} bytes, {:?}", pool.in_use(), options.profile);
-            let mut join = join.clone();
-            join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
-            let types = natural_types(&probe.schema()).unwrap();
-            let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
-            // 320 bytes a row: 42 MB in all.
-            let outputs = (0..40).map(|output| (col(output % 2), Field::new(format!("o{output}"), DataType::Int64, false)));
-            let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs.collect(), options.clone()).unwrap();
-            let (mut state, mut found) = (chain.start(), 0);
-            let whole = up(&queue, &probe, &types);
-            for slice in chain.slices(&queue, &whole) {
-                chain.push(&mut state, &slice);
-                while let Some(batch) = chain.next(&queue, &mut state).await.unwrap() {
-                    found += batch.num_rows();
-                }
-            }
-            assert_eq!(found, rows as usize);
-        });
-    }
-}
-
-/// Each of 2000 rows finds two strings of ten kilobytes, which the type of a column does not tell.
-/// A quarter of the memory is free again after the first batch.
-#[test]
-fn pairs_of_long_strings_fit_little_memory() {
-    const LIMIT: usize = 8 << 20;
-    let texts: Vec<String> = (0..200).map(|row| format!("{row:04} {}", "x".repeat(10_000))).collect();
-    let keys = Int64Array::from_iter_values((0..200).map(|row| row / 2));
-    let build = batch(vec![("k", Arc::new(keys) as ArrayRef, false), ("text", Arc::new(StringArray::from(texts)), false)]);
-    let probe = batch(vec![("k", Arc::new(Int64Array::from_iter_values((0..2000).map(|row| row % 100))) as ArrayRef, false)]);
-    for kind in [JoinKind::Inner, JoinKind::Left] {
-        let join = join_of(&Case { kind, keys: vec![0], null_equals_null: false, residual: false }, &build, &probe);
-        for options in profiles() {
-            let queue = queue_of_bytes(LIMIT);
-            futures::executor::block_on(async {
-                let table = table(&queue, &join, &probe, &build, &options).await;
-                let mut join = join.clone();
-                join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
-                let types = natural_types(&probe.schema()).unwrap();
-                let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
-                let outputs = vec![(col(2), Field::new("text", DataType::Utf8, true))];
-                let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap();
-                let (mut state, mut found) = (chain.start(), 0);
-                let (mut others, mut first, mut most) = (Some(queue.alloc(LIMIT / 4).unwrap()), None, 0);
-                chain.push(&mut state, &up(&queue, &probe, &types));
-                while let Some(batch) = chain.next(&queue, &mut state).await.unwrap() {
-                    others.take();
-                    let rows = batch.num_rows();
-                    (found, most) = (found + rows, most.max(rows));
-                    first.get_or_insert(rows);
-                }
-                assert!(most < 1024 && Some(most) > first, "{first:?}, then {most} rows at once");
-                assert!(chain.finish(&queue, &state).await.unwrap().is_none_or(|rest| rest.num_rows() == 0));
-                assert_eq!(found, 4000);
-            });
         }
     }
 }
