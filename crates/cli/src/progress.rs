@@ -2,13 +2,20 @@
 //! A line on the terminal about a statement that takes long.
 
 use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
+use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::physical_plan::{CsvSource, FileScanConfig, JsonSource};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryPool;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use device::{Context, ProgramSource};
@@ -203,16 +210,43 @@ fn read_rows(plan: &Arc<dyn ExecutionPlan>) -> usize {
     found.into_iter().filter_map(|leaf| leaf.metrics()?.output_rows()).sum()
 }
 
-/// Rows of the leaves, by their statistics; `None` if one tells nothing.
+/// Rows of the leaves, by their statistics or a look at their files; `None` if one tells nothing.
 fn total_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let mut found = vec![];
     leaves(plan, &mut found);
     let statistics = StatisticsContext::new();
     let rows = |leaf: &Arc<dyn ExecutionPlan>| match statistics.compute(leaf.as_ref(), &StatisticsArgs::new()).ok()?.num_rows {
         Precision::Exact(rows) | Precision::Inexact(rows) => Some(rows),
-        Precision::Absent => None,
+        Precision::Absent => rows_of_lines(leaf),
     };
     found.iter().map(rows).sum()
+}
+
+/// Bytes of a file of lines that tell how long its lines are.
+const SAMPLE: u64 = 64 << 10;
+
+/// About the rows of a scan of local CSV or JSON files, of which no statistics are kept. The lines
+/// in the middle of the first file are taken for all others.
+fn rows_of_lines(leaf: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    let scan = leaf.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
+    let (source, is_plain) = (scan.file_source(), scan.file_compression_type == FileCompressionType::UNCOMPRESSED);
+    let has_lines = source.is::<CsvSource>() || source.is::<JsonSource>();
+    if !has_lines || !is_plain || scan.object_store_url != ObjectStoreUrl::local_filesystem() {
+        return None;
+    }
+    let files = || scan.file_groups.iter().flat_map(|group| group.files());
+    let bytes = files().map(|file| match &file.range {
+        Some(range) => u64::try_from(range.end - range.start).unwrap_or_default(),
+        None => file.object_meta.size,
+    });
+    let first = &files().next()?.object_meta;
+    let mut sample = vec![0; first.size.min(SAMPLE) as usize];
+    let file = File::open(Path::new("/").join(first.location.as_ref())).ok()?;
+    let middle = (first.size - sample.len() as u64) / 2;
+    file.read_exact_at(&mut sample, middle).ok()?;
+    let lines = sample.iter().filter(|byte| **byte == b'\n').count();
+    let rows = u128::from(bytes.sum::<u64>()) * lines as u128 / sample.len().max(1) as u128;
+    (lines > 0).then(|| usize::try_from(rows).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -240,6 +274,27 @@ mod tests {
         let known = compiling(Some(Compiling::Known { ready: 2, all: 9 }));
         assert_eq!(known.to_string(), "12.3 s · SortExec · device 3.00 MiB · compiling program 3 of 9");
         assert!(compiling(Some(Compiling::Others(4))).to_string().ends_with(" · compiling 4 programs"));
+    }
+
+    #[tokio::test]
+    async fn files_of_lines_have_about_so_many_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let ctx = SessionContext::new();
+        for (file, format) in [("a.csv", "CSV"), ("a.json", "JSON"), ("a.csv.gz", "CSV OPTIONS (format.compression gzip)")] {
+            let path = folder.path().join(file);
+            let rows = "SELECT value, value % 7 AS k FROM generate_series(1, 100000)";
+            let written = format!("COPY ({rows}) TO '{}' STORED AS {format}", path.display());
+            ctx.sql(&written).await.unwrap().collect().await.unwrap();
+            let (kind, options) = format.split_once(' ').unwrap_or((format, ""));
+            let made = format!("CREATE EXTERNAL TABLE t STORED AS {kind} LOCATION '{}' {options}", path.display());
+            ctx.sql(&made).await.unwrap();
+            let plan = ctx.sql("SELECT sum(value) FROM t WHERE k > 2").await.unwrap().create_physical_plan().await.unwrap();
+            match total_rows(&plan) {
+                Some(rows) => assert!(!file.ends_with("gz") && (95_000..105_000).contains(&rows), "{file}: {rows}"),
+                None => assert!(file.ends_with("gz"), "{file}"),
+            }
+            ctx.sql("DROP TABLE t").await.unwrap();
+        }
     }
 
     #[tokio::test]

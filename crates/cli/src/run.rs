@@ -162,6 +162,17 @@ const HELP: &str = "\
 
 A statement ends with a semicolon. EXPLAIN shows where its operators run.";
 
+/// Statements whose syntax `\h` shows.
+const STATEMENTS: [Function; 7] = [
+    Function::CreateTable,
+    Function::CreateTableAs,
+    Function::DropTable,
+    Function::Explain,
+    Function::Insert,
+    Function::Select,
+    Function::Show,
+];
+
 /// The user's startup file.
 fn startup_files() -> Vec<String> {
     let file = dirs::config_dir().map(|folder| folder.join("devicefusion/rc.sql")).filter(|file| file.exists());
@@ -348,10 +359,19 @@ impl Statements<'_> {
                 writeln!(stdout(), "devicefusion {}, the shell of DeviceFusion\n\n{HELP}", env!("CARGO_PKG_VERSION"))?
             }
             Ok(Command::Include(Some(path))) => Box::pin(self.run_file(&path)).await?,
-            Ok(Command::OutputFormat(_) | Command::QuietMode(_)) | Err(()) => return not_a_command(line),
-            Ok(Command::SearchFunctions(name)) if name.parse::<Function>().is_err() => {
-                self.run_sql(format!("SHOW FUNCTIONS LIKE '{}'", name.to_lowercase().replace('\'', "''"))).await?;
+            Ok(Command::OutputFormat(_) | Command::QuietMode(_) | Command::ObjectStoreProfileMode(_)) | Err(()) => {
+                return not_a_command(line);
             }
+            // `datafusion-cli` would panic without a reader of the output.
+            Ok(Command::ListFunctions) => {
+                STATEMENTS.iter().try_for_each(|statement| writeln!(stdout(), "{statement}"))?;
+            }
+            Ok(Command::SearchFunctions(name)) => match name.parse::<Function>() {
+                Ok(statement) => writeln!(stdout(), "{}", statement.function_details()?.trim())?,
+                Err(()) => {
+                    self.run_sql(format!("SHOW FUNCTIONS LIKE '{}'", name.to_lowercase().replace('\'', "''"))).await?;
+                }
+            },
             // Files have no columns in the information schema.
             Ok(Command::DescribeTableStmt(name)) if name.starts_with('\'') => self.run_sql(format!("DESCRIBE {name}")).await?,
             Ok(command) => {
@@ -394,6 +414,13 @@ impl Statements<'_> {
                 let on = switched(rest.first(), printer.expanded == Expanded::On)?;
                 printer.expanded = if on { Expanded::On } else { Expanded::Off };
                 writeln!(out, "A line for each value is {}.", on_off(on))?;
+            }
+            ["object_store_profiling", mode @ ..] => {
+                if let Some(mode) = mode.first() {
+                    let unknown = |_| exec_datafusion_err!("'{mode}' is none of disabled, summary and trace");
+                    printer.registry.set_instrument_mode(mode.parse().map_err(unknown)?);
+                }
+                writeln!(out, "Profiling of object stores is {}.", printer.registry.instrument_mode())?;
             }
             ["pset"] => {
                 let Printer { format, maxrows, .. } = &*printer;

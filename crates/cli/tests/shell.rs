@@ -573,7 +573,11 @@ fn backslash_commands_work_as_commands() {
     let run = shell(&["-q", "-c", "CREATE TABLE seen AS VALUES (1)", "\\d", "\\d seen"]);
     assert!(run.success, "{}", run.stderr);
     assert!(run.stdout.contains("seen") && run.stdout.contains("column1"), "{}", run.stdout);
-    for command in ["\\d nope", "\\nope"] {
+    let run = shell(&["-q", "-c", "\\h", "\\h select", "\\h trim", "\\object_store_profiling trace"]);
+    for shown in ["CREATE TABLE AS\n", "Syntax:\nSELECT", "btrim", "Profiling of object stores is Trace."] {
+        assert!(run.stdout.contains(shown), "{shown}: {} {}", run.stdout, run.stderr);
+    }
+    for command in ["\\d nope", "\\nope", "\\object_store_profiling nope"] {
         let run = shell(&["-q", "-c", command]);
         assert!(!run.success && run.stderr.contains("nope"), "{}", run.stderr);
     }
@@ -909,7 +913,8 @@ fn a_reader_that_goes_ends_the_shell_without_a_panic() {
 /// As in `devicefusion … 2>&1 | true`. A panic would give another exit code.
 #[test]
 fn readers_that_have_gone_end_the_shell_without_a_panic() {
-    for statement in ["SELECT nope", "SELECT 1"] {
+    let commands = ["\\h", "\\h select", "\\h sum", "\\?", "\\timing", "\\pset", "\\object_store_profiling summary"];
+    for statement in ["SELECT nope", "SELECT 1"].into_iter().chain(commands) {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));

@@ -31,9 +31,14 @@ impl Terminal {
 
     /// A shell of a user whose folders are in `home`.
     fn open_at(home: &Path) -> Terminal {
+        Terminal::open_after("", home)
+    }
+
+    /// A shell that starts at its terminal after commands of the system's shell.
+    fn open_after(commands: &str, home: &Path) -> Terminal {
         let selector = device::testing::config().unwrap().selector.to_string();
         // `exec` replaces the intermediate shell, which might end at an interrupt.
-        let command = format!("exec '{}'", env!("CARGO_BIN_EXE_devicefusion"));
+        let command = format!("{commands} exec '{}'", env!("CARGO_BIN_EXE_devicefusion"));
         let mut child = Command::new("script")
             .args(["--quiet", "--return", "--command", &command, "/dev/null"])
             .env("DATAFUSION_DEVICE_SELECTOR", selector)
@@ -117,6 +122,13 @@ impl Terminal {
     }
 }
 
+/// A failed test leaves no shell that runs on.
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+    }
+}
+
 /// A driver starts linkers from its threads, and a linker inherits the thread's signal mask.
 #[test]
 fn only_one_thread_receives_ctrl_c() {
@@ -196,6 +208,32 @@ fn a_query_of_the_host_shows_its_memory() {
     terminal.wait_for(" · host ", 1, "");
     terminal.press("\x03");
     terminal.wait_for_prompt(3);
+    terminal.quit();
+}
+
+#[test]
+fn a_summary_has_a_progress_line() {
+    let mut terminal = Terminal::open();
+    terminal.wait_for_prompt(1);
+    // Texts have no quantiles, for which all values would be kept.
+    terminal.press("SUMMARIZE (SELECT 'a' || value AS s FROM generate_series(1, 1000000000));\n");
+    terminal.wait_for(" s · ", 1, "");
+    terminal.wait_for("^C", 1, "\x03");
+    terminal.wait_for_prompt(2);
+    terminal.quit();
+}
+
+#[test]
+fn wide_rows_are_cut_to_the_terminal() {
+    let mut terminal = Terminal::open_after("stty rows 40 cols 60;", Path::new(env!("CARGO_TARGET_TMPDIR")));
+    terminal.wait_for_prompt(1);
+    terminal.press("SELECT repeat('abcdefghij', 30) AS long, 7 AS id;\n");
+    terminal.wait_for("Long values are cut", 1, "");
+    terminal.wait_for_prompt(2);
+    let screen = terminal.screen.lock().unwrap().clone();
+    let lines: Vec<_> = screen.lines().map(str::trim_end).filter(|line| line.starts_with(['|', '+'])).collect();
+    assert!(lines.len() == 5 && lines.iter().all(|line| line.chars().count() <= 60), "{screen}");
+    assert!(lines[3].contains('…') && lines[3].contains("| 7 "), "{screen}");
     terminal.quit();
 }
 

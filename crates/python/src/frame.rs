@@ -97,8 +97,12 @@ impl Frame {
 
     /// The plan that EXPLAIN shows.
     fn explain(&self, py: Python<'_>, verbose: bool, analyze: bool) -> PyResult<String> {
-        let frame = self.frame.clone();
+        let (frame, state) = (self.frame.clone(), self.session.state());
         wait(py, async move {
+            if !analyze {
+                // EXPLAIN would leave the physical plan out, and show the error only with VERBOSE.
+                devicefusion::plan_for_explain(&state, frame.logical_plan()).await?;
+            }
             let mut rows = frame.explain(verbose, analyze)?.execute_stream().await?;
             let mut lines = String::new();
             while let Some(batch) = rows.try_next().await? {
@@ -123,12 +127,9 @@ impl Frame {
         Ok(Profile(profile))
     }
 
-    /// The number of operators on the device, and those on the host with their reasons.
-    fn placement(&self, py: Python<'_>) -> PyResult<(usize, Vec<(String, String)>)> {
-        let frame = self.frame.clone();
-        let placed = wait(py, async { Ok(placement(&frame.create_physical_plan().await?)) })?;
-        let host = placed.host_operators.into_iter().map(|host| (host.operator, host.reason)).collect();
-        Ok((placed.device_operators, host))
+    /// Whether there are columns; a result of DDL has none.
+    fn has_columns(&self) -> bool {
+        !self.frame.schema().fields().is_empty()
     }
 
     /// The first rows.
@@ -204,8 +205,8 @@ async fn rows_of(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result
     // A cancellation before this point lets nothing run.
     tokio::task::yield_now().await;
     let schema = plan.schema();
-    let batches = execute_stream(plan, task)?.try_collect().await?;
-    Ok(HostRows::new(schema, batches))
+    let batches = execute_stream(Arc::clone(&plan), task)?.try_collect().await?;
+    Ok(HostRows::of_run(schema, batches, placement(&plan)))
 }
 
 /// A query that [`Frame::start`] has started.
@@ -245,6 +246,11 @@ impl Profile {
 
 /// The statement's frame: its plan's rows if it has run.
 pub(crate) async fn executed(session: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
+    if let LogicalPlan::Explain(explain) = &plan
+        && !matches!(*explain.plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_))
+    {
+        devicefusion::plan_for_explain(&session.state(), &explain.plan).await?;
+    }
     let frame = devicefusion::execute_logical_plan(session, plan).await?;
     let is_root =
         matches!(frame.logical_plan(), LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_));

@@ -13,7 +13,7 @@ use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::prelude::SessionContext;
-use devicefusion::error_text;
+use devicefusion::{Placement, error_text};
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
@@ -31,11 +31,18 @@ use crate::runtime::{runtime, wait, wait_for};
 pub(crate) struct HostRows {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
+    /// The place of their run.
+    placement: Placement,
 }
 
 impl HostRows {
     pub fn new(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
-        Self { schema, batches }
+        Self { schema, batches, placement: Placement::default() }
+    }
+
+    /// Rows of a run.
+    pub fn of_run(schema: SchemaRef, batches: Vec<RecordBatch>, placement: Placement) -> Self {
+        Self { schema, batches, placement }
     }
 
     /// The number that a query of one counts.
@@ -53,6 +60,12 @@ impl HostRows {
 
 #[pymethods]
 impl HostRows {
+    /// The number of operators that ran on the device, and those of the host with their reasons.
+    fn placement(&self) -> (usize, Vec<(String, String)>) {
+        let host = self.placement.host_operators.iter().map(|host| (host.operator.clone(), host.reason.clone())).collect();
+        (self.placement.device_operators, host)
+    }
+
     fn __len__(&self) -> usize {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }

@@ -15,6 +15,9 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use devicefusion::{DeviceOptions, DeviceRuntime, check_nesting, error_text, parse_statements};
+use object_store::aws::AmazonS3ConfigKey;
+use object_store::gcp::GoogleConfigKey;
+use object_store::{ClientConfigKey, ObjectStoreScheme};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
@@ -152,6 +155,9 @@ impl Session {
     /// Registers the object store of a URL. Options are those of the store.
     fn register_object_store(&self, url: &str, options: Vec<(String, String)>) -> PyResult<()> {
         let url = Url::parse(url).map_err(|error| PyValueError::new_err(format!("{url} is no URL: {error}")))?;
+        if let Some(unknown) = unknown_option(&url, &options) {
+            return Err(PyValueError::new_err(format!("{unknown} is no option of the object store {url}")));
+        }
         let (store, _) = object_store::parse_url_opts(&url, options).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.context.register_object_store(&url, Arc::from(store));
         Ok(())
@@ -308,6 +314,18 @@ fn open(settings: &[(String, String)]) -> Result<SessionContext> {
     }
     let context = devicefusion::session_with(SessionConfig::from(options), Arc::new(RuntimeEnv::default()))?;
     devicefusion::with_file_tables(context)
+}
+
+/// An option that the object store of a URL does not have. `object_store` passes over it.
+fn unknown_option<'a>(url: &Url, options: &'a [(String, String)]) -> Option<&'a str> {
+    let (scheme, _) = ObjectStoreScheme::parse(url).ok()?;
+    let is_known = |name: &str| match scheme {
+        ObjectStoreScheme::AmazonS3 => name.parse::<AmazonS3ConfigKey>().is_ok(),
+        ObjectStoreScheme::GoogleCloudStorage => name.parse::<GoogleConfigKey>().is_ok(),
+        ObjectStoreScheme::Http => name.parse::<ClientConfigKey>().is_ok(),
+        _ => true,
+    };
+    options.iter().map(|(name, _)| name.as_str()).find(|name| !is_known(&name.to_ascii_lowercase()))
 }
 
 fn types_of(objects: &[Bound<'_, PyAny>]) -> PyResult<Vec<DataType>> {

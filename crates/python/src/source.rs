@@ -32,6 +32,7 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::calls::calling;
@@ -74,7 +75,8 @@ impl Source {
         if object.hasattr("__arrow_c_stream__")? {
             return match object.hasattr("__len__")? {
                 true => of_stream(object.py(), capsule::stream_of(object)?),
-                false => Ok(Source::Table(Streams::table(object)?)),
+                false if object.hasattr("__next__")? => Ok(Source::Table(ReaderTable::of(object)?)),
+                false => Ok(Source::Table(Streams::table(object, Some(object.clone().unbind()))?)),
             };
         }
         if object.hasattr("__arrow_c_array__")? {
@@ -86,9 +88,9 @@ impl Source {
             return Columns::of(session, &columns)?.into_source();
         }
         Err(PyTypeError::new_err(format!(
-            "a {} is no table: it has none of __arrow_c_device_stream__, __arrow_c_device_array__, __arrow_c_stream__, \
+            "{} is no table: it has none of __arrow_c_device_stream__, __arrow_c_device_array__, __arrow_c_stream__, \
              __arrow_c_array__, __dlpack__ and __cuda_array_interface__",
-            object.get_type().name()?
+            kind_of(object)?
         )))
     }
 
@@ -210,11 +212,10 @@ struct Streams {
 }
 
 impl Streams {
-    fn table(object: &Bound<'_, PyAny>) -> PyResult<Arc<dyn TableProvider>> {
+    fn table(object: &Bound<'_, PyAny>, later: Option<Py<PyAny>>) -> PyResult<Arc<dyn TableProvider>> {
         let stream = capsule::stream_of(object)?;
         let schema = schema_of(&stream)?;
-        let object = if object.hasattr("__next__")? { None } else { Some(object.clone().unbind()) };
-        let streams = Streams { schema: Arc::clone(&schema), first: Mutex::new(Some(stream)), object };
+        let streams = Streams { schema: Arc::clone(&schema), first: Mutex::new(Some(stream)), object: later };
         let table = StreamingTable::try_new(schema, vec![Arc::new(streams)]).map_err(exception)?;
         Ok(Arc::new(table))
     }
@@ -253,6 +254,31 @@ impl PartitionStream for Streams {
         let failed =
             |error| Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter([Err(error)])));
         self.open().unwrap_or_else(|error| failed(error))
+    }
+}
+
+/// The table of a reader. All statements with the reader have the same one, so that a second run of
+/// its rows is an error.
+#[pyclass(frozen, module = "devicefusion._devicefusion")]
+struct ReaderTable(Arc<dyn TableProvider>);
+
+/// Tables by their readers, which it does not keep alive: a `weakref.WeakKeyDictionary`.
+static READERS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+impl ReaderTable {
+    fn of(reader: &Bound<'_, PyAny>) -> PyResult<Arc<dyn TableProvider>> {
+        let py = reader.py();
+        let make = || Ok::<_, PyErr>(py.import("weakref")?.call_method0("WeakKeyDictionary")?.unbind());
+        let readers = READERS.get_or_try_init(py, make)?.bind(py);
+        // Some objects have no weak references, or no hash.
+        if let Ok(known) = readers.call_method1("get", (reader,))
+            && let Ok(known) = known.cast::<ReaderTable>()
+        {
+            return Ok(Arc::clone(&known.get().0));
+        }
+        let table = Streams::table(reader, None)?;
+        _ = readers.set_item(reader, Py::new(py, ReaderTable(Arc::clone(&table)))?);
+        Ok(table)
     }
 }
 
@@ -334,8 +360,8 @@ impl Column {
             return Ok(Column::Device(cuda_array::tensor_of(object, &device_of(object.py(), session)?)?));
         }
         Err(PyTypeError::new_err(format!(
-            "a {} is no column: it has none of __arrow_c_array__, __dlpack__ and __cuda_array_interface__",
-            object.get_type().name()?
+            "{} is no column: it has none of __arrow_c_array__, __dlpack__ and __cuda_array_interface__",
+            kind_of(object)?
         )))
     }
 
@@ -345,6 +371,13 @@ impl Column {
             Column::Device(tensor) => tensor.len(),
         }
     }
+}
+
+/// An object by its class, such as "an int".
+fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    let name = object.get_type().name()?.to_string();
+    let article = if name.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+    Ok(format!("{article} {name}"))
 }
 
 /// An exception with the name of the column. One of another library stays as it is.

@@ -68,6 +68,8 @@ pub(crate) struct ElementType {
 const INT: u8 = 0;
 const UINT: u8 = 1;
 const FLOAT: u8 = 2;
+const BFLOAT: u8 = 4;
+const COMPLEX: u8 = 5;
 const BOOL: u8 = 6;
 
 impl ElementType {
@@ -87,6 +89,16 @@ impl ElementType {
             _ => return None,
         };
         Some(ElementType { code, bits, lanes: 1 })
+    }
+
+    /// The name that other libraries give the type.
+    fn name(self) -> String {
+        let name = match self.code {
+            BFLOAT => "bfloat",
+            COMPLEX => "complex",
+            code => return format!("DLPack's code {code} with {} bits", self.bits),
+        };
+        format!("{name}{}", self.bits)
     }
 
     /// The type of NumPy's `typestr`, such as `<f8`; `None` for those that no column has.
@@ -288,8 +300,8 @@ impl Tensor {
         let element = content.element;
         let Some(data_type) = element.data_type() else {
             return Err(PyValueError::new_err(format!(
-                "SQL has no type for the elements of this tensor, DLPack's code {} with {} bits: convert them first",
-                element.code, element.bits
+                "SQL has no type for the elements of this tensor, {}: convert them first",
+                element.name()
             )));
         };
         let start = content.data.cast::<u8>().wrapping_add(content.byte_offset as usize).cast_const().cast();

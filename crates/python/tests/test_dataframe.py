@@ -7,10 +7,12 @@ import html
 import json
 import re
 import time
+import uuid
 
 import pyarrow
 import pytest
 
+import devicefusion
 from conftest import ENDLESS, SOON, sorted_rows
 
 ROWS = [(1, "a", 0.5), (2, None, None), (3, "c", 2.5), (None, "d", -1.0)]
@@ -412,6 +414,59 @@ def test_a_notebook_shows_that_a_query_ran_on_the_device(device_ctx, table):
     device_ctx.register_table("t", table)
     shown = device_ctx.sql("SELECT s, sum(x) AS n FROM t GROUP BY s")._repr_html_()
     assert re.search(r"4 rows, \d+ ms, on the device", shown)
+
+
+def test_a_notebook_shows_that_a_first_run_is_the_hosts():
+    ctx = devicefusion.SessionContext({"device.adaptive_start": "always"})
+    if ctx.device() is None:
+        pytest.skip("there is no device")
+    # No other process has compiled these kernels.
+    number = uuid.uuid4().int % 2**40
+    query = f"SELECT sum((value + {number}) % 1001) AS s FROM generate_series(1, 200000)"
+    shown = ctx.sql(query)._repr_html_()
+    assert re.search(r"1 row, \d+ ms, on the host: its kernels", shown), shown
+
+
+def test_a_plan_that_fails_is_the_error_of_explain(strict):
+    query = "SELECT md5(column1) FROM VALUES ('ab')"
+    for explained in (lambda: strict.sql(query).explain(), lambda: strict.sql(f"EXPLAIN {query}")):
+        with pytest.raises((ValueError, RuntimeError), match="md5.*device.fallback"):
+            explained()
+
+
+def test_ddl_shows_nothing(either, capsys):
+    frame = either.sql("CREATE TABLE made AS SELECT 1 AS a")
+    frame.show()
+    assert capsys.readouterr().out == ""
+    assert frame._repr_html_() == "<p><small>no columns</small></p>"
+
+
+def test_shown_rows_have_a_progress_bar(capsys):
+    shown = []
+
+    class Bars:
+        n = 0
+
+        def __init__(self, **options):
+            shown.append(options)
+
+        def set_description_str(self, text, refresh):
+            pass
+
+        def update(self, rows):
+            self.n += rows
+
+        def close(self):
+            pass
+
+    ctx = devicefusion.SessionContext({"device.selector": "none"}, progress=Bars)
+    # Some two seconds of work.
+    frame = ctx.sql("SELECT count(DISTINCT value % 1000003) AS n FROM generate_series(1, 60000000)")
+    frame.show()
+    assert "1000003" in capsys.readouterr().out
+    assert len(shown) == 1
+    with pytest.raises(TypeError, match="tqdm"):
+        devicefusion.SessionContext(progress=True)
 
 
 def test_a_notebook_shows_both_places(device_ctx, table):

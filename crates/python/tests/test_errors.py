@@ -262,3 +262,16 @@ def test_ctrl_c_stops_a_function_of_python():
     )
     run = interrupted("SELECT 1", call, HOST)
     assert run.stdout.splitlines() == STOPPED, run.stderr
+
+
+def test_an_unknown_option_of_an_object_store_is_refused(ctx):
+    options = {"region": "us-east-1", "nope": 1}
+    with pytest.raises(ValueError, match="nope is no option of the object store s3://bucket"):
+        ctx.register_object_store("s3://bucket", options)
+    ctx.register_object_store("s3://bucket", {"region": "us-east-1", "AWS_ENDPOINT": "http://x"})
+
+
+def test_batches_without_partitions_are_refused(ctx):
+    batch = pyarrow.record_batch({"x": [1]})
+    with pytest.raises(ValueError, match=r"\[\[batch, batch\]\]"):
+        ctx.register_record_batches("t", [batch])

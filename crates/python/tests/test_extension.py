@@ -501,8 +501,30 @@ def test_another_version_is_refused(monkeypatch):
         devicefusion.Extension()
 
 
-def test_other_objects_are_refused(ctx):
-    with pytest.raises(AttributeError):
-        devicefusion.run("SELECT 1", ctx)
+def test_another_codec_is_refused(ctx):
     with pytest.raises(TypeError, match="datafusion_logical_extension_codec"):
         ctx._session.read_plan(b"", object())
+
+
+def test_other_objects_are_refused_by_their_class():
+    ctx = devicefusion.SessionContext()
+    theirs = datafusion.SessionContext()
+    for frame in ("SELECT 1", ctx.sql("SELECT 1 AS x")):
+        with pytest.raises(TypeError, match="a DataFrame of the package datafusion, not a"):
+            devicefusion.run(frame)
+    with pytest.raises(TypeError, match="ctx is a session of devicefusion"):
+        devicefusion.run(theirs.sql("SELECT 1 AS x"), theirs)
+    with (
+        pytest.raises(TypeError, match="a session of the package datafusion"),
+        devicefusion.on_host(ctx),
+    ):
+        pass
+
+
+def test_a_frame_stays_where_it_was_made(tmp_path):
+    moved = datafusion.SessionContext().with_extensions(devicefusion.Extension())
+    path = tmp_path / "x.parquet"
+    with devicefusion.on_host(moved):
+        frame = moved.sql(f"COPY (SELECT 1 AS a) TO '{path}'")
+    frame.collect()
+    assert path.exists()

@@ -494,3 +494,14 @@ def test_a_function_needs_a_callable_and_types_of_pyarrow():
         devicefusion.udf(5, [], pyarrow.int64())
     with pytest.raises(TypeError, match="pyarrow.int64"):
         devicefusion.udf(len, ["int"], pyarrow.int64())
+
+
+def test_functions_and_types_are_checked_where_they_are_given(ctx):
+    integer = pyarrow.int64()
+    for register in (ctx.register_udf, ctx.register_udaf):
+        with pytest.raises(TypeError, match="needs what uda?f returns"):
+            register(lambda x: x)
+    with pytest.raises(ValueError, match="name of a lambda"):
+        devicefusion.udf(lambda x: x, [integer], integer)
+    with pytest.raises(TypeError, match="sequence of input types"):
+        devicefusion.udf(abs, integer, integer)

@@ -8,7 +8,7 @@ import pyarrow
 import pytest
 
 from conftest import sorted_rows
-from devicefusion import SessionContext
+from devicefusion import ExecutionError, SessionContext
 
 #: A variable of the module, for queries.
 WORLD_WIDE = pyarrow.table({"x": [100, 200]})
@@ -98,6 +98,9 @@ def test_nothing_of_a_supported_query_runs_on_the_host(strict):
 
 # Parameters
 
+
+#: Before midnight in UTC.
+LAGS = [datetime.timedelta(0), datetime.timedelta(hours=1)]
 
 VALUES = [
     7,
@@ -198,6 +201,27 @@ def test_parameters_are_of_all_statements_of_a_text(either):
         "SELECT count(*) AS n FROM t WHERE x > $1 AND s = $2;"
     )
     assert either.sql(text, [5, "a"]).to_pydict() == {"n": [1]}
+
+
+def test_a_date_beside_a_timestamp_with_a_zone_is_that_of_a_literal(either):
+    zone = pyarrow.timestamp("us", "Europe/Berlin")
+    moments = [datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc) - lag for lag in LAGS]
+    either.register_table("tz", {"t": pyarrow.array(moments, zone)})
+    for comparison in ("t = {}", "t >= {}", "t BETWEEN {} AND {}"):
+        query = f"SELECT {comparison} AS a FROM tz".format
+        literal = either.sql(query("DATE '2020-01-01'", "DATE '2020-01-01'")).to_pydict()
+        values = [datetime.date(2020, 1, 1)] * comparison.count("{}")
+        assert either.sql(query("?", "?"), values).to_pydict() == literal == {"a": [True, False]}
+
+
+@pytest.mark.parametrize("table", ["t", "device.t"])
+@pytest.mark.parametrize(("value", "stored"), [(None, None), (2.5, 2), (7, 7), ("8", 8)])
+def test_an_update_casts_values_as_it_casts_literals(device_ctx, table, value, stored):
+    device_ctx.sql(f"CREATE TABLE {table} AS SELECT column1 AS a FROM VALUES (1), (NULL)")
+    device_ctx.sql(f"UPDATE {table} SET a = ?", [value])
+    assert device_ctx.sql(f"SELECT a FROM {table}").to_pydict() == {"a": [stored, stored]}
+    device_ctx.sql(f"UPDATE {table} SET a = 3 WHERE a = ?", [2.5])
+    assert device_ctx.sql(f"SELECT a FROM {table}").to_pydict() == {"a": [stored, stored]}
 
 
 def test_parameters_may_be_none_at_all(either):
@@ -381,7 +405,9 @@ def test_names_of_variables_may_have_capitals(either):
 
 def test_a_variable_that_is_no_table_is_named_with_its_type(either):
     lines = {"x": 3}
-    with pytest.raises(ValueError, match="the variable lines is no table: it is a dict"):
+    with pytest.raises(
+        ValueError, match="the variable lines is no table: it is a dict whose 'x' is an int"
+    ):
         either.sql("SELECT * FROM lines")
     assert lines
 
@@ -399,6 +425,17 @@ def test_parameters_are_a_sequence_or_a_mapping(either):
             either.sql("SELECT ? AS x", values)
     with pytest.raises(OverflowError, match=r"parameter \$1"):
         either.sql("SELECT ? AS x", [2**70])
+
+
+def test_rows_of_a_reader_are_given_once(either):
+    reader = pyarrow.table({"x": [1, 2]}).to_reader()
+    first = either.sql("SELECT sum(x) AS s FROM reader")
+    second = either.sql("SELECT count(*) AS n FROM reader")
+    either.register_table("same", reader)
+    assert first.to_pydict() == {"s": [3]}
+    for frame in (second, either.table("same"), either.sql("SELECT x FROM reader")):
+        with pytest.raises(ExecutionError, match="reader gives its rows once"):
+            frame.collect()
 
 
 def test_a_registered_table_comes_before_a_variable(either):

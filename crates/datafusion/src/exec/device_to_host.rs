@@ -144,6 +144,11 @@ impl DeviceToHostExec {
         self.alternative.as_ref()?.running()
     }
 
+    /// Why the latest run is the host's; `None` if it is the device's.
+    pub(crate) fn host_run_reason(&self) -> Option<String> {
+        self.alternative.as_ref().and_then(HostAlternative::reason)
+    }
+
     /// The device operators.
     pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
@@ -208,7 +213,7 @@ fn awaits_subqueries(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 impl DisplayAs for DeviceToHostExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (pipelines, destination) = (self.stage.pipelines(), &self.destination);
-        let ran_on_host = self.alternative.as_ref().and_then(HostAlternative::reason);
+        let ran_on_host = self.host_run_reason();
         let starts_on_host = self.starts_on_host.load(Relaxed);
         if format == DisplayFormatType::TreeRender {
             write!(f, "pipelines={pipelines}\nto={destination}")?;

@@ -10,7 +10,7 @@ use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 
-use crate::exec::{HostExec, computes, device_inputs, reads_catalog};
+use crate::exec::{DeviceToHostExec, HostExec, computes, device_inputs, reads_catalog};
 use crate::planner::most_rows::RowBounds;
 use crate::planner::support::{is_tiny, raw_input, support_for_explain, support_of};
 use crate::reason::Reason;
@@ -61,7 +61,7 @@ impl Placement {
     }
 }
 
-/// The placement of a physical plan.
+/// The placement of a physical plan: as it ran, once it has run, else as it is planned.
 ///
 /// # Examples
 /// ```
@@ -76,10 +76,16 @@ impl Placement {
 /// # }
 /// ```
 pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
-    let mut placement = Placement::default();
+    let (mut placement, mut ran_on_host) = (Placement::default(), 0);
     walk(plan, &mut |node| {
         if node.children().is_empty() {
             placement.scans += 1;
+        }
+        if let Some(reason) = node.downcast_ref::<DeviceToHostExec>().and_then(DeviceToHostExec::host_run_reason) {
+            // The operators below it are those of the device, which have not run.
+            ran_on_host += device_operators(node, &mut |operator| {
+                placement.host_operators.push(HostOperator { operator, reason: reason.clone() });
+            });
         }
         if let Some(host) = node.downcast_ref::<HostExec>() {
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason: host.reason().to_string() });
@@ -90,7 +96,23 @@ pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
             placement.device_operators += 1;
         }
     });
+    placement.device_operators -= ran_on_host;
     placement
+}
+
+/// Visits the names of the device operators of an offloaded subplan, and returns their number.
+fn device_operators(subplan: &Arc<dyn ExecutionPlan>, visit: &mut dyn FnMut(String)) -> usize {
+    let mut pending: Vec<_> = subplan.downcast_ref::<DeviceToHostExec>().map(DeviceToHostExec::input).into_iter().collect();
+    let mut count = 0;
+    while let Some(node) = pending.pop() {
+        let inputs = device_inputs(node);
+        if !inputs.is_empty() {
+            visit(node.name().to_string());
+            count += 1;
+        }
+        pending.extend(inputs);
+    }
+    count
 }
 
 /// The computing operators that a plan keeps on the host. `absent`: why there is no device.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use columnar::DeviceBatch;
 use datafusion::common::DataFusionError;
 use device::Queue;
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::DeviceBatchStream;
 
@@ -38,6 +38,20 @@ pub(super) fn slices(batch: DeviceBatch, needed: usize, most: usize) -> Vec<Devi
     }
     let rows_each = rows as u128 * most as u128 / needed as u128;
     batch.chunks((rows_each as usize).max(FEWEST_ROWS)).collect()
+}
+
+/// Cuts batches so that what `output_bytes` says of their rows is small beside the free memory.
+pub(super) fn fitting_slices(
+    input: DeviceBatchStream,
+    queue: &Queue,
+    output_bytes: impl Fn(usize) -> usize + Send + 'static,
+) -> DeviceBatchStream {
+    let queue = queue.clone();
+    let slices = move |batch: DeviceBatch| {
+        let needed = output_bytes(batch.num_rows());
+        stream::iter(slices(batch, needed, free_bytes(&queue) / 4).into_iter().map(Ok))
+    };
+    input.map_ok(slices).try_flatten().boxed()
 }
 
 /// Counts the rows held by an operator, for the message where memory ends.

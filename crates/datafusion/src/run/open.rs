@@ -15,7 +15,7 @@ use super::expand::expand;
 use super::files::{self, CachedScan};
 use super::import::import;
 use super::limit::limit;
-use super::memory::MemoryAttribution;
+use super::memory::{MemoryAttribution, fitting_slices};
 use super::metrics::{output_rows, timed};
 use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
@@ -118,7 +118,11 @@ impl Run {
                 let (op, checks, stage) = (Arc::clone(op), Arc::clone(checks), Arc::clone(stage));
                 match op.keeps_all() {
                     true => sorts::sort(rows, op, checks, stage, Arc::clone(self), queue),
-                    false => blocking::run(rows, Blocking::TopK(op), checks, stage, queue),
+                    false => {
+                        let for_bytes = Arc::clone(&op);
+                        let rows = fitting_slices(rows, &queue, move |rows| for_bytes.output_bytes(rows));
+                        blocking::run(rows, Blocking::TopK(op), checks, stage, queue)
+                    }
                 }
             }
             StageKind::Window { input, op, checks } => {
@@ -147,8 +151,9 @@ impl Run {
         let Some((input, unify, of_input)) = found else {
             return internal_err!("partition {partition} of a union of {first}");
         };
-        let operator = stage.operator.clone();
-        let unified = self.open(input, of_input)?.and_then(move |batch| {
+        let (operator, for_bytes) = (stage.operator.clone(), unify.clone());
+        let rows = fitting_slices(self.open(input, of_input)?, &queue, move |rows| for_bytes.output_bytes(rows));
+        let unified = rows.and_then(move |batch| {
             let (unify, queue, operator) = (unify.clone(), queue.clone(), operator.clone());
             async move { unify.run(&queue, &batch).await.map_err(|error| op_error(&operator, error)) }
         });

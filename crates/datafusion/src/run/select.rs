@@ -6,15 +6,20 @@ use std::sync::Arc;
 use columnar::DeviceBatch;
 use datafusion::common::Result;
 use device::Queue;
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::future::ready;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use kernels::ops::Select;
 
 use super::DeviceBatchStream;
 use super::errors::explain;
+use super::memory::fitting_slices;
 use crate::graph::Checks;
 
 /// Batches whose first kernels run, or wait for their number of selected rows, at the same time.
 pub(super) const BATCHES_STARTED: usize = 2;
+
+/// Batches of more rows are halved if memory is short.
+const FEWEST_ROWS: usize = 1 << 9;
 
 pub(super) fn select(
     input: DeviceBatchStream,
@@ -23,20 +28,65 @@ pub(super) fn select(
     operator: String,
     queue: Queue,
 ) -> DeviceBatchStream {
+    let for_bytes = Arc::clone(&op);
+    let input = fitting_slices(input, &queue, move |rows| for_bytes.output_bytes(rows));
+    let selection = Arc::new(Selection { op, checks, operator, queue });
+    let whole = Arc::clone(&selection);
     let run = move |batch: Result<DeviceBatch>| {
-        let (op, checks) = (Arc::clone(&op), Arc::clone(&checks));
-        let (operator, queue) = (operator.clone(), queue.clone());
-        started(async move {
-            let batch = batch?;
-            match op.run(&queue, &batch).await {
-                Ok(selected) => Ok(selected),
-                Err(error) => Err(explain(error, &operator, &queue, &batch, &checks).await),
-            }
-        })
+        let selection = Arc::clone(&whole);
+        started(async move { selection.run(batch?).await })
     };
     // The device tests the next batch while the host waits for the number of selected rows. Errors
     // of the input stay in their order.
-    input.map(run).buffered(BATCHES_STARTED).try_filter(|batch| futures::future::ready(batch.num_rows() > 0)).boxed()
+    let selected = input.map(run).buffered(BATCHES_STARTED);
+    let selected = selected.map_ok(move |selected| match selected {
+        Selected::Rows(rows) => stream::once(ready(Ok(rows))).boxed(),
+        Selected::TooLarge(batch) => Arc::clone(&selection).run_in_halves(&batch),
+    });
+    selected.try_flatten().try_filter(|batch| ready(batch.num_rows() > 0)).boxed()
+}
+
+struct Selection {
+    op: Arc<Select>,
+    checks: Checks,
+    operator: String,
+    queue: Queue,
+}
+
+enum Selected {
+    Rows(DeviceBatch),
+    /// Memory did not suffice for the batch: strings may take more than their columns promise.
+    TooLarge(DeviceBatch),
+}
+
+impl Selection {
+    async fn run(&self, batch: DeviceBatch) -> Result<Selected> {
+        match self.op.run(&self.queue, &batch).await {
+            Ok(rows) => Ok(Selected::Rows(rows)),
+            Err(error) if error.is_out_of_memory() && batch.num_rows() > FEWEST_ROWS => Ok(Selected::TooLarge(batch)),
+            Err(error) => Err(explain(error, &self.operator, &self.queue, &batch, &self.checks).await),
+        }
+    }
+
+    fn run_in_halves(self: Arc<Self>, batch: &DeviceBatch) -> DeviceBatchStream {
+        let pending = (self, halves(batch).to_vec());
+        let selected = stream::try_unfold(pending, |(selection, mut pending)| async move {
+            while let Some(batch) = pending.pop() {
+                match selection.run(batch).await? {
+                    Selected::Rows(rows) => return Ok(Some((rows, (selection, pending)))),
+                    Selected::TooLarge(batch) => pending.extend(halves(&batch)),
+                }
+            }
+            Ok(None)
+        });
+        selected.boxed()
+    }
+}
+
+/// The halves of a batch, as a stack.
+fn halves(batch: &DeviceBatch) -> [DeviceBatch; 2] {
+    let (rows, half) = (batch.num_rows(), batch.num_rows() / 2);
+    [batch.slice(half, rows - half), batch.slice(0, half)]
 }
 
 /// Polls a future once: its first kernels run while the input makes the next batch.

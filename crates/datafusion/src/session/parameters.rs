@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values for the parameters of plans.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use arrow::datatypes::DataType;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::{ParamValues, Result};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, WriteOp};
 
 /// Gives a plan values for its parameters. A value is cast to the type of its parameter if the cast
 /// is lossless.
 ///
 /// `LogicalPlan::with_param_values` keeps values as they are, and the plan casts them where it
-/// expects another type. Values of INSERT are cast to the type of their column, or refused: 1.5
-/// becomes the BIGINT 1, and 'x' is an error.
+/// expects another type. INSERT and UPDATE cast values to the type of their column, or refuse them:
+/// 1.5 becomes the BIGINT 1, and 'x' is an error.
 ///
 /// # Errors
 /// If a parameter has no value.
@@ -71,16 +71,35 @@ pub fn with_rows_of_parameters(plan: &LogicalPlan, rows: Vec<ParamValues>) -> Re
 fn lossless_types(plan: &LogicalPlan, rows: &[ParamValues]) -> Result<HashMap<String, DataType>> {
     let types = plan.get_parameter_types()?.into_iter();
     let types = types.filter_map(|(name, data_type)| Some((name, data_type?)));
+    let assigned = assigned_parameters(plan);
     let holds = |name: &str, data_type: &DataType| {
         // `with_param_values` reports missing values.
         let values = rows.iter().filter_map(|row| row.get_placeholders_with_values(name).ok());
-        values.into_iter().all(|value| is_lossless(&value, data_type))
+        assigned.contains(name) || values.into_iter().all(|value| is_lossless(&value, data_type))
     };
     Ok(types.filter(|(name, data_type)| holds(name, data_type)).collect())
 }
 
+/// The parameters whose values UPDATE writes. It casts all others to the type of their column.
+fn assigned_parameters(plan: &LogicalPlan) -> HashSet<String> {
+    let LogicalPlan::Dml(DmlStatement { op: WriteOp::Update, input, .. }) = plan else { return HashSet::new() };
+    let LogicalPlan::Projection(projection) = input.as_ref() else { return HashSet::new() };
+    let parameter = |expr: &Expr| match expr.clone().unalias() {
+        Expr::Placeholder(placeholder) => Some(placeholder.id),
+        _ => None,
+    };
+    projection.expr.iter().filter_map(parameter).collect()
+}
+
 fn is_lossless(given: &ScalarAndMetadata, data_type: &DataType) -> bool {
     let given = given.value();
+    if given.is_null() {
+        return true;
+    }
+    // A cast takes the midnight of the zone, and a comparison with a literal that of UTC.
+    if matches!(given.data_type(), DataType::Date32 | DataType::Date64) && matches!(data_type, DataType::Timestamp(_, Some(_))) {
+        return false;
+    }
     let back = given.cast_to(data_type).and_then(|cast| cast.cast_to(&given.data_type()));
     back.is_ok_and(|back| back == *given)
 }

@@ -46,6 +46,8 @@ fn rows_of_many_columns_fit_little_memory() {
             "SELECT {} FROM (SELECT k FROM keys UNION ALL SELECT k FROM keys) JOIN wide ON k = c0 WHERE k % 5 = 0",
             sums(0..COLUMNS)
         ),
+        // Rows that a sort keeps for its first ones.
+        "SELECT * FROM wide ORDER BY c1 DESC LIMIT 10".to_string(),
     ];
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
@@ -66,6 +68,53 @@ fn rows_of_many_columns_fit_little_memory() {
                 assert!(metric(&plan, "launches") > 0, "{sql}");
                 drop(plan);
                 assert_returned(&context, 0);
+            }
+        }
+    });
+}
+
+/// Rows of 24 bytes become ones of 800 bytes, or strings of a thousand characters.
+#[test]
+fn wide_results_of_narrow_rows_fit_little_memory() {
+    device::skip_unless_turn!(6);
+    let computed = (0..100).map(|number| format!("a + b * {number} AS x{number}")).collect::<Vec<_>>().join(", ");
+    let queries = [
+        format!("SELECT {computed} FROM narrow"),
+        format!("SELECT {computed} FROM narrow WHERE a % 7 <> 3"),
+        "SELECT a, repeat(s, 200) AS long FROM narrow".to_string(),
+        "SELECT a, repeat(s, 200) AS long FROM narrow WHERE b <> 3".to_string(),
+        "SELECT a, repeat(s, 200) AS long FROM narrow ORDER BY b, a LIMIT 5".to_string(),
+        format!("SELECT {computed} FROM narrow n WHERE NOT EXISTS (SELECT 1 FROM keys WHERE k = n.a)"),
+        "SELECT a AS x, s FROM narrow UNION ALL SELECT column1, column2 FROM (VALUES (1, 'a'), (2, 'b'))".to_string(),
+    ];
+    let narrow = "SELECT value AS a, value % 11 AS b, 'text' || value % 9 AS s FROM generate_series(1, 40000)";
+    let setup = [format!("CREATE TABLE narrow AS {narrow}"), "CREATE TABLE keys AS SELECT a AS k FROM narrow WHERE b = 5".into()];
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let host = plain(1);
+        for sql in &setup {
+            host.sql(sql).await.unwrap().collect().await.unwrap();
+        }
+        for unified in [UnifiedMemory::Auto, UnifiedMemory::Never] {
+            let (ctx, context) = session(LIMIT, unified, folder.path(), None);
+            for sql in &setup {
+                let resident = sql.replace("CREATE TABLE ", "CREATE TABLE device.").replace("FROM narrow", "FROM device.narrow");
+                ctx.sql(&resident).await.unwrap().collect().await.unwrap();
+            }
+            let held = context.pool().in_use();
+            for sql in &queries {
+                let sql_of_device = sql.replace("FROM narrow", "FROM device.narrow").replace("FROM keys", "FROM device.keys");
+                let plan = planned(&ctx, &sql_of_device).await;
+                let batches = datafusion::physical_plan::collect(Arc::clone(&plan), ctx.task_ctx()).await;
+                let mut actual =
+                    ordered_lines(&batches.unwrap_or_else(|error| panic!("unified memory {unified:?}: {sql}: {error}")));
+                let mut expected = lines(&host, sql).await;
+                actual.sort();
+                expected.sort();
+                assert!(actual == expected, "unified memory {unified:?}: {sql}: {} rows", actual.len());
+                assert!(metric(&plan, "launches") > 0, "{sql}");
+                drop(plan);
+                assert_returned(&context, held);
             }
         }
     });

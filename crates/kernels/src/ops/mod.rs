@@ -82,7 +82,7 @@ fn check_rows(operator: &str, rows: usize) -> Result<()> {
 }
 
 /// About the device bytes of a row's columns, whose strings are short.
-fn row_width(types: &[ColumnType]) -> usize {
+fn row_width<'a>(types: impl IntoIterator<Item = &'a ColumnType>) -> usize {
     let width = |ty: &ColumnType| match &ty.layout {
         Layout::Null => 0,
         Layout::Bits => 1,
@@ -91,7 +91,7 @@ fn row_width(types: &[ColumnType]) -> usize {
         Layout::Offsets32 | Layout::Offsets64 | Layout::List(_) => size_of::<u64>(),
         Layout::Views => 2 * size_of::<u64>(),
     };
-    types.iter().map(width).sum()
+    types.into_iter().map(width).sum()
 }
 
 /// The input of an operator: batches of one source, and the filter that is fused with it.

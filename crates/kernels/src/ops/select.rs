@@ -21,7 +21,7 @@ use super::launch::primitives::Primitives;
 use super::launch::program::{Kernel, Program, describe_operator};
 use super::launch::projection::{ProjectedRows, Projection, Rows};
 use super::launch::source::Source;
-use super::{Input, Options};
+use super::{Input, Options, row_width};
 use crate::Result;
 use crate::codegen::{Params, RowWriter, Value};
 use crate::expr::Expr;
@@ -67,6 +67,13 @@ impl Select {
     }
 
     describe_operator!();
+
+    /// About the device bytes of the columns that [`run`](Self::run) writes for so many rows. All of
+    /// them pass the filter, and strings count as short ones.
+    pub fn output_bytes(&self, rows: usize) -> usize {
+        let written = self.columns.iter().zip(&self.types).filter(|(column, _)| column.output().is_some());
+        rows * row_width(written.map(|(_, ty)| ty))
+    }
 
     /// Filters and projects a batch.
     ///

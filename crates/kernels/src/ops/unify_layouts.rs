@@ -20,7 +20,7 @@ use super::launch::primitives::Primitives;
 use super::launch::program::Program;
 use super::launch::projection::{ProjectedRows, Projection, Rows};
 use super::launch::source::Source;
-use super::{Input, Options, check_rows};
+use super::{Input, Options, check_rows, row_width};
 use crate::codegen::{CType, Params, RowWriter, Value};
 use crate::expr::{Expr, value_type};
 use crate::{Error, Result};
@@ -110,6 +110,14 @@ impl UnifyLayouts {
     /// Types and layouts of the result.
     pub fn output_types(&self) -> &[ColumnType] {
         &self.types
+    }
+
+    /// About the device bytes of the columns that [`run`](Self::run) writes for so many rows.
+    /// Strings and lists count as short ones.
+    pub fn output_bytes(&self, rows: usize) -> usize {
+        let columns = self.types.iter().zip(&self.outputs).zip(&self.lists);
+        let written = columns.filter(|((_, output), lists)| output.is_some() || lists.is_some());
+        rows * row_width(written.map(|((ty, _), _)| ty))
     }
 
     /// Names and sources of the kernels; none if every column is passed on.

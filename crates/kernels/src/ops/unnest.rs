@@ -18,7 +18,7 @@ use super::launch::program::{Kernel, Program, describe_operator, read_u64, row_l
 use super::launch::projection::{ProjectedRows, Projection, Rows};
 use super::launch::source::Source;
 use super::launch::{Launch, NamedArgs};
-use super::{Input, Options, check_rows};
+use super::{Input, Options, check_rows, row_width};
 use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
 use crate::function::Function;
@@ -27,6 +27,12 @@ use crate::{Error, Result};
 
 /// Most results written at once, unless one row has more.
 const MAX_RESULTS: usize = 1 << 22;
+/// The same for a small memory limit.
+const FEWEST_RESULTS: usize = 1 << 10;
+/// Of the free memory, the results take one part in so many.
+const FREE_SHARE: usize = 8;
+/// Bytes of the number of a result's row, and of that of each of its elements.
+const INDEX_BYTES: usize = size_of::<u32>();
 
 const LENGTHS: usize = 0;
 const INDICES: usize = 1;
@@ -175,16 +181,28 @@ impl Unnest {
             let total = queue.alloc(size_of::<u64>())?;
             launch.primitives.offsets(Lengths::of(&ends, n), &total, 0)?;
             let total = read_u64(&queue.read(&total, 0..size_of::<u64>()).await?, 0)? as usize;
-            if total > MAX_RESULTS && n > 1 {
-                pending.extend([batch.slice(n / 2, n - n / 2), batch.slice(0, n / 2)]);
+            let halves = [batch.slice(n / 2, n - n / 2), batch.slice(0, n / 2)];
+            if total > self.most_results(queue) && n > 1 {
+                pending.extend(halves);
                 continue;
             }
             check_rows("Unnest", total)?;
-            if total > 0 {
-                return self.write(&launch, &bound, (&ends, n), total).await.map(Some);
+            if total == 0 {
+                continue;
+            }
+            match self.write(&launch, &bound, (&ends, n), total).await {
+                // Strings may take more than their columns promise.
+                Err(error) if error.is_out_of_memory() && total > FEWEST_RESULTS && n > 1 => pending.extend(halves),
+                written => return written.map(Some),
             }
         }
         Ok(None)
+    }
+
+    /// Most results that are written at once: they take a share of the free memory.
+    fn most_results(&self, queue: &Queue) -> usize {
+        let row_bytes = row_width(&self.types) + INDEX_BYTES * (1 + self.lists.len());
+        (queue.context().pool().available() / FREE_SHARE / row_bytes).clamp(FEWEST_RESULTS, MAX_RESULTS)
     }
 
     /// Writes the results of `n` rows, whose end offsets are in `ends`.

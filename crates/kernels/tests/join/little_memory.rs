@@ -113,3 +113,41 @@ fn unmatched_build_rows_fit_little_memory() {
         }
     }
 }
+
+/// As [`pairs_of_long_strings_fit_little_memory`], but each row has one match, so that the rows of
+/// a slice are written at once.
+#[test]
+fn single_matches_with_long_strings_fit_little_memory() {
+    const LIMIT: usize = 8 << 20;
+    let texts: Vec<String> = (0..200).map(|row| format!("{row:04} {}", "x".repeat(10_000))).collect();
+    let keys = Int64Array::from_iter_values(0..200);
+    let build = batch(vec![("k", Arc::new(keys) as ArrayRef, false), ("text", Arc::new(StringArray::from(texts)), false)]);
+    let probe = batch(vec![("k", Arc::new(Int64Array::from_iter_values((0..8000).map(|row| row % 200))) as ArrayRef, false)]);
+    let join = join_of(&Case { kind: JoinKind::Inner, keys: vec![0], null_equals_null: false, residual: false }, &build, &probe);
+    for options in profiles() {
+        let queue = queue_of_bytes(LIMIT);
+        futures::executor::block_on(async {
+            let table = table(&queue, &join, &probe, &build, &options).await;
+            let mut join = join.clone();
+            join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+            let types = natural_types(&probe.schema()).unwrap();
+            let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
+            let outputs =
+                vec![(col(0), Field::new("k", DataType::Int64, true)), (col(2), Field::new("text", DataType::Utf8, true))];
+            let chain = Arc::new(JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap());
+            let (mut state, mut found) = (chain.start(), Vec::new());
+            let whole = up(&queue, &probe, &types);
+            let first_step = chain.first_step(&queue, &state);
+            for slice in chain.slices(&queue, &whole) {
+                let first = first_step(slice).await.unwrap();
+                chain.resume(&mut state, first);
+                while let Some(batch) = chain.next(&queue, &mut state).await.unwrap() {
+                    let batch = columnar::download(&queue, &batch).await.unwrap();
+                    let texts = batch.column(1).as_any().downcast_ref::<StringArray>().unwrap();
+                    found.extend(texts.iter().flatten().map(|text| text[..4].parse::<usize>().unwrap()));
+                }
+            }
+            assert!(found == (0..8000).map(|row| row % 200).collect::<Vec<_>>(), "{} rows", found.len());
+        });
+    }
+}

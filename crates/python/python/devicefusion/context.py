@@ -69,6 +69,8 @@ class SessionContext:
     ) -> None:
         if not isinstance(settings or {}, Mapping):
             raise TypeError("settings are a mapping of names to values")
+        if progress is not None and not callable(progress):
+            raise TypeError("progress makes bars, as tqdm.auto.tqdm does")
         self._session = _devicefusion.Session(texts(settings))
         self._find_variables = find_variables
         self._progress = progress
@@ -119,7 +121,7 @@ class SessionContext:
         The object has `__arrow_c_device_stream__`, `__arrow_c_device_array__`,
         `__arrow_c_stream__`, `__arrow_c_array__`, `__dlpack__` or `__cuda_array_interface__`, or is
         a mapping of columns. It lives as long as a query reads it. Readers such as
-        `pyarrow.RecordBatchReader` give their rows to one query.
+        `pyarrow.RecordBatchReader` give their rows to one run of one query.
 
         >>> ctx = SessionContext()
         >>> ctx.register_table("t", {"x": [1, 2, 3], "y": [0.5, 1.5, 2.5]})
@@ -138,6 +140,9 @@ class SessionContext:
 
     def register_record_batches(self, name: str, partitions: Iterable[Iterable[Any]]) -> None:
         """Registers partitions of record batches as a table."""
+        partitions = list(partitions)
+        if any(hasattr(partition, "__arrow_c_array__") for partition in partitions):
+            raise ValueError("partitions are sequences of record batches, such as [[batch, batch]]")
         self._session.register_batches(name, partitions)
 
     def deregister_table(self, name: str) -> None:
@@ -288,10 +293,14 @@ class SessionContext:
 
     def register_udf(self, function: ScalarUDF) -> None:
         """Registers a scalar function, see `udf`."""
+        if not isinstance(function, ScalarUDF):
+            raise TypeError("register_udf needs what udf returns")
         function._register(self._session)
 
     def register_udaf(self, function: AggregateUDF) -> None:
         """Registers an aggregate, see `udaf`."""
+        if not isinstance(function, AggregateUDF):
+            raise TypeError("register_udaf needs what udaf returns")
         function._register(self._session)
 
     # The session

@@ -100,6 +100,9 @@ class DataFrame:
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         return iter(self.execute_stream())
 
+    def __aiter__(self) -> AsyncIterator[pyarrow.RecordBatch]:
+        return self.execute_stream()
+
     def __arrow_c_schema__(self) -> object:
         return self._frame.__arrow_c_schema__()
 
@@ -171,7 +174,10 @@ class DataFrame:
         | tea  | 3.5   |
         +------+-------+
         """
-        print(self.limit(rows)._frame.collect().text())
+        first = self.limit(rows)
+        # DDL has no result.
+        if first._frame.has_columns():
+            print(first._watched(first._frame.collect).text())
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
@@ -179,9 +185,12 @@ class DataFrame:
 
     def _repr_html_(self) -> str:
         """The first rows with the query's time and place, for notebooks."""
+        if not self._frame.has_columns():
+            return "<p><small>no columns</small></p>"
         begin = time.perf_counter()
-        first = pyarrow.table(self._frame.limit(0, SHOWN + 1).collect())
+        rows_of_run = self._watched(self._frame.limit(0, SHOWN + 1).collect)
         seconds = time.perf_counter() - begin
+        first = pyarrow.table(rows_of_run)
         head = "".join(
             f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>"
             for field in first.schema
@@ -192,21 +201,9 @@ class DataFrame:
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         count = f"{first.num_rows} row{'' if first.num_rows == 1 else 's'}"
         more = f"the first {SHOWN} rows" if first.num_rows > SHOWN else count
-        note = html.escape(f"{more}, {seconds * 1000:.0f} ms, {self._place()}")
+        note = html.escape(f"{more}, {seconds * 1000:.0f} ms, {_place(rows_of_run)}")
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f"{table}<p><small>{note}</small></p>"
-
-    def _place(self) -> str:
-        device, host = self._frame.placement()
-        if not host:
-            return "on the device" if device else "a scan alone"
-        reasons = "; ".join(sorted({reason for _, reason in host}))
-        place = (
-            f"{device} operators on the device, {len(host)} on the host"
-            if device
-            else "on the host"
-        )
-        return f"{place}: {reasons}"
 
     # Files
 
@@ -283,6 +280,18 @@ class RecordBatchStream:
     def _next(self) -> pyarrow.RecordBatch | None:
         rows = self._stream.next()
         return None if rows is None else _batch(rows)
+
+
+def _place(rows: _devicefusion.HostRows) -> str:
+    """The place of the run that gave the rows."""
+    device, host = rows.placement()
+    if not host:
+        return "on the device" if device else "a scan alone"
+    reasons = "; ".join(sorted({reason for _, reason in host}))
+    place = (
+        f"{device} operators on the device, {len(host)} on the host" if device else "on the host"
+    )
+    return f"{place}: {reasons}"
 
 
 def _batch(rows: _devicefusion.HostRows) -> pyarrow.RecordBatch:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DB-API 2.0 connections, by the ADBC driver inside the package.
 
-It needs the package adbc-driver-manager: `pip install devicefusion[adbc]`.
+It needs the package adbc-driver-manager.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def connect(
     ...     cursor.fetchall()
     [(2,)]
     """
+    if not isinstance(options or {}, Mapping):
+        raise TypeError("options are a mapping of settings to values")
     return dbapi.connect(
         _devicefusion.__file__,
         entrypoint="AdbcDriverInit",

@@ -47,6 +47,11 @@ def run(df: datafusion.DataFrame, ctx: SessionContext | None = None) -> DataFram
     >>> run(dear).to_pydict()
     {'day': [1, 2], 'price': [30.0, 20.0]}
     """
+    if not isinstance(df, _package().DataFrame):
+        kind = f"{type(df).__module__}.{type(df).__name__}"
+        raise TypeError(f"run takes a DataFrame of the package datafusion, not a {kind}")
+    if ctx is not None and not isinstance(ctx, SessionContext):
+        raise TypeError("ctx is a session of devicefusion, which runs the query")
     writer = _plan_writer()
     plan = df.optimized_logical_plan()
     if any(line.strip().startswith(NO_ROWS) for line in plan.display_indent().splitlines()):
@@ -100,9 +105,9 @@ class Extension:
 def on_host(ctx: datafusion.SessionContext) -> Iterator[datafusion.SessionContext]:
     """Lets a session with an `Extension` plan as the package `datafusion` does, for a while.
 
-    It is for what cannot pass between both packages, such as COPY. A query is planned as its rows
-    are asked for, so that belongs within. All threads that use the session meanwhile run on the
-    host. Raises ValueError for a session without an `Extension`.
+    It is for what cannot pass between both packages, such as COPY. A DataFrame that is made within
+    stays on the host. All threads that use the session meanwhile run on the host. Raises ValueError
+    for a session without an `Extension`.
 
     >>> import datafusion
     >>> ctx = datafusion.SessionContext().with_extensions(Extension())
@@ -112,6 +117,8 @@ def on_host(ctx: datafusion.SessionContext) -> Iterator[datafusion.SessionContex
     >>> rows["column_name"]
     ['a']
     """
+    if not isinstance(ctx, _package().SessionContext):
+        raise TypeError("on_host takes a session of the package datafusion")
     if "devicefusion" not in ctx.logical_extension_codec_ids():
         raise ValueError("this session has no Extension: pass the one that with_extensions gave")
     session = ctx.session_id()

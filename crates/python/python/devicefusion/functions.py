@@ -52,8 +52,10 @@ def udf(
     >>> ctx.sql("SELECT mirrored('tea') AS m").to_pydict()
     {'m': ['aet']}
     """
-    _check("udf", function, [*input_types, return_type])
+    _check("udf", function, input_types, [return_type])
     name = name or str(getattr(function, "__name__", "udf"))
+    if name == "<lambda>":
+        raise ValueError("udf needs the name of a lambda: pass name='…'")
     return ScalarUDF(name, function, tuple(input_types), return_type, volatility)
 
 
@@ -128,17 +130,19 @@ def udaf(
     >>> ctx.sql("SELECT product(value::DOUBLE) AS p FROM generate_series(1, 5)").to_pydict()
     {'p': [120.0]}
     """
-    _check("udaf", accumulator, [*input_types, return_type, *state_type])
+    _check("udaf", accumulator, input_types, [return_type, *state_type])
     shown = name or str(getattr(accumulator, "__name__", "udaf")).lower()
     return AggregateUDF(
         shown, accumulator, tuple(input_types), return_type, tuple(state_type), volatility
     )
 
 
-def _check(maker: str, function: Any, types: Sequence[Any]) -> None:
+def _check(maker: str, function: Any, input_types: Sequence[Any], others: Sequence[Any]) -> None:
     if not callable(function):
         raise TypeError(f"{maker} needs a function, not a {type(function).__name__}")
-    for data_type in types:
+    if not isinstance(input_types, Sequence) or isinstance(input_types, str):
+        raise TypeError(f"{maker} needs a sequence of input types, such as [pyarrow.int64()]")
+    for data_type in [*input_types, *others]:
         if not isinstance(data_type, pyarrow.DataType):
             kind = type(data_type).__name__
             raise TypeError(

@@ -64,6 +64,27 @@ def is_table(value: Any) -> bool:
     return _has_interface(value) or _is_numpy(value) or hasattr(value, "to_arrow")
 
 
+def _shortcoming(value: Any) -> str:
+    """The class of an object that is no table, and the reason."""
+    if isinstance(value, Mapping):
+        for name, column in value.items():
+            if not _is_column(column):
+                return f"a dict whose {name!r} is {_kind(column)}, and no column"
+        return "a dict without columns"
+    if hasattr(value, "collect"):
+        return f"{_kind(value)}, whose collect() may give one"
+    return _kind(value)
+
+
+def _kind(value: Any) -> str:
+    """
+    >>> _kind(1), _kind("x")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 def variables(query: str, depth: int) -> Callable[[str], Any]:
     """A function that finds a variable of the caller, `depth` calls above this one, as a table."""
     frame: FrameType | None = None
@@ -88,10 +109,9 @@ def variables(query: str, depth: int) -> Callable[[str], Any]:
                 if is_table(value):
                     return native(value)
                 if value is not None:
-                    kind = type(value).__name__
                     raise ValueError(
                         f"there is no table {name}, and the variable {spelling} is no table: "
-                        f"it is a {kind}"
+                        f"it is {_shortcoming(value)}"
                     )
         return None
 

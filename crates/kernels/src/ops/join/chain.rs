@@ -57,6 +57,15 @@ enum PendingWork {
     Pairs(usize, MatchPairs),
 }
 
+impl ChainState {
+    /// Adds a batch of a step again, in halves. The first one is next.
+    fn push_halves(&mut self, step: usize, batch: &DeviceBatch) {
+        let (rows, half) = (batch.num_rows(), batch.num_rows() / 2);
+        let halves = [batch.slice(half, rows - half), batch.slice(0, half)];
+        self.pending.extend(halves.map(|half| PendingWork::Batch(step, half)));
+    }
+}
+
 impl PendingWork {
     /// The work after a step.
     fn after(step: usize, found: Probed) -> PendingWork {
@@ -241,10 +250,12 @@ impl JoinChain {
             let (chain, queue, states) = (Arc::clone(&chain), queue.clone(), Arc::clone(&states));
             let first_step = async move {
                 match (chain.steps.first(), states.first()) {
-                    (Some(step), Some(state)) if slice.num_rows() > 0 => {
-                        let found = step.probe(&queue, state, &slice).await.map_err(joined_row_error)?;
-                        Ok(FirstStep(PendingWork::after(0, found)))
-                    }
+                    (Some(step), Some(state)) if slice.num_rows() > 0 => match step.probe(&queue, state, &slice).await {
+                        Ok(found) => Ok(FirstStep(PendingWork::after(0, found))),
+                        // It is probed again once fewer slices are on their way.
+                        Err(error) if is_too_large(&error, &slice) => Ok(FirstStep(PendingWork::Batch(0, slice))),
+                        Err(error) => Err(joined_row_error(error)),
+                    },
                     _ => Ok(FirstStep(PendingWork::Batch(0, slice))),
                 }
             };
@@ -267,19 +278,29 @@ impl JoinChain {
             let found = match work {
                 PendingWork::Pushed(batch) => PendingWork::Batch(0, self.filtered(queue, &batch).await?),
                 PendingWork::Batch(_, batch) if batch.num_rows() == 0 => continue,
-                PendingWork::Batch(index, batch) if index == self.steps.len() => match &self.last {
-                    Some(select) => match select.run(queue, &batch).await.map_err(joined_row_error)? {
-                        batch if batch.num_rows() > 0 => return Ok(Some(batch)),
-                        _ => continue,
-                    },
-                    None => return Ok(Some(batch)),
-                },
+                PendingWork::Batch(index, batch) if index == self.steps.len() => {
+                    let Some(select) = &self.last else { return Ok(Some(batch)) };
+                    match select.run(queue, &batch).await {
+                        Ok(batch) if batch.num_rows() > 0 => return Ok(Some(batch)),
+                        Ok(_) => {}
+                        Err(error) if is_too_large(&error, &batch) => state.push_halves(index, &batch),
+                        Err(error) => return Err(joined_row_error(error)),
+                    }
+                    continue;
+                }
                 PendingWork::Batch(index, batch) => {
                     let step = &self.steps[index];
                     let mut slices = step.slices(queue, &batch);
                     let first = slices.next().unwrap_or(batch);
                     state.pending.extend(slices.rest().map(|rest| PendingWork::Batch(index, rest)));
-                    PendingWork::after(index, step.probe(queue, &state.steps[index], &first).await.map_err(joined_row_error)?)
+                    match step.probe(queue, &state.steps[index], &first).await {
+                        Ok(found) => PendingWork::after(index, found),
+                        Err(error) if is_too_large(&error, &first) => {
+                            state.push_halves(index, &first);
+                            continue;
+                        }
+                        Err(error) => return Err(joined_row_error(error)),
+                    }
                 }
                 PendingWork::Pairs(index, mut pairs) => {
                     let next = self.steps[index].next_pairs(queue, &state.steps[index], &mut pairs).await;
@@ -350,6 +371,15 @@ fn split_probe_filter(
     let select = Select::try_new(Input { filter: all_of(own), ..input }, outputs, options.clone())?;
     let input = Input { schema: select.schema().clone(), types: select.output_types().to_vec(), filter: all_of(rest) };
     Ok((Some(select), input))
+}
+
+/// Batches of more rows are halved if memory is short.
+const FEWEST_ROWS: usize = 1 << 8;
+
+/// Whether memory may suffice for half of a batch: strings take more than their columns promise. A
+/// dynamic filter then counts removed rows twice.
+fn is_too_large(error: &Error, batch: &DeviceBatch) -> bool {
+    error.is_out_of_memory() && batch.num_rows() > FEWEST_ROWS
 }
 
 /// The error of a joined row: the caller does not have the row of an intermediate batch.

@@ -49,6 +49,10 @@ const MAX_FETCH: usize = 1 << 16;
 /// multiple of `fetch`.
 const KEPT_ROWS: usize = 1 << 16;
 const KEPT_MULTIPLE: usize = 4;
+/// Of the free memory, kept rows take one part in so many.
+const KEPT_SHARE: usize = 8;
+/// Rows that are kept under any limit.
+const FEWEST_KEPT: usize = 1 << 8;
 
 /// Device bytes of a row's word and number, before a pass of the radix sort and after it.
 const WORD_BYTES: usize = 2 * (size_of::<u64>() + size_of::<u32>());
@@ -310,10 +314,12 @@ impl Sort {
             return Ok(());
         };
         let layout_kernels = self.layout_kernels.load(queue).await?;
-        let most = self.kept_rows.max(fetch * KEPT_MULTIPLE);
         while fetch > 0 && batch.num_rows() > 0 {
+            let affordable = self.affordable_rows(queue, &batch, fetch);
+            let most = self.kept_rows.max(fetch * KEPT_MULTIPLE).min(affordable);
             // The first rows give a threshold for the others.
-            let n = if state.threshold.is_none() { (most - state.rows).clamp(1, batch.num_rows()) } else { batch.num_rows() };
+            let n = if state.threshold.is_none() { most.saturating_sub(state.rows) } else { affordable };
+            let n = n.clamp(1, batch.num_rows());
             let kept = topk.keep(queue, &self.primitives, &layout_kernels, &batch.slice(0, n), state.threshold.as_ref()).await?;
             batch = batch.slice(n, batch.num_rows() - n);
             state.rows += kept.num_rows();
@@ -323,6 +329,13 @@ impl Sort {
             }
         }
         Ok(())
+    }
+
+    /// Rows like those of a batch that fit a share of the free memory: they are kept, then copied
+    /// as one batch, and in order.
+    fn affordable_rows(&self, queue: &Queue, batch: &DeviceBatch, fetch: usize) -> usize {
+        let row_bytes = batch.row_bytes() / batch.num_rows().max(1) + WORD_BYTES;
+        (queue.context().pool().available() / KEPT_SHARE / row_bytes).max(2 * fetch).max(FEWEST_KEPT)
     }
 
     /// The sorted rows. No batch without rows.
