@@ -68,8 +68,8 @@ impl Select {
 
     describe_operator!();
 
-    /// About the device bytes of the columns that [`run`](Self::run) writes for so many rows. All of
-    /// them pass the filter, and strings count as short ones.
+    /// About the device bytes of the columns that [`run`](Self::run) writes for so many rows. All
+    /// of them pass the filter, and strings count as short ones.
     pub fn output_bytes(&self, rows: usize) -> usize {
         let written = self.columns.iter().zip(&self.types).filter(|(column, _)| column.output().is_some());
         rows * row_width(written.map(|(_, ty)| ty))
