@@ -408,6 +408,19 @@ impl Context {
         ]
     }
 
+    /// Bytes of pinned host memory in which uploads and downloads are on their way.
+    ///
+    /// # Examples
+    /// ```
+    /// # use device::{Context, DeviceConfig};
+    /// # let Ok(context) = Context::new(DeviceConfig::default()) else { return Ok(()) };
+    /// assert_eq!(context.staged_bytes(), (0, 0));
+    /// # Ok::<(), device::Error>(())
+    /// ```
+    pub fn staged_bytes(&self) -> (usize, usize) {
+        self.0.pinned.in_use()
+    }
+
     /// Frees caches: free memory, constants, idle queues and unused programs.
     pub fn trim(&self) {
         self.0.constants.lock().clear();
@@ -429,6 +442,7 @@ impl Context {
     /// - `programs`: `compiled`, `optimized`, `cache_hits_memory`, `cache_hits_disk`,
     ///   `first_launches`, `nanos`
     /// - `memory`: `limit`, `in_use`, `peak`, `cached`, `reserved`, `allocations`
+    /// - `host`: `uploading`, `downloading` and `cached`, of pinned host memory
     ///
     /// # Examples
     /// ```
@@ -439,7 +453,7 @@ impl Context {
     /// ```
     pub fn report(&self) -> serde_json::Value {
         let ContextInner { info, pool, counters: live, .. } = &*self.0;
-        let counters = live.snapshot();
+        let (counters, (uploading, downloading)) = (live.snapshot(), self.staged_bytes());
         serde_json::json!({
             "version": 1,
             "device": {
@@ -470,6 +484,11 @@ impl Context {
                 "cached": pool.cached(),
                 "reserved": pool.reserved(),
                 "allocations": counters.allocations,
+            },
+            "host": {
+                "uploading": uploading,
+                "downloading": downloading,
+                "cached": self.0.pinned.cached(),
             },
         })
     }

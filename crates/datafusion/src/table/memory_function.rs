@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table function `device_memory()`: what holds device memory.
+//! The table function `device_memory()`: what holds device memory, and the host's beside it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl fmt::Debug for DeviceMemory {
 
 /// One holder of memory.
 struct Row {
-    /// `table`, `query`, `cache` or `pool`.
+    /// `table`, `query`, `cache`, `pool` or `host`.
     holder: &'static str,
     name: String,
     column: Option<String>,
@@ -60,6 +60,9 @@ impl DeviceMemory {
         rows.extend(of_queries.map(|(operator, bytes)| plain("query", operator, *bytes)));
         let pool = [("in use", pool.in_use()), ("free", pool.cached()), ("peak", pool.peak()), ("limit", pool.limit())];
         rows.extend(pool.map(|(name, bytes)| plain("pool", name, bytes as u64)));
+        let (uploads, downloads) = context.staged_bytes();
+        let of_host = [("uploads", Some(uploads)), ("downloads", Some(downloads)), ("operators", self.0.host_bytes())];
+        rows.extend(of_host.into_iter().filter_map(|(name, bytes)| Some(plain("host", name, bytes? as u64))));
         rows
     }
 }

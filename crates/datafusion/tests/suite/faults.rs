@@ -188,6 +188,17 @@ fn each_failing_allocation_is_an_error_and_the_session_goes_on() {
 }
 
 #[test]
+fn allocations_that_fail_from_one_on_are_an_error_and_the_session_goes_on() {
+    block_on(async {
+        for faulty in [Faulty::new().await, Faulty::with_own_memory().await] {
+            for sql in sample(QUERIES.to_vec()).unwrap() {
+                faulty.fail_each(Fault::Alloc, sql, |plan, n| plan.fail(Fault::Alloc, n, u64::MAX)).await;
+            }
+        }
+    });
+}
+
+#[test]
 fn each_failing_copy_is_an_error_and_the_session_goes_on() {
     block_on(async {
         for faulty in [Faulty::new().await, Faulty::with_own_memory().await] {
@@ -336,6 +347,42 @@ fn faults_among_eight_concurrent_queries_fail_only_the_queries_they_hit() {
             assert_eq!(faulty.settled().await, in_use, "fault {n} leaves memory behind");
         }
         assert!((15..=30).contains(&failures), "{failures} queries failed, of which each met a fault of its own");
+    });
+}
+
+/// As under a limit that others have used up.
+#[test]
+fn allocations_that_fail_from_one_on_among_eight_concurrent_queries_are_errors() {
+    device::skip_unless_turn!(2);
+    block_on(async {
+        let faulty = Faulty::new().await;
+        let queries = &QUERIES[..8];
+        let mut expected = Vec::new();
+        for sql in queries {
+            expected.push(faulty.run(sql).await.unwrap());
+        }
+        let in_use = faulty.settled().await;
+        let mut failures = 0;
+        for n in (1..60).step_by(4) {
+            faulty.context.trim();
+            faulty.plan.fail(Fault::Alloc, n, u64::MAX);
+            let answers = futures::future::join_all(queries.iter().map(|sql| faulty.run(sql))).await;
+            faulty.plan.heal();
+            for ((answer, expected), sql) in answers.into_iter().zip(&expected).zip(queries) {
+                match answer {
+                    Ok(rows) => assert_eq!(&rows, expected, "{sql}: allocation {n} spoils the answer"),
+                    Err(error) => {
+                        failures += 1;
+                        assert_clear(&error, Fault::Alloc, sql);
+                    }
+                }
+            }
+            assert_eq!(faulty.settled().await, in_use, "allocation {n} leaves memory behind");
+            for (sql, expected) in queries.iter().zip(&expected) {
+                assert_eq!(faulty.run(sql).await.as_ref(), Ok(expected), "{sql}: after allocation {n} failed");
+            }
+        }
+        assert!(failures > 15, "{failures} queries failed");
     });
 }
 

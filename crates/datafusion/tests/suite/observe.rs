@@ -148,6 +148,15 @@ fn a_table_function_lists_what_holds_device_memory() {
         assert_eq!(lines(pool).await, ["| in use |", "| free |", "| peak |", "| limit |"]);
         let caches = "SELECT name FROM device_memory() WHERE holder = 'cache' AND (bytes > 0 OR name <> 'programs') ORDER BY 1";
         assert_eq!(lines(caches).await, ["| columns of files |", "| constants |", "| pinned |", "| programs |"]);
+        let host = "SELECT name FROM device_memory() WHERE holder = 'host' AND bytes = 0";
+        assert_eq!(lines(host).await, ["| uploads |", "| downloads |", "| operators |"]);
+        // A query that has not ended holds memory by its operators.
+        let sorted = "SELECT value FROM generate_series(1, 1000000) ORDER BY value % 1001";
+        let mut stream = ctx.sql(sorted).await.unwrap().execute_stream().await.unwrap();
+        assert!(futures::StreamExt::next(&mut stream).await.unwrap().unwrap().num_rows() > 0);
+        let held = "SELECT count(*) > 0, min(bytes) > 0 FROM device_memory() WHERE holder = 'query'";
+        assert_eq!(lines(held).await, ["| true | true |"]);
+        drop(stream);
         let kernels = "SELECT count(*) > 0, sum(launches) >= count(*), min(seconds) >= 0 FROM device_kernels()";
         assert_eq!(lines(kernels).await, ["| true | true | true |"]);
         let error = text(&answer(&ctx, "SELECT * FROM device_kernels(1)").await.unwrap_err());

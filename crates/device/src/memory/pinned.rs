@@ -166,6 +166,12 @@ impl PinnedPool {
         is_left
     }
 
+    /// Bytes of blocks that uploads and downloads use.
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.uploading, state.downloaded)
+    }
+
     /// Bytes of the free blocks.
     pub(crate) fn cached(&self) -> usize {
         self.state.lock().cached

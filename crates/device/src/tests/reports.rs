@@ -107,12 +107,13 @@ fn report_has_the_documented_keys() -> Result<()> {
     context.synchronize()?;
     let report = context.report();
     let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
-    assert_eq!(keys(&report), "copies device kernels memory programs version");
+    assert_eq!(keys(&report), "copies device host kernels memory programs version");
     assert_eq!(keys(&report["device"]), "driver driver_version index name platform");
     assert_eq!(keys(&report["kernels"][0]), "launches name nanos");
     assert_eq!(keys(&report["copies"]), "bytes_down bytes_filled bytes_up");
     assert_eq!(keys(&report["programs"]), "cache_hits_disk cache_hits_memory compiled first_launches nanos optimized");
     assert_eq!(keys(&report["memory"]), "allocations cached in_use limit peak reserved");
+    assert_eq!(keys(&report["host"]), "cached downloading uploading");
     assert!(report["programs"]["nanos"].as_u64() > Some(0) && report["memory"]["peak"].as_u64() > Some(0));
     Ok(())
 }

@@ -128,7 +128,7 @@ pub struct Options {
     pub initial_groups: usize,
     /// Most groups to index directly, without a hash table, if the bounds of the keys are known.
     pub dense_groups: usize,
-    /// Most bytes of their states, where on GPUs many rows allow more groups.
+    /// Most bytes of their states.
     pub dense_bytes: usize,
     /// Rows of a grouped aggregation, by an estimate; 0 if unknown.
     pub grouped_rows: usize,

@@ -134,16 +134,15 @@ fn most_dense_groups(aggregates: &[(Aggregate, Field)], options: &Options) -> us
         let is_word = field.data_type().primitive_width().is_some_and(|width| width <= size_of::<u64>());
         aggregate.function.row().family.selects_value() && !is_word
     });
-    match options.profile {
-        Profile::Gpu if !has_winners => {
-            // Two words for each aggregate. Small data of tests and models has memory to spare, so
-            // the threshold's divisor leaves this limit alone.
-            let state_bytes = size_of::<u64>() * 2 * aggregates.len().max(1);
-            let most = (options.dense_bytes / state_bytes).min(MAX_ROWS);
-            options.dense_groups.max(options.grouped_rows.saturating_mul(VALUES_PER_ROW).min(most))
-        }
+    // Two words for each aggregate. Small data of tests and models has memory to spare, so the
+    // threshold's divisor leaves this limit alone.
+    let state_bytes = size_of::<u64>() * 2 * aggregates.len().max(1);
+    let fitting = (options.dense_bytes / state_bytes).min(MAX_ROWS);
+    let most = match options.profile {
+        Profile::Gpu if !has_winners => options.dense_groups.max(options.grouped_rows.saturating_mul(VALUES_PER_ROW)),
         Profile::Cpu | Profile::Gpu => options.dense_groups,
-    }
+    };
+    most.min(fitting)
 }
 
 /// Chooses how rows find their groups.
