@@ -367,8 +367,8 @@ fn a_table_of_a_query_takes_little_more_than_its_rows() {
     assert_eq!(context.rows("SELECT count(*), max(d) FROM device.t"), [format!("{ROWS} {}", ROWS + 7)]);
 }
 
-/// Operators that hold all rows, some 300 MB, keep the process near both limits. Copies between host
-/// and device count towards neither.
+/// Operators that hold all rows, some 300 MB, keep the process near both limits. Copies between
+/// host and device count towards neither.
 #[test]
 fn queries_of_many_rows_stay_within_the_limits_of_memory() {
     const LIMIT: usize = 64 << 20;

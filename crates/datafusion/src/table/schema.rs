@@ -72,7 +72,7 @@ impl DeviceSchema {
         tables.iter().map(|(name, table)| (format!("{DEVICE_SCHEMA}.{name}"), Arc::clone(table))).collect()
     }
 
-    /// Host memory that operators of the session have reserved; `None` if the session was replaced.
+    /// Host memory of the session's operators; `None` for a session that was replaced.
     pub fn host_bytes(&self) -> Option<usize> {
         // A query that is planned holds the lock for reading.
         Some(self.session.upgrade()?.read_recursive().runtime_env().memory_pool.reserved())
