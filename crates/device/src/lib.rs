@@ -64,6 +64,7 @@
 //! Only [`drivers`] knows OpenCL and CUDA.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod bandwidth;
 mod config;
 mod context;
 mod device_loss;
@@ -81,6 +82,7 @@ mod report;
 mod selector;
 pub mod testing;
 
+pub use bandwidth::MemoryBandwidth;
 pub use config::{CacheDir, DeviceConfig, UnifiedMemory, Wrap};
 pub use context::Context;
 pub use driver::{Grid, KeepAlive, LogSink, Parameter};

@@ -34,7 +34,7 @@ use super::adaptive_start::{NOT_COMPILED, starts_on_host};
 use crate::error::refusal;
 use crate::exec::panics;
 use crate::graph::Stage;
-use crate::run::{output_rows, with_wall_time};
+use crate::run::{output_rows, timed};
 use crate::session::{DeviceOptions, kernel_options, number_of_query, task_context};
 
 /// Host operators with the rows of an offloaded subplan.
@@ -231,14 +231,14 @@ impl HostAlternative {
     ) -> Result<SendableRecordBatchStream> {
         let host = run.host(self, properties, keeps_partitions, &task)?;
         let query = task_context(&task)?.0.begin_query(number_of_query(&task));
-        let rows = panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, task))?;
+        let started = Arc::clone(&task);
+        let rows = panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, started))?;
         let output_rows = output_rows(metrics, partition);
         let rows = rows.inspect(move |batch| {
             _ = &query;
             output_rows.add(batch.as_ref().map_or(0, RecordBatch::num_rows));
         });
-        // A profile has the host's operators themselves.
-        let rows = with_wall_time(rows, metrics, partition, None);
+        let rows = timed(rows, metrics, partition, &task);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.plan.schema(), rows)))
     }
 

@@ -41,7 +41,7 @@ use datafusion::common::Result;
 use futures::Stream;
 
 pub(crate) use execute::{execute_device, execute_host};
-pub(crate) use metrics::{Activities, Activity, ActivityKind, OperatorKernels, Recording, WallTime, output_rows, with_wall_time};
+pub(crate) use metrics::{Activities, Activity, ActivityKind, OperatorKernels, Recording, WallTime, output_rows, timed};
 
 /// Batches that stay on the device.
 pub type DeviceBatchStream = Pin<Box<dyn Stream<Item = Result<DeviceBatch>> + Send>>;

@@ -52,6 +52,7 @@ fn operators_have_rows_times_and_kernels_and_the_timeline_has_them_too() {
         assert_eq!((profile.rows(), &json["rows"]), (7, &7.into()));
         assert_eq!(json["sql"], JOINED);
         assert!(json["device"]["name"].as_str().is_some_and(|name| !name.is_empty()), "{}", json["device"]);
+        assert!(json["device"]["memory_bytes_per_second"].as_u64() > Some(0), "{}", json["device"]);
         assert!(list(&json, "settings").contains(&serde_json::json!(["device.fallback", "error"])), "{}", json["settings"]);
 
         let (total, of) = (json["total_nanos"].as_u64().unwrap(), |part: &str| json[part].as_u64().unwrap());
@@ -128,6 +129,8 @@ fn reasons_and_runs_on_the_host_are_shown() {
         assert_eq!(node(&json, "AggregateExec")["ran_on"], "host");
         assert!(list(&json, "nodes").iter().all(|node| node["name"] != "DeviceAggregateExec"), "{}", json["nodes"]);
         assert_eq!(json["device_nanos"], 0);
+        let number = list(&json, "nodes").iter().position(|node| node["name"] == "DeviceToHostExec").unwrap();
+        assert!(spans(&json, "host").iter().any(|span| span["node"] == number), "{}", json["lanes"]);
     });
 }
 

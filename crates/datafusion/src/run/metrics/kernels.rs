@@ -8,21 +8,21 @@ use std::sync::Arc;
 
 use datafusion::common::{human_readable_duration, human_readable_size};
 use datafusion::physical_plan::metrics::CustomMetricValue;
-use device::{KernelCosts, Meter};
+use device::{KernelCosts, MemoryBandwidth, Meter};
 use parking_lot::Mutex;
 
 /// Costs by the kernels' names, printed from the longest time to the shortest.
 #[derive(Debug)]
 pub(crate) struct OperatorKernels {
     costs: Mutex<BTreeMap<Arc<str>, KernelCosts>>,
-    /// Of the device's memory, where its driver tells it.
-    bytes_per_second: Option<u64>,
+    /// Of the device's memory. That of the host is measured once a profile or a plan shows it.
+    bandwidth: MemoryBandwidth,
 }
 
 impl OperatorKernels {
     /// The kernels of a meter, on a device with this bandwidth.
-    pub fn new(meter: &Meter, bytes_per_second: Option<u64>) -> Self {
-        Self { costs: Mutex::new(meter.kernels()), bytes_per_second }
+    pub fn new(meter: &Meter, bandwidth: MemoryBandwidth) -> Self {
+        Self { costs: Mutex::new(meter.kernels()), bandwidth }
     }
 
     /// From the longest time to the shortest.
@@ -44,6 +44,7 @@ fn percent_of_bound(costs: &KernelCosts, bytes_per_second: Option<u64>) -> Optio
 
 impl fmt::Display for OperatorKernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes_per_second = self.bandwidth.bytes_per_second();
         f.write_str("[")?;
         for (position, (name, costs)) in self.sorted().iter().enumerate() {
             let separator = if position > 0 { "; " } else { "" };
@@ -53,7 +54,7 @@ impl fmt::Display for OperatorKernels {
             if !costs.time.is_zero() {
                 write!(f, ", {}", human_readable_duration(u64::try_from(costs.time.as_nanos()).unwrap_or(u64::MAX)))?;
             }
-            if let Some(percent) = percent_of_bound(costs, self.bytes_per_second) {
+            if let Some(percent) = percent_of_bound(costs, bytes_per_second) {
                 write!(f, ", {percent:.0} % of the bound")?;
             }
         }
@@ -63,7 +64,7 @@ impl fmt::Display for OperatorKernels {
 
 impl CustomMetricValue for OperatorKernels {
     fn new_empty(&self) -> Arc<dyn CustomMetricValue> {
-        Arc::new(Self { costs: Mutex::default(), bytes_per_second: self.bytes_per_second })
+        Arc::new(Self { costs: Mutex::default(), bandwidth: self.bandwidth })
     }
 
     fn aggregate(&self, other: Arc<dyn CustomMetricValue>) {
@@ -97,6 +98,8 @@ mod tests {
 
     use super::*;
 
+    const BANDWIDTH: MemoryBandwidth = MemoryBandwidth::Clocked(2_000_000_000);
+
     fn costs(launches: u64, milliseconds: u64, bytes: u64) -> KernelCosts {
         KernelCosts { launches, time: Duration::from_millis(milliseconds), bytes }
     }
@@ -105,7 +108,7 @@ mod tests {
     fn kernels_are_added_up_and_the_longest_comes_first() {
         let one = BTreeMap::from([("probe".into(), costs(1, 2, 1000)), ("build".into(), costs(1, 3, 4_000_000))]);
         let other = BTreeMap::from([("probe".into(), costs(2, 5, 2000))]);
-        let kernels = |costs| OperatorKernels { costs: Mutex::new(costs), bytes_per_second: Some(2_000_000_000) };
+        let kernels = |costs| OperatorKernels { costs: Mutex::new(costs), bandwidth: BANDWIDTH };
         let (one, other) = (kernels(one), kernels(other));
         let sum = one.new_empty();
         sum.aggregate(Arc::new(one));
@@ -118,7 +121,7 @@ mod tests {
     #[test]
     fn unknown_times_and_shares_are_left_out() {
         let kernels = BTreeMap::from([("probe".into(), costs(1, 0, 1000)), ("build".into(), costs(1, 1, 9_000_000))]);
-        let kernels = OperatorKernels { costs: Mutex::new(kernels), bytes_per_second: Some(2_000_000_000) };
+        let kernels = OperatorKernels { costs: Mutex::new(kernels), bandwidth: BANDWIDTH };
         assert_eq!(kernels.to_string(), "[build: 1 launch, 8.6 MB, 1.00ms; probe: 1 launch, 1000.0 B]");
     }
 }

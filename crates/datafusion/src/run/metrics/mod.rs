@@ -12,11 +12,11 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricType, MetricValue,
 };
-use device::{Meter, Queue};
+use device::{MemoryBandwidth, Meter, Queue};
 
 pub(crate) use self::activity::{Activities, Activity, ActivityKind, Recording};
 pub(crate) use self::kernels::OperatorKernels;
-pub(crate) use self::wall_time::{WallTime, timed, with_wall_time};
+pub(crate) use self::wall_time::{WallTime, timed};
 
 /// Counters of one partition of one operator.
 ///
@@ -26,8 +26,7 @@ pub(crate) struct StageMeter {
     meter: Arc<Meter>,
     metrics: ExecutionPlanMetricsSet,
     partition: usize,
-    /// Of the device's memory, where its driver tells it.
-    memory_bytes_per_second: Option<u64>,
+    bandwidth: MemoryBandwidth,
     activities: Option<Arc<Activities>>,
 }
 
@@ -49,8 +48,8 @@ impl StageMeter {
         let meter = Meter::named(operator);
         let meter = Arc::new(if activities.is_some() { meter.recording() } else { meter });
         let metered = queue.metered(&meter);
-        let memory_bytes_per_second = queue.context().info().memory_bytes_per_second;
-        (StageMeter { meter, metrics: metrics.clone(), partition, memory_bytes_per_second, activities }, metered)
+        let bandwidth = queue.context().info().memory_bandwidth();
+        (StageMeter { meter, metrics: metrics.clone(), partition, bandwidth, activities }, metered)
     }
 }
 
@@ -93,7 +92,7 @@ impl Drop for StageMeter {
             summary().gauge("peak_device_bytes", self.partition).add(meter.peak_bytes() as usize);
         }
         if meter.launches() > 0 {
-            let value = Arc::new(OperatorKernels::new(meter, self.memory_bytes_per_second));
+            let value = Arc::new(OperatorKernels::new(meter, self.bandwidth));
             let builder = MetricBuilder::new(&self.metrics).with_category(MetricCategory::Timing);
             builder.with_partition(self.partition).build(MetricValue::Custom { name: "kernels".into(), value });
         }

@@ -36,23 +36,14 @@ impl WallTime {
 }
 
 /// A stream whose wall time goes into an operator's metrics. The operator's inputs are part of it.
+/// A profile has its polls, too.
 pub(crate) fn timed<'a, T: 'a>(
-    stream: impl Stream<Item = T> + Send + Unpin + 'a,
+    mut stream: impl Stream<Item = T> + Send + Unpin + 'a,
     metrics: &ExecutionPlanMetricsSet,
     partition: usize,
     task: &TaskContext,
 ) -> BoxStream<'a, T> {
     let activities = Recording::is_on(task).then(|| Activities::registered(metrics, partition));
-    with_wall_time(stream, metrics, partition, activities)
-}
-
-/// As [`timed`]. The polls of the stream are recorded as `activities`, if there are some.
-pub(crate) fn with_wall_time<'a, T: 'a>(
-    mut stream: impl Stream<Item = T> + Send + Unpin + 'a,
-    metrics: &ExecutionPlanMetricsSet,
-    partition: usize,
-    activities: Option<Arc<Activities>>,
-) -> BoxStream<'a, T> {
     let wall_time = Arc::new(WallTime::default());
     let value = MetricValue::Custom { name: "wall_time".into(), value: Arc::clone(&wall_time) as Arc<dyn CustomMetricValue> };
     let builder = MetricBuilder::new(metrics).with_type(MetricType::Summary).with_category(MetricCategory::Timing);

@@ -82,7 +82,7 @@ async fn run(frame: DataFrame, sql: &str, planned: Instant) -> Result<(Profile, 
             platform: info.platform.clone(),
             driver_version: info.driver_version.clone(),
             memory_bytes: info.memory_bytes,
-            memory_bytes_per_second: info.memory_bytes_per_second,
+            memory_bytes_per_second: info.memory_bandwidth().bytes_per_second(),
         }
     });
     let (nodes, sources) = tree.into_nodes();
