@@ -30,7 +30,8 @@ use nix::sys::signal::{SigSet, Signal};
 use tokio::runtime::Builder;
 
 use crate::args::{Args, Subcommand};
-use crate::run::{Outcome, print_to_stderr};
+use crate::printer::print_to_stderr;
+use crate::run::Outcome;
 
 /// Runs the shell with arguments, of which the first is the name of the program.
 ///

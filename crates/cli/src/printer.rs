@@ -72,6 +72,11 @@ pub enum StatementKind {
     Plan,
 }
 
+/// Prints a line on standard error, whose reader may have gone.
+pub fn print_to_stderr(line: &str) {
+    _ = writeln!(stderr(), "{line}");
+}
+
 impl Printer {
     /// Runs a statement to its end and prints the rows.
     ///

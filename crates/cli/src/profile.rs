@@ -16,7 +16,8 @@ use devicefusion::{DeviceRuntime, Profile};
 use nix::unistd::dup2_stdout;
 
 use crate::args::{ProfileArgs, ProfileFormat, QueryArgs};
-use crate::run::{print_error, print_to_stderr};
+use crate::printer::print_to_stderr;
+use crate::run::print_error;
 use crate::session::Session;
 use crate::summarize::without_comments;
 

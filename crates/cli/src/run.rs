@@ -5,7 +5,7 @@
 //! this module has its own loops.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write, stderr, stdout};
+use std::io::{BufRead, BufReader, Write, stdout};
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{Args, ProfileArgs, Subcommand};
 use crate::completion::Candidates;
-use crate::printer::{Expanded, Printer, StatementKind};
+use crate::printer::{Expanded, Printer, StatementKind, print_to_stderr};
 use crate::profile::{Profiling, print_profile, profiled};
 use crate::prompt::{Input, Prompt, command};
 use crate::session::Session;
@@ -73,9 +73,6 @@ pub async fn run(mut args: Args, device: &mut Option<Arc<DeviceRuntime>>) -> Res
     let _interrupts = interactive.then(|| signal(SignalKind::interrupt())).transpose()?;
     let session = Session::open(&args).await?;
     *device = DeviceRuntime::of(session.task_ctx().session_config());
-    if !args.quiet {
-        print_to_stderr(&session.device_note());
-    }
 
     let mut statements = Statements { session: &session, color: args.color, outcome: Outcome::AllStatementsSucceeded, files: 0 };
 
@@ -136,11 +133,6 @@ fn print_error_of(prefix: &str, error: &DataFusionError) {
         Some((end, _)) => print_to_stderr(&format!("{prefix}Error: {}… ({} bytes in all)", &text[..end], text.len())),
         None => print_to_stderr(&format!("{prefix}Error: {text}")),
     }
-}
-
-/// Prints a line on standard error, whose reader may have gone.
-pub fn print_to_stderr(line: &str) {
-    _ = writeln!(stderr(), "{line}");
 }
 
 /// The backslash commands.

@@ -3,7 +3,8 @@
 //! table functions and object stores.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use datafusion::common::config::ConfigNonZeroUsize;
@@ -28,23 +29,24 @@ use datafusion_cli::object_storage::StdinCarriesCommands;
 use datafusion_cli::object_storage::instrumented::InstrumentedObjectStoreRegistry;
 use datafusion_cli::pool_type::PoolType;
 use device::{DeviceConfig, Selector};
-use devicefusion::{DeviceOptions, DevicePlanner};
+use devicefusion::{DeviceOptions, DevicePlanner, error_text};
 use futures::future::BoxFuture;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use url::Url;
 
 use crate::args::Args;
-use crate::printer::{Expanded, Printer, RunningStatement, StatementKind};
+use crate::printer::{Expanded, Printer, RunningStatement, StatementKind, print_to_stderr};
 use crate::progress::Progress;
 
 /// A session of the shell.
 pub struct Session {
     context: SessionContext,
-    /// The device for queries. The first query opens it: settings can change until then.
-    device: Option<device::DeviceInfo>,
-    /// Why there is no device.
-    problem: Option<String>,
+    /// The device for queries, or the reason for the host. A query opens it: settings can change
+    /// until then.
+    device: OnceLock<std::result::Result<device::DeviceInfo, String>>,
+    /// Whether nothing is to be said about the device, or nothing more.
+    is_noted: AtomicBool,
     /// How results are printed.
     pub printer: Mutex<Printer>,
     /// When the next result's statement has begun.
@@ -61,10 +63,11 @@ impl Session {
     pub async fn open(args: &Args) -> Result<Self> {
         let registry = Arc::new(InstrumentedObjectStoreRegistry::new().with_profile_mode(args.object_store_profiling));
         let config = session_config(args)?;
-        let (device, problem) = match chosen_device(&config, args.strict)? {
-            Ok(device) => (Some(device), None),
-            Err(problem) => (None, Some(problem)),
-        };
+        let device = OnceLock::new();
+        // The drivers are loaded for it, which takes some 40 ms.
+        if args.is_interactive() || args.strict || args.device.is_some() || !is_default(&config) {
+            _ = device.set(chosen_device(&config, args.strict)?);
+        }
 
         let context = devicefusion::session_with(config, runtime(args, &registry)?)?;
         let context = devicefusion::with_file_tables(context)?;
@@ -78,7 +81,11 @@ impl Session {
             timing: true,
             registry,
         });
-        Ok(Session { context, device, problem, printer, begun: Mutex::new(Instant::now()) })
+        let session = Session { context, device, is_noted: args.quiet.into(), printer, begun: Mutex::new(Instant::now()) };
+        if session.device.get().is_some() {
+            session.note_device();
+        }
+        Ok(session)
     }
 
     /// Times the next statements from now on.
@@ -86,15 +93,17 @@ impl Session {
         *self.begun.lock() = Instant::now();
     }
 
-    /// One line about the device of queries.
-    pub fn device_note(&self) -> String {
-        match (&self.device, &self.problem) {
-            (Some(info), _) => {
-                format!("Device #{} {} ({}, {} compute units)", info.index, info.name, info.driver, info.compute_units)
-            }
-            (None, Some(problem)) => format!("No device, queries run on the host: {problem}"),
-            (None, None) => "No device, queries run on the host".to_string(),
+    /// Prints a line about the device of queries, once.
+    fn note_device(&self) {
+        if self.is_noted.swap(true, Relaxed) {
+            return;
         }
+        // A query that needs a missing device fails by itself.
+        let chosen = || chosen_device(&self.context.copied_config(), false).unwrap_or_else(|error| Err(error_text(&error)));
+        print_to_stderr(&match self.device.get_or_init(chosen) {
+            Ok(info) => format!("Device #{} {} ({}, {} compute units)", info.index, info.name, info.driver, info.compute_units),
+            Err(problem) => format!("No device, queries run on the host: {problem}"),
+        });
     }
 
     pub fn context(&self) -> &SessionContext {
@@ -151,6 +160,9 @@ impl Session {
     /// # Errors
     /// Those of the statement, and of writing.
     pub async fn print_rows(&self, rows: DataFrame, kind: StatementKind) -> Result<()> {
+        if kind == StatementKind::Query {
+            self.note_device();
+        }
         let task = Arc::new(rows.task_ctx());
         let plan = rows.create_physical_plan().await?;
         let is_endless = plan.boundedness().is_unbounded();
@@ -229,6 +241,17 @@ fn chosen_device(config: &SessionConfig, strict: bool) -> Result<std::result::Re
         Err(error) if may_do_without && !matches!(error, device::Error::Config { .. }) => Ok(Err(error.to_string())),
         Err(error) => exec_err!("{error}"),
     }
+}
+
+/// Whether the settings of the device's choice are the defaults.
+fn is_default(config: &SessionConfig) -> bool {
+    let options = config.options().extensions.get::<DeviceOptions>().cloned().unwrap_or_default();
+    let default = DeviceOptions::default();
+    let of_choice = |options: DeviceOptions| {
+        let DeviceOptions { selector, enabled, platform, memory_bytes, unified_memory, nvrtc_path, .. } = options;
+        (selector, enabled, platform, memory_bytes, unified_memory, nvrtc_path)
+    };
+    of_choice(options) == of_choice(default)
 }
 
 fn session_config(args: &Args) -> Result<SessionConfig> {

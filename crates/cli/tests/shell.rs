@@ -239,6 +239,25 @@ fn the_log_shows_device_and_programs() {
     }
 }
 
+/// The dynamic linker reports the libraries that it opens.
+#[test]
+fn statements_that_need_no_device_load_no_driver() {
+    let opens = |arguments: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+        command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("LD_DEBUG", "files");
+        command.env("LD_DEBUG_OUTPUT", folder.path().join("opened"));
+        let run = run(command.args(arguments), "");
+        assert!(run.success, "{}", run.stderr);
+        let mut reports = std::fs::read_dir(folder.path()).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()));
+        reports.any(|report| report.unwrap().contains("libOpenCL.so"))
+    };
+    assert!(!opens(&["-c", "SHOW device.cost", "\\d", "DESCRIBE information_schema.tables"]));
+    // A note about the device comes with the first query.
+    assert!(!opens(&["-q", "-c", "SELECT 1 + 1", "CREATE TABLE t AS SELECT 1"]));
+    assert!(opens(&["-c", "SELECT 1 + 1"]) && opens(&["-q", "-c", SUM[4]]));
+}
+
 #[test]
 fn without_a_device_the_shell_says_so_and_uses_the_host() {
     let run = shell(&["--device", "none", "-c", "SELECT 1"]);
