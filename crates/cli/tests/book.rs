@@ -314,7 +314,12 @@ fn rehearse(command: &str) {
             let output = Command::new("make").arg("--dry-run").args(&arguments).current_dir(root()).output().unwrap();
             assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         }
-        "cargo" if arguments[0] == "install" => {}
+        "cargo" if arguments[0] == "install" => {
+            for path in arguments.windows(2).filter(|pair| pair[0] == "--path").map(|pair| pair[1]) {
+                assert!(root().join(path).join("src/main.rs").exists(), "{command}: {path} has no program");
+                assert!(arguments.contains(&"--locked"), "{command}: other versions of libraries may not compile");
+            }
+        }
         "cargo" => {
             let metadata = Command::new(env!("CARGO"))
                 .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])

@@ -270,3 +270,28 @@ fn a_change_of_rows_that_another_statement_has_changed_fails() {
         assert_eq!(answer(&ctx, "SELECT i FROM device.t").await.unwrap().num_rows(), 3);
     });
 }
+
+/// The row that fails comes after batches that are on the device already.
+#[test]
+fn a_table_whose_query_fails_is_not_made_and_the_old_one_stays() {
+    block_on(async {
+        let runtime = DeviceRuntime::with_context(context(device_config()));
+        let ctx = strict_on(1, runtime.clone());
+        let create = async |head: &str, divisor: &str| {
+            let sql = format!("{head} AS SELECT 1 / {divisor} AS x FROM generate_series(1, 300000)");
+            devicefusion::execute_logical_plan(&ctx, ctx.state().create_logical_plan(&sql).await?).await.map(drop)
+        };
+        let fails = "(value - 290000)";
+        let error = create("CREATE TABLE device.made", fails).await.unwrap_err();
+        assert!(text(&error).contains("Divide by zero"), "{error}");
+        let error = answer(&ctx, "SELECT * FROM device.made").await.unwrap_err();
+        assert!(text(&error).contains("device.made"), "{error}");
+        let device = runtime.opened().unwrap();
+        assert_returned(&device, 0);
+        create("CREATE TABLE device.made", "value").await.unwrap();
+        let held = device.pool().in_use();
+        create("CREATE OR REPLACE TABLE device.made", fails).await.unwrap_err();
+        assert_returned(&device, held);
+        assert_eq!(answer(&ctx, "SELECT count(*), sum(x) FROM device.made").await.unwrap().lines(), ["| 300000 | 1 |"]);
+    });
+}
