@@ -271,7 +271,7 @@ fn a_change_of_rows_that_another_statement_has_changed_fails() {
     });
 }
 
-/// The row that fails comes after batches that are on the device already.
+/// The row that fails comes after batches on the device.
 #[test]
 fn a_table_whose_query_fails_is_not_made_and_the_old_one_stays() {
     block_on(async {
