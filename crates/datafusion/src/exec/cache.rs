@@ -5,13 +5,21 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use columnar::DeviceBatch;
-use datafusion::common::DataFusionError;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
+use device::Queue;
 use futures::future::{BoxFuture, Shared};
 
-/// Batches, computed when the first reader polls them.
-pub(crate) type SharedRows = Shared<BoxFuture<'static, Result<Arc<Vec<DeviceBatch>>, Arc<DataFusionError>>>>;
+use crate::run::DeviceBatchStream;
+
+/// Rows that any number of readers may read.
+pub(crate) trait ReadableRows: Send + Sync {
+    /// The rows for one reader, whose work is in `queue`.
+    fn read(self: Arc<Self>, queue: &Queue) -> Result<DeviceBatchStream>;
+}
+
+/// Rows, computed when the first reader polls them.
+pub(crate) type SharedRows = Shared<BoxFuture<'static, Result<Arc<dyn ReadableRows>, Arc<DataFusionError>>>>;
 
 /// Rows of one execution, kept until its last reader has come.
 ///

@@ -42,7 +42,7 @@ mod window;
 pub(crate) use aggregate::AggregateSpec;
 pub use aggregate::DeviceAggregateExec;
 pub(crate) use alternative::{Downloads, HostAlternative, SubplanRun};
-pub(crate) use cache::{CrossSubplanCache, SharedRows};
+pub(crate) use cache::{CrossSubplanCache, ReadableRows, SharedRows};
 pub use device_to_host::DeviceToHostExec;
 pub use dynamic_filter::DeviceDynamicFilterExec;
 pub use expand::DeviceExpandExec;

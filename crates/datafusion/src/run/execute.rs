@@ -72,7 +72,7 @@ fn slices(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> 
 }
 
 /// Opens the last stage, after the scalar subqueries of all stages have run.
-fn open_run(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
+pub(super) fn open_run(stage: &Arc<Stage>, partition: usize, run: &Arc<Run>) -> Result<DeviceBatchStream> {
     let ends = EndsOnDrop(Arc::clone(run));
     let batches = match stage.scalar_subqueries().is_empty() {
         true => run.open(stage, partition)?,

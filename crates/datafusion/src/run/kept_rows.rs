@@ -7,15 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use columnar::DeviceBatch;
 use datafusion::common::{DataFusionError, Result};
 use device::Queue;
-use futures::future::{BoxFuture, Shared};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::DeviceBatchStream;
 use super::memory::free_bytes;
 use super::spill::{Spill, SpillWriter, SpilledBatches};
-
-/// Rows, computed when the first reader polls them.
-pub(super) type RowsOfRun = Shared<BoxFuture<'static, Result<Arc<KeptRows>, Arc<DataFusionError>>>>;
+use crate::exec::ReadableRows;
 
 /// Device bytes of the rows that a run keeps in memory, for all readers of all subplans.
 #[derive(Default)]
@@ -94,9 +91,10 @@ impl KeptRows {
         };
         Ok(KeptRows { in_memory, _share: share, on_disk })
     }
+}
 
-    /// The rows for a reader.
-    pub fn read(self: Arc<KeptRows>, queue: &Queue) -> Result<DeviceBatchStream> {
+impl ReadableRows for KeptRows {
+    fn read(self: Arc<Self>, queue: &Queue) -> Result<DeviceBatchStream> {
         let on_disk = match &self.on_disk {
             None => stream::empty().boxed(),
             Some((spill, batches)) => spill.read(queue, batches.clone())?,

@@ -13,8 +13,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use kernels::ops::JoinTable;
 
-use super::kept_rows::{KeptBytes, RowsOfRun};
+use super::kept_rows::KeptBytes;
 use super::metrics::StageMeter;
+use super::subqueries::ScalarRows;
 use crate::error::device_error;
 use crate::exec::{ScalarSubquery, SharedRows};
 use crate::graph::Stage;
@@ -56,9 +57,9 @@ pub(super) struct Run {
     pub tables: parking_lot::Mutex<HashMap<usize, Weak<JoinTable>>>,
     /// Rows of `StageKind::Shared` by number, each with its missing readers. `None` once the run
     /// has ended.
-    pub shared: parking_lot::Mutex<Option<HashMap<usize, (RowsOfRun, usize)>>>,
+    pub shared: parking_lot::Mutex<Option<HashMap<usize, (SharedRows, usize)>>>,
     /// Rows of scalar subqueries.
-    pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, SharedRows)>>,
+    pub scalars: parking_lot::Mutex<Vec<(ScalarSubquery, ScalarRows)>>,
     /// Device bytes of the rows of `shared` that are in memory.
     pub kept: KeptBytes,
     /// Columns of files on the device; `None` where they do not stay there.

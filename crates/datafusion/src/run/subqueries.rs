@@ -7,13 +7,15 @@ use std::time::Instant;
 use columnar::DeviceBatch;
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, internal_err};
 use datafusion::physical_plan::metrics::MetricBuilder;
-use futures::future::{BoxFuture, try_join_all};
+use futures::future::{BoxFuture, Shared, try_join_all};
 use futures::{FutureExt, TryStreamExt};
 
 use super::state::{RUN_ENDED, Run};
 use crate::error::columnar_error;
-use crate::exec::SharedRows;
 use crate::graph::{ScalarSide, Stage};
+
+/// The row of a subquery, computed when the first reader polls it.
+pub(super) type ScalarRows = Shared<BoxFuture<'static, Result<Arc<Vec<DeviceBatch>>, Arc<DataFusionError>>>>;
 
 /// Runs the subqueries of a stage and of the stages below, each after the subqueries nested in it.
 pub(super) fn run_all<'a>(stage: &'a Stage, run: &'a Arc<Run>) -> BoxFuture<'a, Result<()>> {
@@ -42,7 +44,7 @@ pub(super) async fn rows_of(side: &ScalarSide, stage: &Arc<Stage>, run: &Arc<Run
     rows.await.map(|rows| rows.as_ref().clone()).map_err(DataFusionError::Shared)
 }
 
-fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> SharedRows {
+fn compute(side: ScalarSide, stage: Arc<Stage>, run: &Arc<Run>) -> ScalarRows {
     // A weak reference: the run holds the rows.
     let run = Arc::downgrade(run);
     let rows = async move {
