@@ -205,7 +205,13 @@ async fn rows_of(plan: Arc<dyn ExecutionPlan>, task: Arc<TaskContext>) -> Result
     // A cancellation before this point lets nothing run.
     tokio::task::yield_now().await;
     let schema = plan.schema();
-    let batches = execute_stream(Arc::clone(&plan), task)?.try_collect().await?;
+    let mut rows = execute_stream(Arc::clone(&plan), task)?;
+    let mut batches = Vec::new();
+    while let Some(batch) = rows.try_next().await? {
+        batches.push(batch);
+        // The caller looks for signals while this yields: a plan of one partition may never wait.
+        tokio::task::yield_now().await;
+    }
     Ok(HostRows::of_run(schema, batches, placement(&plan)))
 }
 

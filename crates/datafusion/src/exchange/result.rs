@@ -188,6 +188,8 @@ impl DeviceResult {
             for chunk in batch.chunks(conversion.max_rows()) {
                 arrays.push(export(&conversion, &queue, &chunk).await?);
             }
+            // The caller looks for signals while this yields: a host scan may never wait.
+            tokio::task::yield_now().await;
         }
         queue.finish().await.map_err(|error| device_error(RESULT, error))?;
         Ok(arrays)
