@@ -21,7 +21,7 @@ pub(super) fn open(input: &Arc<Stage>, sharing: &Sharing, stage: &Arc<Stage>, ru
     let (rows, queue) = match &sharing.cache {
         None => (of_run(sharing, input, stage, run)?, run.queue.clone()),
         Some(cache) => {
-            let compute = || of_separate_run(Arc::clone(input), Arc::clone(stage), Arc::clone(&run.task));
+            let compute = || of_separate_run(Arc::clone(input), spill_of(stage), Arc::clone(&run.task));
             (cache.rows(sharing.readers, sharing.is_last, &run.task, compute), run.queue.clone())
         }
     };
@@ -35,10 +35,10 @@ fn of_run(sharing: &Sharing, input: &Arc<Stage>, stage: &Arc<Stage>, run: &Arc<R
     let Some(shared) = shared.as_mut() else { return internal_err!("{RUN_ENDED}") };
     let (rows, missing_readers) = shared.entry(sharing.number).or_insert_with(|| {
         // A weak reference: the run holds the rows.
-        let (input, stage, run) = (Arc::clone(input), Arc::clone(stage), Arc::downgrade(run));
+        let (input, spill, run) = (Arc::clone(input), spill_of(stage), Arc::downgrade(run));
         let rows = async move {
             let Some(run) = run.upgrade() else { return internal_err!("{RUN_ENDED}") };
-            kept(run.merge(&input)?, &stage, &run).await
+            kept(run.merge(&input)?, &spill, &run).await
         };
         (rows.map(|rows| rows.map_err(Arc::new)).boxed().shared(), sharing.readers)
     });
@@ -51,10 +51,10 @@ fn of_run(sharing: &Sharing, input: &Arc<Stage>, stage: &Arc<Stage>, run: &Arc<R
 }
 
 /// Rows of a run of their own, which ends before its readers.
-fn of_separate_run(input: Arc<Stage>, stage: Arc<Stage>, task: Arc<TaskContext>) -> SharedRows {
+fn of_separate_run(input: Arc<Stage>, spill: impl SpillOf, task: Arc<TaskContext>) -> SharedRows {
     let rows = async move {
         let run = Run::start(&input, &task)?;
-        let rows = kept(open_run(&input, 0, &run)?, &stage, &run).await?;
+        let rows = kept(open_run(&input, 0, &run)?, &spill, &run).await?;
         run.finish().await?;
         Ok(rows)
     };
@@ -62,10 +62,21 @@ fn of_separate_run(input: Arc<Stage>, stage: Arc<Stage>, task: Arc<TaskContext>)
 }
 
 /// Keeps rows in memory, and those beyond a share of it on disk.
-async fn kept(rows: DeviceBatchStream, stage: &Stage, run: &Run) -> Result<Arc<dyn ReadableRows>> {
-    let spill = || {
-        let format = run.may_spill().then(|| StorageFormat::of(&stage.schema, &stage.types)).flatten();
-        format.map(|format| Spill::new(format, stage, &run.task))
-    };
-    Ok(Arc::new(KeptRows::of(rows, &run.queue, &run.kept, run.batch_rows, spill).await?))
+async fn kept(rows: DeviceBatchStream, spill: &impl SpillOf, run: &Run) -> Result<Arc<dyn ReadableRows>> {
+    Ok(Arc::new(KeptRows::of(rows, &run.queue, &run.kept, run.batch_rows, || spill(run)).await?))
+}
+
+/// Makes the files of a run, if its rows may and can be stored.
+trait SpillOf: Fn(&Run) -> Option<Spill> + Send + Sync + 'static {}
+
+impl<F: Fn(&Run) -> Option<Spill> + Send + Sync + 'static> SpillOf for F {}
+
+/// For the rows of a stage. It does not keep the stage, which keeps the cache of the rows.
+fn spill_of(stage: &Stage) -> impl SpillOf + use<> {
+    let (format, metrics) = (StorageFormat::of(&stage.schema, &stage.types), stage.metrics.set());
+    let operator = stage.operator.clone();
+    move |run: &Run| {
+        let format = format.clone().filter(|_| run.may_spill())?;
+        Some(Spill::of(format, &operator, &metrics, &run.task))
+    }
 }

@@ -13,7 +13,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, internal_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::spill_file::SpillFile;
-use datafusion::physical_plan::metrics::SpillMetrics;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::SpillManager;
 use device::Queue;
 use futures::{StreamExt, stream};
@@ -47,10 +47,15 @@ pub(super) struct StoredRows {
 impl Spill {
     /// For the operator of a stage, whose metrics get the spilled files, bytes and rows.
     pub fn new(format: StorageFormat, stage: &Stage, task: &TaskContext) -> Spill {
-        let (metrics, schema) = (SpillMetrics::new(&stage.metrics.set(), 0), Arc::clone(format.stored_schema()));
+        Spill::of(format, &stage.operator, &stage.metrics.set(), task)
+    }
+
+    /// For an operator with these metrics.
+    pub fn of(format: StorageFormat, operator: &str, metrics: &ExecutionPlanMetricsSet, task: &TaskContext) -> Spill {
+        let (metrics, schema) = (SpillMetrics::new(metrics, 0), Arc::clone(format.stored_schema()));
         let compression = task.session_config().options().execution.spill_compression;
         let manager = SpillManager::new(task.runtime_env(), metrics, schema).with_compression_type(compression);
-        Spill { manager, format, operator: stage.operator.clone() }
+        Spill { manager, format, operator: operator.to_owned() }
     }
 
     /// Starts a file.
