@@ -459,11 +459,14 @@ def test_shown_rows_have_a_progress_bar(capsys):
         def close(self):
             pass
 
+    def slow(values):
+        time.sleep(0.01)
+        return values
+
     ctx = devicefusion.SessionContext({"device.selector": "none"}, progress=Bars)
-    # Some two seconds of work.
-    frame = ctx.sql("SELECT count(DISTINCT value % 1000003) AS n FROM generate_series(1, 60000000)")
-    frame.show()
-    assert "1000003" in capsys.readouterr().out
+    ctx.register_udf(devicefusion.udf(slow, [pyarrow.int64()], pyarrow.int64()))
+    ctx.sql("SELECT max(slow(value)) AS m FROM generate_series(1, 2500000)").show()
+    assert "2500000" in capsys.readouterr().out
     assert len(shown) == 1
     with pytest.raises(TypeError, match="tqdm"):
         devicefusion.SessionContext(progress=True)
