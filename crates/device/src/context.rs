@@ -408,7 +408,7 @@ impl Context {
         ]
     }
 
-    /// Bytes of pinned host memory in which uploads and downloads are on their way.
+    /// Bytes of pinned host memory that uploads use, and those that downloads use.
     ///
     /// # Examples
     /// ```

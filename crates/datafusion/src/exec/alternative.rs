@@ -231,8 +231,8 @@ impl HostAlternative {
     ) -> Result<SendableRecordBatchStream> {
         let host = run.host(self, properties, keeps_partitions, &task)?;
         let query = task_context(&task)?.0.begin_query(number_of_query(&task));
-        let started = Arc::clone(&task);
-        let rows = panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, started))?;
+        let of_host = Arc::clone(&task);
+        let rows = panics::caught(&host, || host.execute(if keeps_partitions { partition } else { 0 }, of_host))?;
         let output_rows = output_rows(metrics, partition);
         let rows = rows.inspect(move |batch| {
             _ = &query;

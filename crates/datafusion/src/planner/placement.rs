@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Placement of a finished plan's operators.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -76,16 +77,20 @@ impl Placement {
 /// # }
 /// ```
 pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
-    let (mut placement, mut ran_on_host) = (Placement::default(), 0);
+    // Device operators of runs of the host, by their addresses, with the reasons.
+    let (mut placement, mut ran_on_host) = (Placement::default(), HashMap::new());
     walk(plan, &mut |node| {
         if node.children().is_empty() {
             placement.scans += 1;
         }
-        if let Some(reason) = node.downcast_ref::<DeviceToHostExec>().and_then(DeviceToHostExec::host_run_reason) {
-            // The operators below it are those of the device, which have not run.
-            ran_on_host += device_operators(node, &mut |operator| {
-                placement.host_operators.push(HostOperator { operator, reason: reason.clone() });
-            });
+        if let Some(subplan) = node.downcast_ref::<DeviceToHostExec>()
+            && let Some(reason) = subplan.host_run_reason()
+        {
+            let mut below = vec![subplan.input()];
+            while let Some(operator) = below.pop() {
+                ran_on_host.insert(address(operator), reason.clone());
+                below.extend(device_inputs(operator));
+            }
         }
         if let Some(host) = node.downcast_ref::<HostExec>() {
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason: host.reason().to_string() });
@@ -93,26 +98,17 @@ pub fn placement(plan: &Arc<dyn ExecutionPlan>) -> Placement {
             let reason = support_of(node).err().unwrap_or_else(|| "it was planned without a device".to_string());
             placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason });
         } else if !device_inputs(node).is_empty() {
-            placement.device_operators += 1;
+            match ran_on_host.get(&address(node)).cloned() {
+                Some(reason) => placement.host_operators.push(HostOperator { operator: node.name().to_string(), reason }),
+                None => placement.device_operators += 1,
+            }
         }
     });
-    placement.device_operators -= ran_on_host;
     placement
 }
 
-/// Visits the names of the device operators of an offloaded subplan, and returns their number.
-fn device_operators(subplan: &Arc<dyn ExecutionPlan>, visit: &mut dyn FnMut(String)) -> usize {
-    let mut pending: Vec<_> = subplan.downcast_ref::<DeviceToHostExec>().map(DeviceToHostExec::input).into_iter().collect();
-    let mut count = 0;
-    while let Some(node) = pending.pop() {
-        let inputs = device_inputs(node);
-        if !inputs.is_empty() {
-            visit(node.name().to_string());
-            count += 1;
-        }
-        pending.extend(inputs);
-    }
-    count
+fn address(node: &Arc<dyn ExecutionPlan>) -> *const () {
+    Arc::as_ptr(node).cast()
 }
 
 /// The computing operators that a plan keeps on the host. `absent`: why there is no device.

@@ -18,7 +18,7 @@ use crate::graph::Checks;
 /// Batches whose first kernels run, or wait for their number of selected rows, at the same time.
 pub(super) const BATCHES_STARTED: usize = 2;
 
-/// Batches of more rows are halved if memory is short.
+/// Batches of more rows are halved if memory is short. Injected faults in smaller ones are errors.
 const FEWEST_ROWS: usize = 1 << 9;
 
 pub(super) fn select(
@@ -69,24 +69,21 @@ impl Selection {
     }
 
     fn run_in_halves(self: Arc<Self>, batch: &DeviceBatch) -> DeviceBatchStream {
-        let pending = (self, halves(batch).to_vec());
-        let selected = stream::try_unfold(pending, |(selection, mut pending)| async move {
+        let (first, second) = batch.halves();
+        let selected = stream::try_unfold((self, vec![second, first]), |(selection, mut pending)| async move {
             while let Some(batch) = pending.pop() {
                 match selection.run(batch).await? {
                     Selected::Rows(rows) => return Ok(Some((rows, (selection, pending)))),
-                    Selected::TooLarge(batch) => pending.extend(halves(&batch)),
+                    Selected::TooLarge(batch) => {
+                        let (first, second) = batch.halves();
+                        pending.extend([second, first]);
+                    }
                 }
             }
             Ok(None)
         });
         selected.boxed()
     }
-}
-
-/// The halves of a batch, as a stack.
-fn halves(batch: &DeviceBatch) -> [DeviceBatch; 2] {
-    let (rows, half) = (batch.num_rows(), batch.num_rows() / 2);
-    [batch.slice(half, rows - half), batch.slice(0, half)]
 }
 
 /// Polls a future once: its first kernels run while the input makes the next batch.

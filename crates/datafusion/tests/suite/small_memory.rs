@@ -32,6 +32,18 @@ fn register_wide(ctx: &SessionContext) {
     ctx.register_table("keys", Arc::new(MemTable::try_new(keys.schema(), vec![vec![keys]]).unwrap())).unwrap();
 }
 
+/// A query of the device gives the rows of the host's, in any order.
+async fn assert_answer(ctx: &SessionContext, sql: &str, host: &SessionContext, sql_of_host: &str) {
+    let plan = planned(ctx, sql).await;
+    let batches = datafusion::physical_plan::collect(Arc::clone(&plan), ctx.task_ctx()).await;
+    let mut actual = ordered_lines(&batches.unwrap_or_else(|error| panic!("{sql}: {error}")));
+    let mut expected = lines(host, sql_of_host).await;
+    actual.sort();
+    expected.sort();
+    assert!(actual == expected, "{sql}: {} rows", actual.len());
+    assert!(metric(&plan, "launches") > 0, "{sql}");
+}
+
 #[test]
 fn rows_of_many_columns_fit_little_memory() {
     device::skip_unless_turn!(6);
@@ -57,16 +69,7 @@ fn rows_of_many_columns_fit_little_memory() {
             let (ctx, context) = session(LIMIT, unified, folder.path(), None);
             register_wide(&ctx);
             for sql in &queries {
-                let plan = planned(&ctx, sql).await;
-                let batches = datafusion::physical_plan::collect(Arc::clone(&plan), ctx.task_ctx()).await;
-                let mut actual =
-                    ordered_lines(&batches.unwrap_or_else(|error| panic!("unified memory {unified:?}: {sql}: {error}")));
-                let mut expected = lines(&host, sql).await;
-                actual.sort();
-                expected.sort();
-                assert!(actual == expected, "unified memory {unified:?}: {sql}: {} rows", actual.len());
-                assert!(metric(&plan, "launches") > 0, "{sql}");
-                drop(plan);
+                assert_answer(&ctx, sql, &host, sql).await;
                 assert_returned(&context, 0);
             }
         }
@@ -104,16 +107,7 @@ fn wide_results_of_narrow_rows_fit_little_memory() {
             let held = context.pool().in_use();
             for sql in &queries {
                 let sql_of_device = sql.replace("FROM narrow", "FROM device.narrow").replace("FROM keys", "FROM device.keys");
-                let plan = planned(&ctx, &sql_of_device).await;
-                let batches = datafusion::physical_plan::collect(Arc::clone(&plan), ctx.task_ctx()).await;
-                let mut actual =
-                    ordered_lines(&batches.unwrap_or_else(|error| panic!("unified memory {unified:?}: {sql}: {error}")));
-                let mut expected = lines(&host, sql).await;
-                actual.sort();
-                expected.sort();
-                assert!(actual == expected, "unified memory {unified:?}: {sql}: {} rows", actual.len());
-                assert!(metric(&plan, "launches") > 0, "{sql}");
-                drop(plan);
+                assert_answer(&ctx, &sql_of_device, &host, sql).await;
                 assert_returned(&context, held);
             }
         }

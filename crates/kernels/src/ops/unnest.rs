@@ -181,9 +181,9 @@ impl Unnest {
             let total = queue.alloc(size_of::<u64>())?;
             launch.primitives.offsets(Lengths::of(&ends, n), &total, 0)?;
             let total = read_u64(&queue.read(&total, 0..size_of::<u64>()).await?, 0)? as usize;
-            let halves = [batch.slice(n / 2, n - n / 2), batch.slice(0, n / 2)];
+            let (first, second) = batch.halves();
             if total > self.most_results(queue) && n > 1 {
-                pending.extend(halves);
+                pending.extend([second, first]);
                 continue;
             }
             check_rows("Unnest", total)?;
@@ -192,7 +192,7 @@ impl Unnest {
             }
             match self.write(&launch, &bound, (&ends, n), total).await {
                 // Strings may take more than their columns promise.
-                Err(error) if error.is_out_of_memory() && total > FEWEST_RESULTS && n > 1 => pending.extend(halves),
+                Err(error) if error.is_out_of_memory() && total > FEWEST_RESULTS && n > 1 => pending.extend([second, first]),
                 written => return written.map(Some),
             }
         }

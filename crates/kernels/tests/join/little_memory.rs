@@ -3,6 +3,19 @@
 
 use super::*;
 
+/// The chain of one join over all rows of its probe side.
+fn chain_of(
+    join: &Join,
+    probe: &RecordBatch,
+    table: Arc<JoinTable>,
+    outputs: Vec<(Expr, Field)>,
+    options: &Options,
+) -> JoinChain {
+    let types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
+    let input = Input { schema: probe.schema(), types: natural_types(&probe.schema()).unwrap(), filter: None };
+    JoinChain::try_new(input, &[Join { types, ..join.clone() }], Some(&[table]), outputs, options.clone()).unwrap()
+}
+
 /// A dimension of 8000 keys in a range of two million, and 2^17 rows that refer to it.
 #[test]
 fn tables_and_wide_results_fit_little_memory() {
@@ -20,13 +33,10 @@ fn tables_and_wide_results_fit_little_memory() {
             queue.finish().await.unwrap();
             // The rows, and an array or a hash table of their numbers.
             assert!(pool.in_use() < LIMIT / 8, "{} bytes, {:?}", pool.in_use(), options.profile);
-            let mut join = join.clone();
-            join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
             let types = natural_types(&probe.schema()).unwrap();
-            let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
             // 320 bytes a row: 42 MB in all.
             let outputs = (0..40).map(|output| (col(output % 2), Field::new(format!("o{output}"), DataType::Int64, false)));
-            let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs.collect(), options.clone()).unwrap();
+            let chain = chain_of(&join, &probe, table, outputs.collect(), &options);
             let (mut state, mut found) = (chain.start(), 0);
             let whole = up(&queue, &probe, &types);
             for slice in chain.slices(&queue, &whole) {
@@ -55,12 +65,9 @@ fn pairs_of_long_strings_fit_little_memory() {
             let queue = queue_of_bytes(LIMIT);
             futures::executor::block_on(async {
                 let table = table(&queue, &join, &probe, &build, &options).await;
-                let mut join = join.clone();
-                join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
                 let types = natural_types(&probe.schema()).unwrap();
-                let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
                 let outputs = vec![(col(2), Field::new("text", DataType::Utf8, true))];
-                let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap();
+                let chain = chain_of(&join, &probe, table, outputs, &options);
                 let (mut state, mut found) = (chain.start(), 0);
                 let (mut others, mut first, mut most) = (Some(queue.alloc(LIMIT / 4).unwrap()), None, 0);
                 chain.push(&mut state, &up(&queue, &probe, &types));
@@ -91,12 +98,9 @@ fn unmatched_build_rows_fit_little_memory() {
             let queue = queue_of_bytes(LIMIT);
             futures::executor::block_on(async {
                 let table = table(&queue, &join, &probe, &build, &options).await;
-                let mut join = join.clone();
-                join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
                 let types = natural_types(&probe.schema()).unwrap();
-                let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
                 let outputs = (0..40).map(|output| (col(1), Field::new(format!("o{output}"), DataType::Int64, true)));
-                let chain = JoinChain::try_new(input, &[join], Some(&[table]), outputs.collect(), options.clone()).unwrap();
+                let chain = chain_of(&join, &probe, table, outputs.collect(), &options);
                 let mut state = chain.start();
                 let matched = pushed(&chain, &queue, &mut state, &up(&queue, &probe, &types)).await;
                 assert_eq!(matched.iter().map(DeviceBatch::num_rows).sum::<usize>(), 1000);
@@ -128,13 +132,10 @@ fn single_matches_with_long_strings_fit_little_memory() {
         let queue = queue_of_bytes(LIMIT);
         futures::executor::block_on(async {
             let table = table(&queue, &join, &probe, &build, &options).await;
-            let mut join = join.clone();
-            join.types = table.batch().columns().iter().map(|column| (**column.ty()).clone()).collect();
             let types = natural_types(&probe.schema()).unwrap();
-            let input = Input { schema: probe.schema(), types: types.clone(), filter: None };
             let outputs =
                 vec![(col(0), Field::new("k", DataType::Int64, true)), (col(2), Field::new("text", DataType::Utf8, true))];
-            let chain = Arc::new(JoinChain::try_new(input, &[join], Some(&[table]), outputs, options.clone()).unwrap());
+            let chain = Arc::new(chain_of(&join, &probe, table, outputs, &options));
             let (mut state, mut found) = (chain.start(), Vec::new());
             let whole = up(&queue, &probe, &types);
             let first_step = chain.first_step(&queue, &state);

@@ -114,8 +114,7 @@ fn message(evaluated: Result<()>, operator: &str) -> DataFusionError {
 async fn failing_row(chain: &JoinChain, operator: &str, queue: &Queue, batch: &DeviceBatch) -> Result<DeviceBatch> {
     let mut batch = batch.clone();
     while batch.num_rows() > 1 {
-        let half = batch.num_rows() / 2;
-        let (first, second) = (batch.slice(0, half), batch.slice(half, batch.num_rows() - half));
+        let (first, second) = batch.halves();
         let mut state = chain.start();
         chain.push(&mut state, &first);
         batch = loop {

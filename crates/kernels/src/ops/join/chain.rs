@@ -60,9 +60,8 @@ enum PendingWork {
 impl ChainState {
     /// Adds a batch of a step again, in halves. The first one is next.
     fn push_halves(&mut self, step: usize, batch: &DeviceBatch) {
-        let (rows, half) = (batch.num_rows(), batch.num_rows() / 2);
-        let halves = [batch.slice(half, rows - half), batch.slice(0, half)];
-        self.pending.extend(halves.map(|half| PendingWork::Batch(step, half)));
+        let (first, second) = batch.halves();
+        self.pending.extend([second, first].map(|half| PendingWork::Batch(step, half)));
     }
 }
 
