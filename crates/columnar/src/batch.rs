@@ -85,8 +85,8 @@ impl DeviceBatch {
         (0..self.num_rows).step_by(rows).map(move |start| batch.slice(start, rows))
     }
 
-    /// The first half of the rows and the second one, without a copy. The second has one more for an
-    /// odd number.
+    /// The first half of the rows and the second one, without a copy. The second has one more for
+    /// an odd number.
     pub fn halves(&self) -> (Self, Self) {
         let half = self.num_rows / 2;
         (self.slice(0, half), self.slice(half, self.num_rows - half))

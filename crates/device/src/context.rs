@@ -408,7 +408,7 @@ impl Context {
         ]
     }
 
-    /// Bytes of pinned host memory that uploads use, and those that downloads use.
+    /// Bytes of pinned host memory in use by uploads, and by downloads.
     ///
     /// # Examples
     /// ```

@@ -18,7 +18,9 @@ use crate::graph::Checks;
 /// Batches whose first kernels run, or wait for their number of selected rows, at the same time.
 pub(super) const BATCHES_STARTED: usize = 2;
 
-/// Batches of more rows are halved if memory is short. Injected faults in smaller ones are errors.
+/// Parts of a batch that memory refused.
+const PARTS: usize = 8;
+/// Batches of more rows are cut if memory is short. Injected faults in smaller ones are errors.
 const FEWEST_ROWS: usize = 1 << 9;
 
 pub(super) fn select(
@@ -41,7 +43,7 @@ pub(super) fn select(
     let selected = input.map(run).buffered(BATCHES_STARTED);
     let selected = selected.map_ok(move |selected| match selected {
         Selected::Rows(rows) => stream::once(ready(Ok(rows))).boxed(),
-        Selected::TooLarge(batch) => Arc::clone(&selection).run_in_halves(&batch),
+        Selected::TooLarge(batch) => Arc::clone(&selection).run_in_parts(&batch),
     });
     selected.try_flatten().try_filter(|batch| ready(batch.num_rows() > 0)).boxed()
 }
@@ -68,22 +70,25 @@ impl Selection {
         }
     }
 
-    fn run_in_halves(self: Arc<Self>, batch: &DeviceBatch) -> DeviceBatchStream {
-        let (first, second) = batch.halves();
-        let selected = stream::try_unfold((self, vec![second, first]), |(selection, mut pending)| async move {
+    fn run_in_parts(self: Arc<Self>, batch: &DeviceBatch) -> DeviceBatchStream {
+        let selected = stream::try_unfold((self, parts(batch)), |(selection, mut pending)| async move {
             while let Some(batch) = pending.pop() {
                 match selection.run(batch).await? {
                     Selected::Rows(rows) => return Ok(Some((rows, (selection, pending)))),
-                    Selected::TooLarge(batch) => {
-                        let (first, second) = batch.halves();
-                        pending.extend([second, first]);
-                    }
+                    Selected::TooLarge(batch) => pending.extend(parts(&batch)),
                 }
             }
             Ok(None)
         });
         selected.boxed()
     }
+}
+
+/// Parts of a refused batch, as a stack. They are small, so that operators above have memory, too.
+fn parts(batch: &DeviceBatch) -> Vec<DeviceBatch> {
+    let mut parts: Vec<_> = batch.chunks(batch.num_rows().div_ceil(PARTS)).collect();
+    parts.reverse();
+    parts
 }
 
 /// Polls a future once: its first kernels run while the input makes the next batch.

@@ -90,7 +90,7 @@ fn wide_results_of_narrow_rows_fit_little_memory() {
         format!("SELECT {computed} FROM narrow n WHERE NOT EXISTS (SELECT 1 FROM keys WHERE k = n.a)"),
         "SELECT a AS x, s FROM narrow UNION ALL SELECT column1, column2 FROM (VALUES (1, 'a'), (2, 'b'))".to_string(),
     ];
-    let narrow = "SELECT value AS a, value % 11 AS b, 'text' || value % 9 AS s FROM generate_series(1, 40000)";
+    let narrow = "SELECT value AS a, value % 11 AS b, 'text' || (value % 9) AS s FROM generate_series(1, 40000)";
     let setup = [format!("CREATE TABLE narrow AS {narrow}"), "CREATE TABLE keys AS SELECT a AS k FROM narrow WHERE b = 5".into()];
     block_on(async {
         let folder = tempfile::tempdir().unwrap();
