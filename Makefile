@@ -47,7 +47,7 @@ capi:
 	$(BUILD)
 
 wheel:
-	CARGO="$(CARGO)" scripts/wheel.sh
+	@$(OPENCL) && CARGO="$(CARGO)" scripts/wheel.sh
 
 install:
 	@test -e "$(BIN)/libdevicefusion_capi.so" || { echo "there is nothing to install yet: run make capi" >&2; exit 1; }

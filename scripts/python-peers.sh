@@ -7,7 +7,7 @@
 set -eu
 
 peers="pyarrow==26.0.1 nanoarrow==0.9.0 adbc-driver-manager==1.13.0 numpy==2.4.6 pandas==3.1.1 polars==2.1.0"
-peers="$peers duckdb==2.0.1 datafusion==55.0.0 jax==0.10.2 pytest==9.2.0 mypy==2.4.1 pyright[nodejs]==1.1.414"
+peers="$peers duckdb==2.0.1 datafusion==55.0.0 jax==0.10.2 tqdm==4.70.1 ipywidgets==8.1.9 pytest==9.2.0 mypy==2.4.1 pyright[nodejs]==1.1.414"
 packages=${PYTHON_PEERS:-$peers}
 target=$(cd "$(dirname "$0")/.." && pwd)/target/python-peers
 python=$target/bin/python

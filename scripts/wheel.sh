@@ -36,8 +36,8 @@ python3 -m venv "$empty"
 empty=$empty/bin/python
 "$empty" -m pip install --quiet --disable-pip-version-check target/wheels/devicefusion-*.whl
 sed -n '/^```python$/,/^```$/p' README.md | grep -v '^```' | "$empty" -
-"$empty" -m pip install --quiet --disable-pip-version-check pytest numpy
+"$empty" -m pip install --quiet --disable-pip-version-check "$(echo target/wheels/devicefusion-*.whl)[adbc]" pytest numpy
 cd crates/python
-"$empty" -c 'import devicefusion; print(devicefusion.SessionContext().device() or "no device")'
+"$empty" -c 'import devicefusion; print(devicefusion.SessionContext().device() or exit("wheel.sh: there is no device"))'
 "$empty" -B -m pytest -q -p no:cacheprovider tests
 OCL_ICD_VENDORS=/nonexistent "$empty" -B -m pytest -q -p no:cacheprovider tests

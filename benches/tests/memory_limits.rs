@@ -16,7 +16,7 @@ fn tpch_gives_plain_datafusions_answers_in_little_memory() {
     let group = |number| (1..=22).filter(move |query| query % GROUPS == number || *query == 10);
     let groups: Vec<Vec<usize>> = (0..GROUPS).map(|number| group(number).collect()).collect();
     let groups = device::testing::sample(groups).unwrap();
-    let (scale, memory) = if groups.len() == GROUPS { ("1", "32,16") } else { ("0.1", "2") };
+    let (scale, memory) = if groups.len() == GROUPS { ("1", "32,16") } else { ("0.1", "32,2") };
     let queries: BTreeSet<usize> = groups.concat().into_iter().collect();
     let only = queries.iter().map(|query| format!("q{query}")).collect::<Vec<_>>().join(",");
     let device = device::testing::config().unwrap().selector.to_string();

@@ -160,7 +160,7 @@ impl Session {
     /// # Errors
     /// Those of the statement, and of writing.
     pub async fn print_rows(&self, rows: DataFrame, kind: StatementKind) -> Result<()> {
-        if kind == StatementKind::Query {
+        if kind == StatementKind::Query && reads_rows(rows.logical_plan()) {
             self.note_device();
         }
         let task = Arc::new(rows.task_ctx());
@@ -176,6 +176,11 @@ impl Session {
         self.start_timer();
         Ok(())
     }
+}
+
+/// Whether a plan has an input: constants need no device.
+fn reads_rows(plan: &LogicalPlan) -> bool {
+    plan.exists(|plan| Ok(matches!(plan, LogicalPlan::TableScan(_) | LogicalPlan::Extension(_)))).unwrap_or(true)
 }
 
 /// The kind of a plan's rows.

@@ -66,7 +66,8 @@ unsafe fn clone_of<T: Clone>(capsule: &Bound<'_, PyAny>, name: &'static CStr) ->
 }
 
 fn used(name: &CStr) -> PyErr {
-    PyValueError::new_err(format!("this capsule {} was used before, and its content is gone", name.to_string_lossy()))
+    let name = name.to_string_lossy();
+    PyValueError::new_err(format!("this capsule {name} was used before, and its content is gone: ask its producer for a new one"))
 }
 
 /// A capsule with a schema.
@@ -107,6 +108,9 @@ pub(crate) fn field_of(object: &Bound<'_, PyAny>) -> PyResult<Field> {
 fn field_in(capsule: &Bound<'_, PyAny>) -> PyResult<Field> {
     // SAFETY: the interface's struct for this name.
     let schema = unsafe { take(capsule, SCHEMA, FFI_ArrowSchema::empty()) }?;
+    if schema.release.is_none() {
+        return Err(used(SCHEMA));
+    }
     // SAFETY: the producer's own schema.
     unsafe { schema::import_field(schema) }.map_err(interface_exception)
 }

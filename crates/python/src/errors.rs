@@ -26,6 +26,11 @@ pub(crate) fn exception(error: DataFusionError) -> PyErr {
             Python::attach(|py| raised.clone_ref(py))
         }
         DataFusionError::ResourcesExhausted(_) => PyMemoryError::new_err(text),
+        DataFusionError::Plan(what) | DataFusionError::Execution(what) if lacks_device(what) => DeviceError::new_err(text),
+        DataFusionError::Execution(what) if is_of_name(what, " already exists") => {
+            PyValueError::new_err(format!("{text}: drop it first, or choose another name"))
+        }
+        DataFusionError::Execution(what) if is_of_name(what, " doesn't exist.") => PyValueError::new_err(text),
         DataFusionError::SQL(..)
         | DataFusionError::Plan(_)
         | DataFusionError::SchemaError(..)
@@ -40,6 +45,21 @@ pub(crate) fn exception(error: DataFusionError) -> PyErr {
         _ if is_device_error(&error) => DeviceError::new_err(text),
         _ => ExecutionError::new_err(text),
     }
+}
+
+/// Whether the cause of an error is a missing device. The engine has no variant for it, but these
+/// words.
+fn lacks_device(what: &str) -> bool {
+    let begins = ["device ", "device.selector = ", "device.platform = ", "device.fallback = error and there is no device"];
+    let words = ["a table of device memory needs a device", " has lost its context to a fault"];
+    begins.iter().any(|begin| what.starts_with(begin)) || words.iter().any(|words| what.contains(words))
+}
+
+/// Whether an error is of a name in a statement. DataFusion finds it as the statement runs, and has
+/// no variant for it.
+fn is_of_name(what: &str, end: &str) -> bool {
+    let kinds = ["Table ", "The table ", "External table ", "View ", "Schema ", "Catalog "];
+    what.ends_with(end) && kinds.iter().any(|kind| what.starts_with(kind))
 }
 
 fn of_arrow(error: &ArrowError, text: String) -> PyErr {

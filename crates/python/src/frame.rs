@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One statement's result. It runs each time it is asked for.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::{ConfigField, CsvOptions, JsonOptions, TableParquetOptions};
 use datafusion::common::{Result, plan_err};
-use datafusion::dataframe::{DataFrame, DataFrameWriteOptions};
-use datafusion::execution::TaskContext;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::file_format::csv::CsvFormatFactory;
+use datafusion::datasource::file_format::json::JsonFormatFactory;
+use datafusion::datasource::file_format::parquet::ParquetFormatFactory;
+use datafusion::datasource::file_format::{FileFormatFactory, format_as_file_type};
+use datafusion::execution::{SessionState, TaskContext};
 use datafusion::functions_aggregate::count::count_all;
-use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::{self, ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionContext;
 use devicefusion::{DeviceResult, placement};
 use devicefusion_cli::progress::{DELAY, WatchedPlan};
@@ -57,13 +62,12 @@ impl Frame {
     /// number of read rows, that of all rows or None, and a line of text.
     #[pyo3(signature = (watch=None))]
     fn collect(&self, py: Python<'_>, watch: Option<Py<PyAny>>) -> PyResult<HostRows> {
-        run(py, self.frame.clone(), watch, rows_of)
+        run(py, &self.frame, watch, rows_of)
     }
 
     /// Starts the query.
     fn stream(&self, py: Python<'_>) -> PyResult<RowStream> {
-        let frame = self.frame.clone();
-        wait(py, async { frame.execute_stream().await.map(RowStream::new) })
+        run(py, &self.frame, None, |plan, task| async { execute_stream(plan, task).map(RowStream::new) })
     }
 
     /// Runs the query to its end on a thread of its own. Then calls `done` with the rows and None,
@@ -71,7 +75,7 @@ impl Frame {
     fn start(&self, done: Py<PyAny>) -> PyResult<Task> {
         let frame = self.frame.clone();
         let task = runtime()?.spawn(async move {
-            tell(&done, collect(frame).await);
+            tell(&done, collect(&frame).await);
         });
         Ok(Task(task.abort_handle()))
     }
@@ -80,7 +84,7 @@ impl Frame {
     #[pyo3(signature = (watch=None))]
     fn device(&self, py: Python<'_>, watch: Option<Py<PyAny>>) -> PyResult<DeviceRows> {
         let context = device_of(py, &self.session)?;
-        let (schema, arrays) = run(py, self.frame.clone(), watch, |plan, task| async move {
+        let (schema, arrays) = run(py, &self.frame, watch, |plan, task| async move {
             let result = DeviceResult::execute(plan, task)?;
             let schema = Arc::clone(result.schema());
             Ok((schema, result.into_device_arrays().await?))
@@ -92,7 +96,7 @@ impl Frame {
     #[pyo3(signature = (watch=None))]
     fn count(&self, py: Python<'_>, watch: Option<Py<PyAny>>) -> PyResult<i64> {
         let counted = self.frame.clone().aggregate(vec![], vec![count_all()]).map_err(exception)?;
-        run(py, counted, watch, rows_of)?.number()
+        run(py, &counted, watch, rows_of)?.number()
     }
 
     /// The plan that EXPLAIN shows.
@@ -139,43 +143,47 @@ impl Frame {
     }
 
     /// Writes the rows to a file, or to a folder for a path that ends with a slash. Options are
-    /// those of DataFusion's format. Returns the number of rows.
-    fn write(&self, py: Python<'_>, path: &str, format: &str, options: Vec<(String, String)>) -> PyResult<u64> {
-        let frame = self.frame.clone();
-        let written = wait(py, async {
-            let to = DataFrameWriteOptions::new().with_single_file_output(!path.ends_with('/'));
-            match format {
-                "parquet" => {
-                    let mut parquet = TableParquetOptions::new();
-                    set(&mut parquet, &options)?;
-                    frame.write_parquet(path, to, Some(parquet)).await
-                }
-                "csv" => {
-                    let mut csv = CsvOptions::default();
-                    set(&mut csv, &options)?;
-                    frame.write_csv(path, to, Some(csv)).await
-                }
-                "json" => {
-                    let mut json = JsonOptions::default();
-                    set(&mut json, &options)?;
-                    frame.write_json(path, to, Some(json)).await
-                }
-                other => plan_err!("'{other}' is no format of files: there are parquet, csv and json"),
-            }
-        })?;
+    /// those of DataFusion's format. Returns the number of rows. `watch` is that of `collect`.
+    #[pyo3(signature = (path, format, options, watch=None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        format: &str,
+        options: Vec<(String, String)>,
+        watch: Option<Py<PyAny>>,
+    ) -> PyResult<u64> {
+        let format = format_as_file_type(writer(format, &options).map_err(exception)?);
+        let to = HashMap::from([("single_file_output".to_owned(), (!path.ends_with('/')).to_string())]);
+        let (state, plan) = self.frame.clone().into_parts();
+        let copy = LogicalPlanBuilder::copy_to(plan, path.to_owned(), format, to, vec![]);
+        let copy = copy.and_then(LogicalPlanBuilder::build).map_err(exception)?;
+        let written = run(py, &DataFrame::new(state, copy), watch, physical_plan::collect)?;
         Ok(crate::session::written_rows(&written))
     }
 }
 
-/// Sets options of a format by their names.
-fn set(format: &mut impl ConfigField, options: &[(String, String)]) -> Result<()> {
-    options.iter().try_for_each(|(name, value)| format.set(name, value))
+/// The writer of a format of files.
+fn writer(format: &str, options: &[(String, String)]) -> Result<Arc<dyn FileFormatFactory>> {
+    let writer: Arc<dyn FileFormatFactory> = match format {
+        "parquet" => Arc::new(ParquetFormatFactory::new_with_options(with(TableParquetOptions::new(), options)?)),
+        "csv" => Arc::new(CsvFormatFactory::new_with_options(with(CsvOptions::default(), options)?)),
+        "json" => Arc::new(JsonFormatFactory::new_with_options(with(JsonOptions::default(), options)?)),
+        other => return plan_err!("'{other}' is no format of files: there are parquet, csv and json"),
+    };
+    Ok(writer)
+}
+
+/// A format with options, by their names.
+fn with<T: ConfigField>(mut format: T, options: &[(String, String)]) -> Result<T> {
+    options.iter().try_for_each(|(name, value)| format.set(name, value))?;
+    Ok(format)
 }
 
 /// Runs a query with `work`, which gets its plan. A long one calls `watch`, see [`Frame::collect`].
 fn run<T: Send, F: Future<Output = Result<T>> + Send>(
     py: Python<'_>,
-    frame: DataFrame,
+    frame: &DataFrame,
     watch: Option<Py<PyAny>>,
     work: impl FnOnce(Arc<dyn ExecutionPlan>, Arc<TaskContext>) -> F + Send,
 ) -> PyResult<T> {
@@ -195,7 +203,7 @@ fn run<T: Send, F: Future<Output = Result<T>> + Send>(
     })
 }
 
-async fn collect(frame: DataFrame) -> Result<HostRows> {
+async fn collect(frame: &DataFrame) -> Result<HostRows> {
     let task = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;
     rows_of(plan, task).await
@@ -250,14 +258,17 @@ impl Profile {
     }
 }
 
-/// The statement's frame: its plan's rows if it has run.
-pub(crate) async fn executed(session: &SessionContext, plan: LogicalPlan) -> Result<DataFrame> {
+/// The statement's frame: its plan's rows if it has run. `state` is that of its planning.
+pub(crate) async fn executed(session: &SessionContext, state: SessionState, plan: LogicalPlan) -> Result<DataFrame> {
     if let LogicalPlan::Explain(explain) = &plan
         && !matches!(*explain.plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_))
     {
-        devicefusion::plan_for_explain(&session.state(), &explain.plan).await?;
+        devicefusion::plan_for_explain(&state, &explain.plan).await?;
     }
-    let frame = devicefusion::execute_logical_plan(session, plan).await?;
+    let frame = match plan {
+        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => devicefusion::execute_logical_plan(session, plan).await?,
+        plan => DataFrame::new(state, plan),
+    };
     let is_root =
         matches!(frame.logical_plan(), LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_));
     if !is_root && !devicefusion_adbc::writes_rows(frame.logical_plan()) {
@@ -265,6 +276,6 @@ pub(crate) async fn executed(session: &SessionContext, plan: LogicalPlan) -> Res
     }
     // INSERT and COPY run now, as in other databases. EXPLAIN does, too: its plan can be no part of
     // another one. The frame has their result.
-    let rows = collect(frame).await?;
+    let rows = collect(&frame).await?;
     rows.into_frame(session)
 }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The threads of queries, and calls that wait for them.
 
-use std::sync::LazyLock;
-use std::time::Duration;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use datafusion::common::{DataFusionError, Result};
 use devicefusion::{STACK_BYTES, with_enough_stack};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::{PyErr, PyResult, Python};
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::time::timeout;
 
 use crate::calls::{detached, return_or};
 use crate::errors::exception;
@@ -90,17 +93,42 @@ pub(crate) fn wait_watched<T: Send, E: Send>(
     };
     loop {
         let (turn, call) = py.detach(|| {
-            let turn = work.as_mut().map(|work| async { timeout(SIGNALS, work.as_mut()).await });
-            let turn = turn.map(|turn| with_enough_stack(|| runtime.block_on(turn)));
+            let turn = work.as_mut().and_then(|work| with_enough_stack(|| wait_until(Instant::now() + SIGNALS, runtime, work)));
             (turn, return_or(|| drop_work(&mut work)))
         });
         drop(call);
-        if let Some(Ok(done)) = turn {
+        if let Some(done) = turn {
             return done.map_err(exception);
         }
         if let Err(interrupt) = look(py) {
             detached(py, || drop_work(&mut work));
             return Err(interrupt);
         }
+    }
+}
+
+/// Polls work on this thread. `None` if it is not done at `end`.
+///
+/// `timeout` of tokio would set a timer for each wait, and wake another thread by that. Each poll
+/// enters the runtime, for its budget makes busy operators yield.
+fn wait_until<T>(end: Instant, runtime: &Runtime, work: &mut Pin<Box<impl Future<Output = T>>>) -> Option<T> {
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        let polled = runtime.block_on(poll_fn(|_| Poll::Ready(work.as_mut().poll(&mut context))));
+        if let Poll::Ready(done) = polled {
+            return Some(done);
+        }
+        let left = end.checked_duration_since(Instant::now())?;
+        thread::park_timeout(left);
+    }
+}
+
+/// Wakes a thread of [`wait_until`].
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }

@@ -10,6 +10,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, ParamValues, Result, ScalarValue, TableReference, plan_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::MemTable;
+use datafusion::execution::SessionState;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -71,17 +72,20 @@ impl Session {
         find: Option<Py<PyAny>>,
     ) -> PyResult<Frame> {
         let values = parameters.map(|row| parameter_values(row, by_name)).transpose()?;
-        let state = self.context.state();
-        check_nesting(state.config_options(), sql).map_err(exception)?;
-        let statements = parse_statements(state.config_options(), sql).map_err(exception)?;
+        let options = Arc::clone(self.context.state_ref().read().config().options());
+        check_nesting(&options, sql).map_err(exception)?;
+        let statements = parse_statements(&options, sql).map_err(exception)?;
         let mut last = None;
         let is_only = statements.len() == 1;
         for statement in statements {
+            // A copy of all functions: one for each statement, which may change them for the next.
+            let state = self.context.state();
             let variables = match &find {
-                Some(find) => Variables::of(py, &self.context, &statement, find)?,
+                Some(find) => Variables::of(py, &self.context, &state, &statement, find)?,
                 None => Variables::default(),
             };
-            last = Some(wait(py, self.run(statement, values.as_ref().map(|values| (values, is_only)), variables))?);
+            let values = values.as_ref().map(|values| (values, is_only));
+            last = Some(wait(py, self.run(state, statement, values, variables))?);
         }
         match last {
             Some(frame) => Ok(Frame::new(self.context.clone(), frame, sql)),
@@ -243,8 +247,14 @@ impl Session {
     /// Runs a statement, or plans a query.
     ///
     /// `values` come with whether the statement is the only one, so that all of them are its own.
-    async fn run(&self, statement: Statement, values: Option<(&ParamValues, bool)>, variables: Variables) -> Result<DataFrame> {
-        let plan = variables.plan(&self.context, statement).await?;
+    async fn run(
+        &self,
+        state: SessionState,
+        statement: Statement,
+        values: Option<(&ParamValues, bool)>,
+        variables: Variables,
+    ) -> Result<DataFrame> {
+        let plan = variables.plan(&state, statement).await?;
         let may_lack = matches!(plan, LogicalPlan::Statement(_) | LogicalPlan::Ddl(_) | LogicalPlan::Explain(_));
         if values.is_none()
             && !may_lack
@@ -263,7 +273,7 @@ impl Session {
             }
             None => plan,
         };
-        executed(&self.context, plan).await
+        executed(&self.context, state, plan).await
     }
 
     fn table_of(&self, py: Python<'_>, source: Source, on_device: bool) -> PyResult<Arc<dyn TableProvider>> {

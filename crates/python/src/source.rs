@@ -15,8 +15,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use arrow_device::ffi::ArrowDeviceType;
 use arrow_device::stream::ArrowDeviceArrayStreamReader;
 use arrow_device::{ImportedArray, cpu};
+use columnar::exchange;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
@@ -27,6 +29,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
+use device::{Context, MemoryHandle};
 use devicefusion::{DeviceStreamTable, DeviceTable};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
@@ -38,7 +41,7 @@ use pyo3::types::PyDict;
 use crate::calls::calling;
 use crate::capsule;
 use crate::cuda_array;
-use crate::errors::{exception, interface_exception};
+use crate::errors::{DeviceError, exception, interface_exception};
 use crate::frame::Frame;
 use crate::runtime::wait_for;
 use crate::session::device_of;
@@ -50,6 +53,9 @@ const READ_AHEAD: usize = 2;
 /// The name of the column of an array that has none.
 const VALUE: &str = "value";
 
+/// The memory of tensors that need the session's device.
+const CUDA: &str = "CUDA";
+
 /// The content of a Python object, before it is a table.
 pub(crate) enum Source {
     Table(Arc<dyn TableProvider>),
@@ -58,19 +64,19 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The content of an object. Tensors of CUDA need the session's device.
+    /// The content of an object. Device memory needs the session's device.
     pub fn of(session: &SessionContext, object: &Bound<'_, PyAny>) -> PyResult<Source> {
         if let Ok(frame) = object.cast::<Frame>() {
             return Ok(Source::Table(frame.get().view()));
         }
         if let Ok(columns) = object.cast::<PyDict>() {
-            return Columns::of(session, columns)?.into_source();
+            return Columns::of(session, columns)?.into_source(object.py(), session);
         }
         if object.hasattr("__arrow_c_device_stream__")? {
-            return of_device_stream(object);
+            return of_device_stream(session, object);
         }
         if object.hasattr("__arrow_c_device_array__")? {
-            return of_array(capsule::device_array_of(object)?);
+            return of_array(object.py(), session, capsule::device_array_of(object)?);
         }
         if object.hasattr("__arrow_c_stream__")? {
             return match object.hasattr("__len__")? {
@@ -80,12 +86,12 @@ impl Source {
             };
         }
         if object.hasattr("__arrow_c_array__")? {
-            return of_array(capsule::array_of(object)?);
+            return of_array(object.py(), session, capsule::array_of(object)?);
         }
         if Tensor::is(object)? || cuda_array::is(object)? {
             let columns = PyDict::new(object.py());
             columns.set_item(VALUE, object)?;
-            return Columns::of(session, &columns)?.into_source();
+            return Columns::of(session, &columns)?.into_source(object.py(), session);
         }
         Err(PyTypeError::new_err(format!(
             "{} is no table: it has none of __arrow_c_device_stream__, __arrow_c_device_array__, __arrow_c_stream__, \
@@ -157,11 +163,12 @@ fn name_of(field: &Field) -> String {
     Some(field.name().clone()).filter(|name| !name.is_empty()).unwrap_or_else(|| VALUE.to_owned())
 }
 
-fn of_array(array: ImportedArray) -> PyResult<Source> {
+fn of_array(py: Python<'_>, session: &SessionContext, array: ImportedArray) -> PyResult<Source> {
     if cpu::is_host(array.device_type()) {
         let batch = host_batch(array).map_err(interface_exception)?;
         return of_batches(batch.schema(), vec![batch]);
     }
+    check_reach(py, session, array.device_type(), Some(array.device_id()))?;
     match array.schema() {
         Some(schema) => Ok(Source::Device(Arc::new(schema), vec![array])),
         None => Err(PyValueError::new_err(format!(
@@ -187,11 +194,45 @@ fn of_stream(py: Python<'_>, reader: ArrowDeviceArrayStreamReader) -> PyResult<S
     of_batches(schema.unwrap_or_else(of_column), batches)
 }
 
-fn of_device_stream(object: &Bound<'_, PyAny>) -> PyResult<Source> {
+/// The session's device, for rows in `memory`.
+fn device_for(py: Python<'_>, session: &SessionContext, memory: &str) -> PyResult<Context> {
+    device_of(py, session).map_err(|error| match error.is_instance_of::<DeviceError>(py) {
+        true => DeviceError::new_err(format!(
+            "the rows are in memory of {memory}, and this session has no device: {}; choose one by device.selector, or \
+             copy the rows to the host",
+            error.value(py)
+        )),
+        false => error,
+    })
+}
+
+/// Refuses memory out of the reach of the session's device where the object is passed, before a
+/// query. A stream has no `id` of its device, and its arrays are checked as they come.
+fn check_reach(py: Python<'_>, session: &SessionContext, device_type: ArrowDeviceType, id: Option<i64>) -> PyResult<()> {
+    let memory = id.map_or_else(|| device_type.to_string(), |id| format!("{device_type} {id}"));
+    let context = device_for(py, session, &memory)?;
+    let info = context.info();
+    let (own, own_id) = exchange::exported_device(info);
+    let is_kind = device_type == own || info.driver.arrow_device_types().managed == Some(device_type.0);
+    // Objects tell their device, and are copied from there. An address must be the device's own.
+    let is_own = id.is_none_or(|id| id == own_id) || info.driver.memory_handle() == MemoryHandle::Object;
+    if is_kind && is_own {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!(
+        "the rows are in memory of {memory}, and the session's device is {} ({}): copy them to that device, or to the host, \
+         first",
+        info.label(),
+        info.name
+    )))
+}
+
+fn of_device_stream(session: &SessionContext, object: &Bound<'_, PyAny>) -> PyResult<Source> {
     let reader = capsule::device_stream_of(object)?;
     if cpu::is_host(reader.device_type()) {
         return of_stream(object.py(), reader);
     }
+    check_reach(object.py(), session, reader.device_type(), None)?;
     let schema = schema_of(&reader)?;
     let (first, object) = (Mutex::new(Some(reader)), object.clone().unbind());
     let open = move || {
@@ -305,7 +346,7 @@ impl Columns {
         Ok(of)
     }
 
-    fn into_source(self) -> PyResult<Source> {
+    fn into_source(self, py: Python<'_>, session: &SessionContext) -> PyResult<Source> {
         let lengths: Vec<usize> = self.columns.iter().map(Column::len).collect();
         let rows = lengths.first().copied().unwrap_or_default();
         if let Some(other) = lengths.iter().position(|length| *length != rows) {
@@ -327,6 +368,7 @@ impl Columns {
                 Column::Host(_) => None,
             });
             let (schema, array) = Tensor::into_batch(self.names.into_iter().zip(tensors).collect(), rows)?;
+            check_reach(py, session, array.device_type(), Some(array.device_id()))?;
             return Ok(Source::Device(schema, vec![array]));
         }
         let columns: Vec<ArrayRef> = self
@@ -353,11 +395,11 @@ impl Column {
             return Ok(Column::Host(cpu::import_array(capsule::array_of(object)?).map_err(interface_exception)?));
         }
         if Tensor::is(object)? {
-            let tensor = Tensor::of(object, || device_of(object.py(), session))?;
+            let tensor = Tensor::of(object, || device_for(object.py(), session, CUDA))?;
             return Ok(if tensor.is_host() { Column::Host(tensor.into_array()?) } else { Column::Device(tensor) });
         }
         if cuda_array::is(object)? {
-            return Ok(Column::Device(cuda_array::tensor_of(object, &device_of(object.py(), session)?)?));
+            return Ok(Column::Device(cuda_array::tensor_of(object, &device_for(object.py(), session, CUDA)?)?));
         }
         Err(PyTypeError::new_err(format!(
             "{} is no column: it has none of __arrow_c_array__, __dlpack__ and __cuda_array_interface__",

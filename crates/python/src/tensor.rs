@@ -288,7 +288,7 @@ impl Tensor {
             // SAFETY: as above, for this name.
             return Self::of_content(unsafe { &managed.as_ref().content }, owner);
         }
-        Err(PyValueError::new_err("this capsule has no tensor, or it was used before"))
+        Err(PyValueError::new_err("this capsule has no tensor, or it was used before: ask its producer for a new one"))
     }
 
     fn of_content(content: &Content, owner: Arc<Owner>) -> PyResult<Tensor> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::{DynamicFileCatalog, TableProvider, UrlTableFactory};
 use datafusion::common::{Result, TableReference, plan_err};
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
@@ -30,9 +31,15 @@ pub(crate) struct Variables(HashMap<String, Arc<dyn TableProvider>>);
 impl Variables {
     /// Asks `find` for each name of the statement that no table has. It gives the object of a name,
     /// or None.
-    pub fn of(py: Python<'_>, session: &SessionContext, statement: &Statement, find: &Py<PyAny>) -> PyResult<Variables> {
+    pub fn of(
+        py: Python<'_>,
+        session: &SessionContext,
+        state: &SessionState,
+        statement: &Statement,
+        find: &Py<PyAny>,
+    ) -> PyResult<Variables> {
         let mut found = HashMap::new();
-        for name in session.state().resolve_table_references(statement).map_err(exception)? {
+        for name in state.resolve_table_references(statement).map_err(exception)? {
             let TableReference::Bare { table } = &name else { continue };
             if session.table_exist(name.clone()).map_err(exception)? {
                 continue;
@@ -47,9 +54,9 @@ impl Variables {
     }
 
     /// The plan of a statement, which may read the variables and not write to them.
-    pub async fn plan(self, session: &SessionContext, statement: Statement) -> Result<LogicalPlan> {
+    pub async fn plan(self, state: &SessionState, statement: Statement) -> Result<LogicalPlan> {
         let names: Vec<String> = self.0.keys().cloned().collect();
-        let plan = VARIABLES.scope(self, async { session.state().statement_to_plan(statement).await }).await?;
+        let plan = VARIABLES.scope(self, state.statement_to_plan(statement)).await?;
         if let LogicalPlan::Dml(dml) = &plan
             && let TableReference::Bare { table } = &dml.table_name
             && names.iter().any(|name| **name == **table)

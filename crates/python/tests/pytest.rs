@@ -20,8 +20,9 @@ macro_rules! files {
 }
 
 files! {
-    test_book, test_context, test_dataframe, test_dbapi, test_device_in, test_device_out, test_doctest, test_errors, test_extension, test_files,
-    test_functions, test_hostile, test_leaks, test_notebooks, test_peers, test_shell, test_sql, test_threads, test_typing,
+    test_book, test_context, test_dataframe, test_dbapi, test_device_in, test_device_out, test_differences,
+    test_doctest, test_errors, test_extension, test_files, test_functions, test_hostile, test_leaks, test_notebooks,
+    test_peers, test_progress, test_shell, test_sql, test_threads, test_typing,
 }
 
 #[test]

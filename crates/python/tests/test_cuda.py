@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device data of CUDA, on the emulator: its memory is apart from the host's."""
 
+import ctypes
 import os
 import weakref
 
@@ -55,6 +56,87 @@ class Array:
         return {**self.column.__cuda_array_interface__, **self.changes}
 
 
+class Driver:
+    """CUDA's driver, as a library beside the session calls it."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL("libcuda.so.1")
+        device = ctypes.c_int()
+        self.context = ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), device)
+        self.device = device
+
+    def call(self, name, *arguments):
+        assert getattr(self.library, name)(*arguments) == 0, name
+
+    def within(self, name, *arguments):
+        """A call in the context of the session."""
+        above = ctypes.c_void_p()
+        self.call("cuCtxPushCurrent_v2", self.context)
+        try:
+            self.call(name, *arguments)
+        finally:
+            self.call("cuCtxPopCurrent_v2", ctypes.byref(above))
+
+    def made(self, name, flags):
+        """A new stream, or a new event."""
+        made = ctypes.c_void_p()
+        self.within(name, ctypes.byref(made), flags)
+        return made
+
+    def end(self):
+        self.call("cuDevicePrimaryCtxRelease_v2", self.device)
+
+
+class Producer:
+    """A column that its producer overwrites with zeros, on a stream of its own."""
+
+    def __init__(self, driver, column):
+        self.driver = driver
+        self.column = column
+        self.stream = driver.made("cuStreamCreate", 1)
+
+    def write(self):
+        start = ctypes.c_uint64(self.column.__cuda_array_interface__["data"][0])
+        size = ctypes.c_size_t(8 * len(self.column))
+        self.driver.within("cuMemsetD8Async", start, ctypes.c_ubyte(0), size, self.stream)
+
+    def follow(self, consumer):
+        """Lets the consumer's stream wait for the zeros."""
+        event = self.driver.made("cuEventCreate", 2)
+        self.driver.within("cuEventRecord", event, self.stream)
+        self.driver.within("cuStreamWaitEvent", ctypes.c_void_p(consumer), event, 0)
+        self.driver.within("cuEventDestroy_v2", event)
+
+    def end(self):
+        self.driver.within("cuStreamDestroy_v2", self.stream)
+        self.driver.end()
+
+
+class ProducerOfTensors(Producer):
+    def __dlpack_device__(self):
+        return self.column.__dlpack_device__()
+
+    def __dlpack__(self, *, stream=None, **options):
+        self.follow(stream)
+        return self.column.__dlpack__(stream=stream, **options)
+
+
+class ProducerOfArrays(Producer):
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.column.__cuda_array_interface__, "stream": self.stream.value}
+
+
+@pytest.fixture
+def producer(request, numbers):
+    """A producer of the class that the test names."""
+    made = request.param(Driver(), numbers["x"])
+    yield made
+    made.end()
+
+
 def copied(ctx):
     """Bytes between host and device."""
     copies = ctx.report()["copies"]
@@ -97,6 +179,19 @@ def test_arrays_of_cuda_go_back_into_sql_in_place(ctx, numbers):
     assert found == {"s": [sum(1.5 * x for x in range(1, ROWS + 1))]}
 
 
+@pytest.mark.parametrize("producer", [ProducerOfTensors, ProducerOfArrays], indirect=True)
+def test_a_query_waits_for_the_stream_of_the_producer(ctx, producer):
+    total = "SELECT sum(x) AS s FROM {}"
+    producer.write()
+    # The emulator runs a stream's work only for those that wait for it.
+    if hasattr(producer.driver.library, "emulator_hold"):
+        ctx.register_device_table("early", {"x": Array(producer.column)})
+        early = ctx.sql(total.format("early")).to_pydict()
+        assert early == {"s": [ROWS * (ROWS + 1) // 2]}
+    ctx.register_device_table("written", {"x": producer})
+    assert ctx.sql(total.format("written")).to_pydict() == {"s": [0]}
+
+
 def test_an_array_of_cuda_is_a_table_by_its_name(ctx, numbers):
     array = Array(numbers["x"])
     found = ctx.sql("SELECT max(value) AS m FROM array").to_pydict()
@@ -132,8 +227,10 @@ def test_arrays_of_cuda_that_are_no_columns(ctx, numbers, changes, error):
 
 def test_arrays_of_cuda_on_another_device_are_refused(numbers):
     host = devicefusion.SessionContext({"device.selector": "none"})
-    with pytest.raises(devicefusion.DeviceError):
-        host.register_table("arrays", {"x": Array(numbers["x"])})
+    refused = "memory of CUDA.*device.selector = 'none'.*to the host first"
+    for data in ({"x": Array(numbers["x"])}, {"x": Tensor(numbers["x"])}, numbers):
+        with pytest.raises(devicefusion.DeviceError, match=refused):
+            host.register_table("arrays", data)
 
 
 def test_a_column_of_many_batches_is_one_tensor(ctx):

@@ -207,6 +207,25 @@ def test_pyarrow_reads_a_frame(session, table):
     assert pyarrow.schema(frame).equals(table.schema)
 
 
+def test_a_requested_schema_leaves_the_columns_as_they_are(session, table):
+    frame = session.table("t")
+    others = pyarrow.schema({"f": pyarrow.float32(), "no such": pyarrow.string()})
+    for rows in [frame, frame.execute_stream()]:
+        reader = pyarrow.RecordBatchReader.from_stream(rows, schema=others)
+        assert reader.schema.equals(table.schema)
+        assert reader.read_all().equals(table)
+
+
+def test_pyarrow_casts_to_a_schema_of_the_same_columns(session):
+    wide = pyarrow.schema([("x", pyarrow.int64()), ("s", pyarrow.large_string())])
+    frame = session.sql("SELECT x, s FROM t ORDER BY x NULLS LAST")
+    rows = pyarrow.table(frame, schema=wide)
+    assert rows.schema.equals(wide)
+    assert rows["x"].to_pylist() == [1, 2, 3, None]
+    with pytest.raises(ValueError):
+        pyarrow.table(frame, schema=pyarrow.schema({"y": pyarrow.int64()}))
+
+
 def test_pyarrow_gets_the_error_of_a_stream(session):
     with pytest.raises((ValueError, OSError), match="(?i)divide by zero"):
         pyarrow.table(session.sql("SELECT 1 / (x - x) AS y FROM t"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data of other libraries as tables: in place, and alive for as long as a query reads it."""
 
+import ctypes
 import gc
 import itertools
 import types
@@ -56,6 +57,18 @@ def kept(source, method, **others):
 def address_of_arrow(column):
     chunk = column.chunk(0)
     return chunk.buffers()[1].address + chunk.offset * chunk.type.bit_width // 8
+
+
+#: CUDA's number in DLPack and in Arrow's C Device data interface.
+CUDA = 2
+
+
+def relabelled(capsule, name, offset, device_type):
+    """A capsule with another device type, at an offset of its struct."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    ctypes.c_int32.from_address(pointer(capsule, name) + offset).value = device_type
+    return capsule
 
 
 def bytes_up(ctx):
@@ -378,7 +391,7 @@ SOURCES = {
 def test_a_capsule_is_read_once(ctx, method):
     source = kept(SOURCES[method](), method)
     assert ctx.from_arrow(source).to_pydict() == {"x": [1, 2]}
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="used before.*ask its producer for a new one"):
         ctx.from_arrow(source)
 
 
@@ -386,7 +399,7 @@ def test_a_capsule_is_read_once(ctx, method):
 def test_a_capsule_that_another_library_has_read_is_refused(ctx, method):
     source = kept(SOURCES[method](), method)
     assert pyarrow.table(source).to_pydict() == {"x": [1, 2]}
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="used before.*ask its producer for a new one"):
         ctx.from_arrow(source)
 
 
@@ -413,6 +426,105 @@ def test_a_refused_tensor_is_freed(ctx):
         ctx.from_arrow({"x": Tensor(array)})
     del array
     assert soon(lambda: alive() is None)
+
+
+# Memory of other devices
+
+
+@pytest.fixture
+def opencl(device_ctx):
+    """A session whose device is not CUDA's."""
+    if device_ctx.report()["device"]["driver"] != "opencl":
+        pytest.skip("the device is not OpenCL's")
+    return device_ctx
+
+
+def by_name(ctx):
+    """A function that reads an object as a variable."""
+
+    def rows(source):
+        query = ctx.sql("SELECT * FROM source")
+        assert source is not None
+        return query
+
+    return rows
+
+
+def test_a_tensor_of_another_device_is_refused(opencl, read):
+    tensor = only(numpy.arange(3), "__dlpack__")
+    tensor.__dlpack_device__ = lambda: (CUDA, 0)
+    refused = r"column .x.: .*CUDA device 0.*opencl:\d+.*move it there first"
+    for way in (read, by_name(opencl)):
+        with pytest.raises(ValueError, match=refused):
+            way({"x": tensor})
+    assert not opencl.table_exist("t")
+
+
+def test_an_array_of_cuda_is_refused_by_a_session_of_opencl(opencl, read):
+    array = types.SimpleNamespace(__cuda_array_interface__={"shape": (3,)})
+    with pytest.raises(ValueError, match=r"column .x.: .*CUDA.*opencl:\d+.*to the host first"):
+        read({"x": array})
+
+
+def test_a_tensor_of_a_device_that_no_session_has_is_refused(device_ctx, read):
+    metal = 8
+    capsule = relabelled(numpy.arange(3).__dlpack__(), b"dltensor", 8, metal)
+    tensor = types.SimpleNamespace(
+        __dlpack__=lambda **_: capsule, __dlpack_device__=lambda: (metal, 0)
+    )
+    driver = device_ctx.report()["device"]["driver"]
+    refused = rf"METAL 0, .*{driver}:\d+.*copy them.*host, first"
+    with pytest.raises(ValueError, match=refused):
+        read({"x": tensor})
+
+
+def test_a_device_array_of_another_device_is_refused(opencl, read):
+    def source():
+        schema, array = pyarrow.record_batch({"x": [1, 2]}).__arrow_c_device_array__()
+        capsules = schema, relabelled(array, b"arrow_device_array", 88, CUDA)
+        return types.SimpleNamespace(__arrow_c_device_array__=lambda *_, **__: capsules)
+
+    for way in (read, by_name(opencl)):
+        with pytest.raises(ValueError, match=r"CUDA -1.*opencl:\d+.*copy them.*host, first"):
+            way(source())
+    assert not opencl.table_exist("t")
+
+
+def test_a_device_stream_of_another_device_is_refused(opencl, read):
+    rows = opencl.from_device({"x": numpy.arange(3)}).device()
+
+    def source():
+        stream = rows.__arrow_c_device_stream__()
+        capsule = relabelled(stream, b"arrow_device_array_stream", 0, CUDA)
+        return types.SimpleNamespace(__arrow_c_device_stream__=lambda *_, **__: capsule)
+
+    for way in (read, by_name(opencl)):
+        with pytest.raises(ValueError, match=r"of CUDA, .*opencl:\d+.*copy them.*host, first"):
+            way(source())
+    assert not opencl.table_exist("t")
+
+
+@pytest.mark.parametrize("method", ["__arrow_c_device_stream__", "__arrow_c_device_array__"])
+def test_rows_of_a_device_are_refused_by_a_session_without_one(device_ctx, host, method):
+    rows = device_ctx.from_device({"x": numpy.arange(1000)}).device()
+    driver = device_ctx.report()["device"]["driver"].upper()
+    refused = f"memory of {driver}.*device.selector = 'none'.*to the host first"
+    for way in (host.from_arrow, lambda data: host.register_table("t", data), by_name(host)):
+        for data in (rows, only(rows, method)):
+            with pytest.raises(devicefusion.DeviceError, match=refused):
+                way(data)
+    assert not host.table_exist("t")
+    assert host.from_arrow(rows.to_arrow_table()).count() == 1000
+
+
+def test_a_tensor_of_cuda_is_refused_by_a_session_without_a_device(host):
+    tensor = only(numpy.arange(3), "__dlpack__")
+    tensor.__dlpack_device__ = lambda: (CUDA, 0)
+    array = types.SimpleNamespace(__cuda_array_interface__={"shape": (3,)})
+    for column in (tensor, array):
+        refused = "memory of CUDA.*device.selector = 'none'.*to the host first"
+        with pytest.raises(devicefusion.DeviceError, match=refused):
+            host.register_table("t", {"x": column})
 
 
 # Streams

@@ -55,13 +55,83 @@ def test_a_query_that_cannot_be_planned_is_a_value_error_with_its_cause(either, 
     assert still_works(either)
 
 
-def test_a_table_that_exists_or_does_not_is_an_error_with_its_name(either):
-    either.sql("CREATE TABLE t AS SELECT 1 AS x")
-    with pytest.raises((ValueError, ExecutionError), match="t.*already exists"):
-        either.sql("CREATE TABLE t AS SELECT 2 AS x")
-    with pytest.raises((ValueError, ExecutionError), match="missing"):
-        either.sql("DROP TABLE missing")
-    assert either.table("t").to_pydict() == {"x": [1]}
+def test_a_taken_name_is_a_value_error_that_says_what_to_do(either):
+    either.sql("CREATE TABLE t AS SELECT 1 AS x; CREATE VIEW v AS SELECT 1 AS x; CREATE SCHEMA s")
+    for statement, name in [
+        ("CREATE TABLE t AS SELECT 2 AS x", "t"),
+        ("CREATE TABLE v AS SELECT 2 AS x", "v"),
+        ("CREATE TABLE t (x INT)", "t"),
+        ("CREATE VIEW v AS SELECT 2 AS x", "v"),
+        ("CREATE EXTERNAL TABLE t (x INT) STORED AS CSV LOCATION '/nowhere/'", "t"),
+        ("CREATE SCHEMA s", "s"),
+    ]:
+        with pytest.raises(ValueError, match=f"'{name}' already exists: drop it first"):
+            either.sql(statement)
+    assert either.table("t").to_pydict() == either.table("v").to_pydict() == {"x": [1]}
+
+
+def test_a_taken_name_of_device_memory_is_a_value_error_that_says_what_to_do():
+    session = SessionContext(STRICT)
+    if session.device() is None:
+        pytest.skip("there is no device")
+    session.sql("CREATE TABLE device.t AS SELECT 1 AS x")
+    with pytest.raises(ValueError, match="'device.t' already exists: drop it first"):
+        session.sql("CREATE TABLE device.t AS SELECT 2 AS x")
+    assert session.table("device.t").to_pydict() == {"x": [1]}
+
+
+def test_a_missing_name_is_a_value_error(either):
+    for statement in ["DROP TABLE missing", "DROP VIEW missing"]:
+        with pytest.raises(ValueError, match="missing"):
+            either.sql(statement)
+    either.sql("DROP TABLE IF EXISTS missing")
+
+
+def test_a_name_in_the_text_of_another_error_changes_no_class(either):
+    either.register_table("t", {"s": ["device.selector = 'x': no such device"]})
+    with pytest.raises(ValueError, match="no such device") as raised:
+        either.sql("SELECT CAST(s AS BIGINT) FROM t").collect()
+    assert not isinstance(raised.value, DeviceError)
+
+
+ABSENT = {**STRICT, "device.selector": "no such device"}
+SUM = "SELECT sum(value) AS s FROM generate_series(1, 100000)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "query"),
+    [
+        (ABSENT, SUM),
+        (ABSENT, "CREATE TABLE t AS " + SUM),
+        (ABSENT, "CREATE TABLE device.t AS " + SUM),
+        ({**ABSENT, "device.platform": "no such platform"}, SUM),
+        ({**ABSENT, "device.fallback": "error"}, SUM),
+        ({**HOST, "device.fallback": "error"}, SUM),
+        (HOST, "CREATE TABLE device.t AS " + SUM),
+        (HOST, "SELECT * FROM device.t"),
+    ],
+)
+def test_a_query_whose_device_is_absent_is_a_device_error(settings, query):
+    session = SessionContext(settings)
+    reason = f"device.selector = '{settings['device.selector']}'"
+    with pytest.raises(DeviceError, match=reason):
+        session.sql(query).collect()
+
+
+def test_an_absent_device_has_one_class(host):
+    absent = SessionContext(ABSENT)
+    table = {"x": [1, 2, 3]}
+    for session in (absent, host):
+        for work in (
+            lambda session: session.from_device(table),
+            lambda session: session.register_device_table("t", table),
+            lambda session: session.sql("SELECT 1 AS one").device(),
+            lambda session: session.sql("CREATE TABLE device.t AS SELECT 1 AS one"),
+        ):
+            with pytest.raises(DeviceError, match="device.selector = '"):
+                work(session)
+    with pytest.raises(DeviceError, match="no such device"):
+        absent.device()
 
 
 def test_what_datafusion_lacks_is_not_implemented(either):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever queries take is given back: references, objects and memory."""
+"""Whatever queries take is given back, and rows are copied once at most."""
 
 import gc
 import itertools
@@ -281,6 +281,36 @@ def test_memory_stays_as_it_is(repeat):
     assert min(growth) < 256 << 10, growth
 
 
+#: A fifth of so many queries fills caches and allocators. The clock may end them before, unless
+#: all tests are asked for: builds without optimization are slow.
+QUERIES, STEP, SECONDS = 10_000, 100, 15
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="there is no /proc")
+@pytest.mark.parametrize("session", ["host", "device_ctx"])
+def test_memory_is_flat_over_ten_thousand_queries(request, capsys, session):
+    ctx = request.getfixturevalue(session)
+    ctx.register_table("t", {"x": list(range(1000))})
+    expected = {"s": [sum(range(11, 1000))]}
+    is_whole = os.environ.get("DEVICEFUSION_TEST_PART") == "all"
+    sizes, begin = [], time.monotonic()
+    while len(sizes) < QUERIES // STEP and (is_whole or time.monotonic() < begin + SECONDS):
+        for _ in range(STEP):
+            assert ctx.sql("SELECT sum(x) AS s FROM t WHERE x > 10").to_pydict() == expected
+        gc.collect()
+        sizes.append(resident_bytes())
+    seconds = time.monotonic() - begin
+    first = max(len(sizes) // 5, 1) - 1
+    growth = sizes[-1] - sizes[first]
+    # For the log, also of a run that passes.
+    with capsys.disabled():
+        print(
+            f"\n{session}: {sizes[first] >> 10} KiB after {(first + 1) * STEP} queries, "
+            f"{growth >> 10} KiB more after {len(sizes) * STEP} in {seconds:.1f} s"
+        )
+    assert growth < 2 << 20
+
+
 def test_memory_of_the_device_stays_as_it_is(device_ctx):
     def work():
         device_tables(device_ctx)
@@ -324,3 +354,37 @@ def test_files_do_not_become_more(host, tmp_path):
     before = files()
     rounds(work, 1, 50)
     assert soon(lambda: files() <= before + 4)
+
+
+# Copies
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="there is no /proc")
+@pytest.mark.parametrize("session", ["host", "device_ctx"])
+def test_a_large_result_is_copied_once_at_most(request, session):
+    ctx = request.getfixturevalue(session)
+    values = numpy.arange(10_000_000)
+    if session == "host":
+        ctx.register_table("t", {"x": values})
+    else:
+        ctx.register_device_table("t", {"x": values})
+    frame = ctx.sql("SELECT x FROM t")
+    # The libraries of a first query do not count.
+    frame.limit(10).to_arrow_table()
+    before = resident_bytes()
+    rows = frame.to_arrow_table()
+    grown = resident_bytes() - before
+    assert rows.num_rows == len(values) and rows.nbytes >= values.nbytes
+    assert grown < 1.5 * rows.nbytes
+
+
+def test_a_large_table_is_registered_at_once(host):
+    # Pages of zeros take no memory, unless they are read.
+    table = pyarrow.table({"x": numpy.zeros(125_000_000)})
+    assert table.nbytes == 1_000_000_000
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        host.from_arrow(table)
+        times.append(time.perf_counter() - begin)
+    assert min(times) <= 0.01

@@ -52,6 +52,7 @@ def tpch(tmp_path, host):
 
 
 def test_the_notebook_of_tpch_shows_rows_and_a_profile(tpch, monkeypatch):
+    pytest.importorskip("tqdm")
     monkeypatch.setenv("TPCH", str(tpch))
     _, rows, _, profile, times = run("tpch.ipynb")
     assert "<td>1-PRIORITY</td>" in rows
@@ -59,7 +60,7 @@ def test_the_notebook_of_tpch_shows_rows_and_a_profile(tpch, monkeypatch):
     assert "'total'" in times
 
 
-def test_the_notebook_of_features_goes_to_a_model_and_back():
+def test_the_notebook_of_features_goes_to_a_model_and_back(device_ctx):
     pytest.importorskip("torch")
     *_, best, _ = run("features.ipynb")
     assert best.count("<tr>") == 6

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The SQL shell: `python -m devicefusion`."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from conftest import ENDLESS, SOON
 
 COMMAND = [sys.executable, "-m", "devicefusion"]
 CSV = ["-q", "--format", "csv"]
+SUM = "SELECT sum(value) AS s FROM generate_series(1, 100000)"
 
 
 @pytest.fixture
@@ -128,6 +130,56 @@ def test_a_query_is_profiled(shell, tmp_path):
     run = shell("profile", "-o", page, "SELECT count(*) FROM generate_series(1, 100000)")
     assert run.returncode == 0, run.stderr
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+#: A session of a new process, with the settings of its environment.
+SESSION = f"""
+import json
+import devicefusion
+
+ctx = devicefusion.SessionContext()
+assert ctx.sql({SUM!r}).to_pydict() == {{"s": [5000050000]}}
+print(json.dumps([ctx.report(), ctx.catalog()]))
+"""
+
+
+def session_of(environment):
+    """The report and the tables of a session."""
+    run = subprocess.run(
+        [sys.executable, "-c", SESSION],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+        check=True,
+    )
+    return json.loads(run.stdout)
+
+
+def test_the_shell_and_a_session_have_the_same_programs_and_settings(
+    device_ctx, shell, environment, tmp_path
+):
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    settings = {"CACHE_DIR": str(folder), "COST": "always", "ADAPTIVE_START": "never"}
+    environment |= {f"DATAFUSION_DEVICE_{name}": value for name, value in settings.items()}
+    run = shell("--strict", *CSV, "-c", SUM)
+    assert (run.returncode, run.stdout) == (0, "s\n5000050000\n"), run.stderr
+    kept = sorted(path.name for path in folder.rglob("*"))
+    assert kept
+    programs = session_of(environment)[0]["programs"]
+    assert programs["cache_hits_disk"] > 0 and programs["compiled"] == 0, programs
+    assert sorted(path.name for path in folder.rglob("*")) == kept
+
+
+def test_the_startup_file_is_the_shells_alone(shell, environment, tmp_path):
+    startup = tmp_path / "home" / "devicefusion" / "rc.sql"
+    startup.parent.mkdir()
+    startup.write_text("CREATE TABLE kept AS SELECT 7 AS x;\n")
+    run = shell(*CSV, text="SELECT x FROM kept;\n")
+    assert run.returncode == 0 and run.stdout.endswith("x\n7\n"), run.stderr
+    tables = session_of(environment)[1]["datafusion"]
+    assert not any(tables.values())
 
 
 def test_files_are_queried_in_a_folder(shell, tmp_path):

@@ -238,7 +238,7 @@ impl HostAlternative {
             _ = &query;
             output_rows.add(batch.as_ref().map_or(0, RecordBatch::num_rows));
         });
-        let rows = timed(rows, metrics, partition, &task);
+        let rows = timed(rows, metrics, &[], partition, &task);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.plan.schema(), rows)))
     }
 

@@ -31,6 +31,10 @@ pub(super) struct Pipeline<'a> {
     pub outputs: Option<Vec<Arc<dyn PhysicalExpr>>>,
     /// Name and metrics of the topmost row-wise operator.
     pub top: Option<(String, OperatorMetrics)>,
+    /// Metrics of the other row-wise operators.
+    pub fused: Vec<OperatorMetrics>,
+    /// Metrics of those that give as many rows as the topmost.
+    pub of_same_rows: Vec<OperatorMetrics>,
     pub options: &'a Options,
 }
 
@@ -45,7 +49,32 @@ pub(super) struct LiftedStrings<'a> {
 
 impl<'a> Pipeline<'a> {
     pub fn new(source: Stage, options: &'a Options) -> Pipeline<'a> {
-        Pipeline { source, joins: Vec::new(), predicates: Vec::new(), outputs: None, top: None, options }
+        Pipeline {
+            source,
+            joins: Vec::new(),
+            predicates: Vec::new(),
+            outputs: None,
+            top: None,
+            fused: Vec::new(),
+            of_same_rows: Vec::new(),
+            options,
+        }
+    }
+
+    /// Puts an operator on top that gives each of its rows, or some or more of them.
+    pub fn put(&mut self, operator: &str, metrics: &OperatorMetrics, gives_each_row: bool) {
+        let below = self.top.replace((operator.to_string(), metrics.clone())).map(|(_, metrics)| metrics);
+        match gives_each_row {
+            true => self.of_same_rows.extend(below.clone()),
+            false => self.of_same_rows.clear(),
+        }
+        self.fused.extend(below);
+    }
+
+    /// Metrics of all row-wise operators.
+    pub fn operators(&self) -> Vec<OperatorMetrics> {
+        let top = self.top.iter().map(|(_, metrics)| metrics);
+        self.fused.iter().chain(top).cloned().collect()
     }
 
     /// The columns of the source and of the joins.
@@ -191,11 +220,15 @@ impl<'a> Pipeline<'a> {
             Some(outputs) => outputs.iter().map(|output| Some(output.downcast_ref::<Column>()?.index())).collect(),
         };
         let (operator, metrics) = self.top.clone().unwrap_or_default();
+        let metrics = metrics.with_fused(self.fused.iter().cloned()).with_fused_of_same_rows(self.of_same_rows.iter().cloned());
         if self.predicates.is_empty()
             && let Some(columns) = columns
         {
             if self.outputs.is_none() && self.source.schema == schema {
-                return Ok(self.source);
+                let operators = self.operators();
+                let metrics =
+                    self.source.metrics.clone().with_fused(operators.iter().cloned()).with_fused_of_same_rows(operators);
+                return Ok(Stage { metrics, ..self.source });
             }
             return Ok(Stage {
                 types: columns.iter().map(|index| self.source.types[*index].clone()).collect(),
@@ -228,6 +261,7 @@ impl<'a> Pipeline<'a> {
         let part = ChainPart { input, joins, outputs };
         let chain = part.chain(None, &options).map_err(kernel_error)?;
         let (operator, metrics) = self.top.unwrap_or_default();
+        let metrics = metrics.with_fused(self.fused).with_fused_of_same_rows(self.of_same_rows);
         let types = chain.output_types().to_vec();
         let plan = ChainPlan { part, sides, predicates: self.predicates, computed, types: types.clone(), options };
         let joins = Joins { probe: Arc::new(self.source), plan: Arc::new(plan), chain, coalescer: None };

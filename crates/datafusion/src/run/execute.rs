@@ -57,7 +57,7 @@ pub(crate) fn execute_host(
         .try_flatten()
         .inspect_ok(move |batch| output_rows.add(batch.num_rows()));
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
-    let batches = timed(downloaded.chain(end).boxed(), metrics, partition, task);
+    let batches = timed(downloaded.chain(end).boxed(), metrics, &[], partition, task);
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
 }
 

@@ -24,6 +24,7 @@ mod merge;
 mod metrics;
 mod open;
 mod partitions;
+mod scan;
 mod select;
 mod shared;
 mod sorts;

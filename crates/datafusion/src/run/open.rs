@@ -17,6 +17,7 @@ use super::import::import;
 use super::limit::limit;
 use super::memory::{MemoryAttribution, fitting_slices};
 use super::metrics::{output_rows, timed};
+use super::scan::scan;
 use super::select::select;
 use super::state::{OFFLOADED_SUBPLAN, Run};
 use super::unnest::unnest;
@@ -31,7 +32,6 @@ impl Run {
     /// The batches of one partition of a stage.
     pub fn open(self: &Arc<Run>, stage: &Arc<Stage>, partition: usize) -> Result<DeviceBatchStream> {
         let of_stage = if stage.origin() == Origin::External { &self.uploads } else { &self.queue };
-        let output_rows = output_rows(&stage.metrics.set(), partition);
         let batches = match self.cached_scan(stage) {
             Some(scan) => {
                 let queue = self.metered(of_stage, COLUMNS_OF_FILES, &stage.metrics.set(), partition);
@@ -47,8 +47,11 @@ impl Run {
         Ok(match stage.origin() {
             Origin::Coalesced => batches,
             Origin::External | Origin::Resident | Origin::Operator => {
-                let batches = batches.inspect_ok(move |batch| output_rows.add(batch.num_rows()));
-                timed(batches, &stage.metrics.set(), partition, &self.task)
+                let sets = [stage.metrics.set()].into_iter().chain(stage.metrics.of_same_rows());
+                let counts: Vec<_> = sets.map(|set| output_rows(&set, partition)).collect();
+                let batches = batches.inspect_ok(move |batch| counts.iter().for_each(|count| count.add(batch.num_rows())));
+                let fused = stage.metrics.of_fused();
+                timed(batches, &stage.metrics.set(), &fused, partition, &self.task)
             }
         })
     }
@@ -68,7 +71,7 @@ impl Run {
             StageKind::Scan { snapshot, .. } if snapshot.context().has_met_fatal_fault() => return exec_err!("{LOST}"),
             StageKind::Scan { snapshot, columns } => {
                 let batches = snapshot.batches().iter().map(|batch| project(batch, columns, stage));
-                stream::iter(batches.collect::<Vec<_>>()).boxed()
+                scan(batches.collect(), stage, self)
             }
             StageKind::Stream { source, columns, decode } => import(source, columns, decode, stage, self, queue)?,
             StageKind::Columns { input, columns } => {

@@ -86,6 +86,47 @@ fn analyze_counts_rows_launches_times_and_bytes_of_each_operator() {
     });
 }
 
+/// The filter is fused into the projection.
+#[test]
+fn a_filter_below_a_projection_has_its_rows() {
+    block_on(async {
+        let ctx = session().await;
+        let plan = explained(&ctx, "EXPLAIN ANALYZE SELECT i + 1 AS n FROM t WHERE k = 3").await;
+        for operator in ["DeviceProjectionExec", "DeviceFilterExec"] {
+            assert!(line(&plan, operator).contains("output_rows=2.86 K,"), "{operator}: {plan}");
+        }
+        assert!(line(&plan, "HostToDeviceExec").contains("output_rows=20.00 K,"), "{plan}");
+        // The rows of an aggregation are its groups.
+        let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {GROUPED}")).await;
+        assert!(!line(&plan, "DeviceFilterExec").contains("output_rows"), "{plan}");
+    });
+}
+
+/// A fused operator has that of the operator whose kernels it runs in.
+#[test]
+fn each_device_operator_has_a_wall_time() {
+    block_on(async {
+        let ctx = session().await;
+        for sql in [
+            GROUPED,
+            "SELECT i + 1 AS n FROM t WHERE k = 3 ORDER BY n LIMIT 5",
+            "SELECT a.i, b.i * 2 FROM (SELECT * FROM t WHERE k = 2) a JOIN t b ON a.i = b.i + 1 JOIN t c ON b.i = c.i WHERE c.k > 1",
+            "SELECT a.k, count(*) FROM t a JOIN t b ON a.i = b.i JOIN t c ON b.i = c.i WHERE b.k > 2 GROUP BY a.k",
+            "SELECT sum(i), k FROM (SELECT i + k AS i, k FROM t WHERE i > 9) WHERE k > 1 GROUP BY k HAVING count(*) > 1",
+            "SELECT i, rank() OVER (PARTITION BY k ORDER BY i) FROM t WHERE i % 2 = 0",
+            "SELECT i FROM t WHERE EXISTS (SELECT 1 FROM t b WHERE b.i = t.i + 5 AND b.k = 1)",
+            "SELECT i FROM t WHERE k = 1 UNION ALL SELECT k FROM t WHERE i < 5",
+        ] {
+            let plan = explained(&ctx, &format!("EXPLAIN ANALYZE {sql}")).await;
+            let operators: Vec<_> = plan.lines().filter(|line| line.contains("Device") && line.contains("Exec: ")).collect();
+            assert!(operators.len() > 2, "{plan}");
+            for operator in operators {
+                assert!(operator.contains("wall_time="), "{operator}: {plan}");
+            }
+        }
+    });
+}
+
 /// The level 'summary' of DataFusion keeps rows and times.
 #[test]
 fn analyze_in_short_shows_rows_and_times() {

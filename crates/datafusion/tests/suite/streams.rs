@@ -17,7 +17,7 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::physical_plan::{displayable, execute_stream};
 use datafusion::prelude::ParquetReadOptions;
 use device::testing::{Fault, FaultPlan};
-use device::{Context, DeviceConfig, Grid, ProgramSource};
+use device::{Context, DeviceConfig, DeviceKind, Grid, ProgramSource};
 use devicefusion::{DeviceRuntime, DeviceTable};
 use futures::{FutureExt, StreamExt, stream};
 use tokio::sync::Barrier;
@@ -257,6 +257,40 @@ fn a_join_that_explodes_gives_its_memory_back_when_it_is_cancelled() {
         println!("launches of at least 5 ms, in ns: {times:?}");
         assert!(times.len() > 50 && times[times.len() * 9 / 10] < 250_000_000, "{times:?}");
         assert!(times[times.len() / 2] < 100_000_000, "{times:?}");
+    });
+}
+
+/// Kernels that return nothing to the host would be enqueued for all of a table, and a cancelled
+/// query would run them to their end.
+#[test]
+fn scans_of_resident_tables_stay_few_batches_ahead_of_the_device() {
+    const BATCHES: usize = 16;
+    block_on(async {
+        let plan = FaultPlan::new();
+        let context = context(device_config().with_wrap(plan.wrap()));
+        if context.info().kind != DeviceKind::Cpu {
+            return;
+        }
+        let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+        let rows = BATCHES << 20;
+        let table =
+            format!("CREATE TABLE device.r AS SELECT arrow_cast(value % 100, 'Int8') AS k FROM generate_series(1, {rows})");
+        ctx.sql(&table).await.unwrap().collect().await.unwrap();
+        let sql = "SELECT sum(CAST(k AS BIGINT) * k), max(k % 7), min(k % 5), max(k % 3) FROM device.r WHERE k > 2";
+        let mut launches = Vec::new();
+        for is_cancelled in [false, false, true] {
+            let before = plan.calls(Fault::Launch);
+            let query = ctx.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+            let mut stream = execute_stream(query, ctx.task_ctx()).unwrap();
+            match is_cancelled {
+                true => assert!(stream.next().now_or_never().is_none(), "an answer at once"),
+                false => _ = stream.next().await.unwrap().unwrap(),
+            }
+            drop(stream);
+            context.synchronize().unwrap();
+            launches.push(plan.calls(Fault::Launch) - before);
+        }
+        assert!(launches[1] as usize >= BATCHES && launches[2] * 4 < launches[1] * 3, "{launches:?}");
     });
 }
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from devicefusion import _devicefusion, sources
 from devicefusion.dataframe import DataFrame
 from devicefusion.functions import AggregateUDF, ScalarUDF
 from devicefusion.options import text, texts
+
+#: One or several paths or URLs.
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True)
@@ -156,87 +159,130 @@ class SessionContext:
     def register_parquet(
         self,
         name: str,
-        path: str | os.PathLike[str],
+        path: Paths,
         table_partition_cols: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Registers a Parquet file, a folder of them, or an object store's URL.
+        """Registers a Parquet file, a folder of them, an object store's URL, or several of these.
 
         `table_partition_cols` are columns in the names of folders. `options` are those of CREATE
-        EXTERNAL TABLE.
+        EXTERNAL TABLE. Several paths have the same columns, and one object store.
         """
         self._register_files(name, path, "PARQUET", table_partition_cols, options)
 
     def register_csv(
         self,
         name: str,
-        path: str | os.PathLike[str],
+        path: Paths,
         has_header: bool = True,
         delimiter: str = ",",
         table_partition_cols: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Registers a CSV file, a folder of them, or an object store's URL."""
+        """Registers a CSV file, a folder of them, a URL, or several of these."""
         options = _of_csv(has_header, delimiter, options)
         self._register_files(name, path, "CSV", table_partition_cols, options)
 
     def register_json(
         self,
         name: str,
-        path: str | os.PathLike[str],
+        path: Paths,
         table_partition_cols: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Registers a file of JSON lines, a folder of them, or an object store's URL."""
+        """Registers a file of JSON lines, a folder of them, a URL, or several of these."""
         self._register_files(name, path, "JSON", table_partition_cols, options)
 
     def register_avro(
         self,
         name: str,
-        path: str | os.PathLike[str],
+        path: Paths,
         table_partition_cols: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Registers an Avro file, a folder of them, or an object store's URL."""
+        """Registers an Avro file, a folder of them, a URL, or several of these."""
         self._register_files(name, path, "AVRO", table_partition_cols, options)
 
     def register_arrow(
         self,
         name: str,
-        path: str | os.PathLike[str],
+        path: Paths,
         table_partition_cols: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Registers a file of Arrow IPC, a folder of them, or an object store's URL."""
+        """Registers a file of Arrow IPC, a folder of them, a URL, or several of these."""
         self._register_files(name, path, "ARROW", table_partition_cols, options)
 
     def read_parquet(
-        self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+        self,
+        path: Paths,
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> DataFrame:
         """The rows of Parquet files."""
-        return self._read_files(path, "PARQUET", options)
+        return self._read_files(path, "PARQUET", table_partition_cols, options)
 
     def read_csv(
         self,
-        path: str | os.PathLike[str],
+        path: Paths,
         has_header: bool = True,
         delimiter: str = ",",
+        table_partition_cols: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> DataFrame:
-        """The rows of CSV files."""
-        return self._read_files(path, "CSV", _of_csv(has_header, delimiter, options))
+        """The rows of CSV files.
+
+        >>> import gzip, tempfile
+        >>> with tempfile.NamedTemporaryFile(suffix=".csv.gz") as file:
+        ...     _ = file.write(gzip.compress(b"item,price\\ntea,3.5\\n"))
+        ...     file.flush()
+        ...     options = {"format.compression": "gzip"}
+        ...     SessionContext().read_csv(file.name, options=options).to_pylist()
+        [{'item': 'tea', 'price': 3.5}]
+        """
+        options = _of_csv(has_header, delimiter, options)
+        return self._read_files(path, "CSV", table_partition_cols, options)
 
     def read_json(
-        self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+        self,
+        path: Paths,
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> DataFrame:
         """The rows of files of JSON lines."""
-        return self._read_files(path, "JSON", options)
+        return self._read_files(path, "JSON", table_partition_cols, options)
 
     def read_avro(
-        self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+        self,
+        path: Paths,
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> DataFrame:
         """The rows of Avro files."""
-        return self._read_files(path, "AVRO", options)
+        return self._read_files(path, "AVRO", table_partition_cols, options)
+
+    def read_arrow(
+        self,
+        path: Paths,
+        table_partition_cols: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """The rows of files of Arrow IPC."""
+        return self._read_files(path, "ARROW", table_partition_cols, options)
+
+    def register_dataset(self, name: str, dataset: Any) -> None:
+        """Registers a dataset of pyarrow. Each query reads all its rows.
+
+        >>> import pyarrow.dataset
+        >>> ctx = SessionContext()
+        >>> rows = pyarrow.dataset.dataset(pyarrow.table({"x": [1, 2, 3]}))
+        >>> ctx.register_dataset("t", rows.filter(pyarrow.dataset.field("x") > 1))
+        >>> ctx.sql("SELECT sum(x) AS s FROM t").to_pydict()
+        {'s': [5]}
+        """
+        if not hasattr(dataset, "to_batches") or not hasattr(dataset, "schema"):
+            raise TypeError(f"register_dataset needs a dataset, not a {type(dataset).__name__}")
+        self.register_table(name, _Dataset(dataset))
 
     def register_object_store(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         """Registers the object store of a URL, such as `s3://bucket`.
@@ -340,7 +386,7 @@ class SessionContext:
     def _register_files(
         self,
         name: str,
-        path: str | os.PathLike[str],
+        path: Paths,
         format: str,
         partitions: Sequence[str],
         options: Mapping[str, Any] | None,
@@ -354,7 +400,10 @@ class SessionContext:
             # DataFusion keeps quotes here, so only names in need of them get some.
             columns = (name if name.isidentifier() else _quoted(name) for name in partitions)
             sql += f" PARTITIONED BY ({', '.join(columns)})"
-        sql += f" LOCATION {_string(os.fspath(path))}"
+        paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+        if not paths:
+            raise ValueError("there is no path")
+        sql += f" LOCATION ({', '.join(_string(os.fspath(each)) for each in paths)})"
         with_options = ", ".join(
             f"{_string(key)} {_string(value)}" for key, value in texts(options)
         )
@@ -363,14 +412,33 @@ class SessionContext:
         self._session.sql(sql)
 
     def _read_files(
-        self, path: str | os.PathLike[str], format: str, options: Mapping[str, Any] | None
+        self,
+        path: Paths,
+        format: str,
+        partitions: Sequence[str],
+        options: Mapping[str, Any] | None,
     ) -> DataFrame:
         name = f"read_{uuid.uuid4().hex}"
-        self._register_files(name, path, format, (), options)
+        self._register_files(name, path, format, partitions, options)
         try:
             return self.table(name)
         finally:
             self.deregister_table(name)
+
+
+class _Dataset:
+    """A dataset of pyarrow with Arrow's interface, which it lacks."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        reader = pyarrow.RecordBatchReader.from_batches(self._dataset.schema, self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pyarrow.RecordBatch]:
+        # A scan reads ahead, so it begins with the first read of its stream.
+        yield from self._dataset.to_batches()
 
 
 def _of_csv(has_header: bool, delimiter: str, options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import html
 import os
 import time
@@ -224,7 +225,8 @@ class DataFrame:
         return self._write(path, "json", options)
 
     def _write(self, path: str | os.PathLike[str], format: str, options: Mapping[str, Any]) -> int:
-        return self._frame.write(os.fspath(path), format, texts(options))
+        write = functools.partial(self._frame.write, os.fspath(path), format, texts(options))
+        return self._watched(write)
 
 
 class RecordBatchStream:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: Packages of one number pass plans to each other.
 VERSION = _devicefusion.__datafusion_version__.partition(".")[0]
 
+#: Statements of the session that has made them. COPY and DESCRIBE cannot pass, others must not.
+STATEMENTS = ("CopyTo", "DescribeTable", "Dml")
+
 #: A part of a plan that the optimizer has found to be empty.
 NO_ROWS = "EmptyRelation: rows=0"
 
@@ -37,8 +40,8 @@ def run(df: datafusion.DataFrame, ctx: SessionContext | None = None) -> DataFram
     The plan passes as `datafusion` has optimized it, and its tables are read in place. `ctx` has
     the settings and the object stores; without it, all calls share a session.
 
-    A statement that writes is a ValueError. Another major version of `datafusion` is an
-    ImportError. Plans that cannot pass have the exceptions of `datafusion`.
+    DESCRIBE and statements that write are a ValueError. Another major version of `datafusion` is an
+    ImportError. Other plans that cannot pass have the exceptions of `datafusion`.
 
     >>> import datafusion
     >>> theirs = datafusion.SessionContext()
@@ -54,6 +57,11 @@ def run(df: datafusion.DataFrame, ctx: SessionContext | None = None) -> DataFram
         raise TypeError("ctx is a session of devicefusion, which runs the query")
     writer = _plan_writer()
     plan = df.optimized_logical_plan()
+    if plan.display().partition(":")[0] in STATEMENTS:
+        raise ValueError(
+            "this statement runs in the session that has made it: collect it there, within "
+            "devicefusion.on_host(ctx) if that session has an Extension"
+        )
     if any(line.strip().startswith(NO_ROWS) for line in plan.display_indent().splitlines()):
         # Its columns would be lost on the way. The writer's optimizer makes no such part.
         plan = writer.create_dataframe_from_logical_plan(df.logical_plan()).optimized_logical_plan()
@@ -67,6 +75,8 @@ class Extension:
 
     `settings` are those of the device, as for `SessionContext`. Settings of DataFusion are the
     session's own: ValueError. Another major version of `datafusion` is an ImportError.
+
+    Some statements cannot pass, and raise errors of `datafusion`: run them within `on_host`.
 
     >>> import datafusion
     >>> ctx = datafusion.SessionContext().with_extensions(Extension())
@@ -106,8 +116,9 @@ def on_host(ctx: datafusion.SessionContext) -> Iterator[datafusion.SessionContex
     """Lets a session with an `Extension` plan as the package `datafusion` does, for a while.
 
     It is for what cannot pass between both packages, such as COPY. A DataFrame that is made within
-    stays on the host. All threads that use the session meanwhile run on the host. Raises ValueError
-    for a session without an `Extension`.
+    stays on the host. All threads that use the session meanwhile run on the host. `datafusion`
+    forgets statements of PREPARE where the block begins or ends. Raises ValueError for a session
+    without an `Extension`.
 
     >>> import datafusion
     >>> ctx = datafusion.SessionContext().with_extensions(Extension())

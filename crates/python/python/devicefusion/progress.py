@@ -21,7 +21,10 @@ class Bar:
     def show(self, read: int, total: int | None, text: str) -> None:
         """Shows how many rows were read, of all if their number is known."""
         if self._bar is None:
-            self._bar = self._make(total=total, unit=" rows", unit_scale=True, leave=False)
+            # The text changes while no rows come: tqdm would wait for as many as came before.
+            self._bar = self._make(
+                total=total, unit=" rows", unit_scale=True, miniters=0, leave=False
+            )
         self._bar.total = total if total is None else max(total, read)
         self._bar.set_description_str(text, refresh=False)
         self._bar.update(read - self._bar.n)
@@ -32,5 +35,9 @@ class Bar:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        if self._bar is None:
+            return
+        if kind is None:
+            # The last look was before the end, and a notebook keeps a bar below its total, in red.
+            self._bar.total = self._bar.n
+        self._bar.close()

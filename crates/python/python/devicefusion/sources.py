@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -87,10 +86,12 @@ def _kind(value: Any) -> str:
 
 def variables(query: str, depth: int) -> Callable[[str], Any]:
     """A function that finds a variable of the caller, `depth` calls above this one, as a table."""
-    frame: FrameType | None = None
-    # A call from C has no caller in Python.
-    with contextlib.suppress(ValueError):
+    frame: FrameType | None
+    try:
         frame = sys._getframe(depth + 1)
+    except ValueError:
+        # A call from C has no caller in Python.
+        frame = None
     # Up to Python 3.11 a comprehension is a function of its own.
     while frame is not None and frame.f_code.co_name in COMPREHENSIONS:
         frame = frame.f_back

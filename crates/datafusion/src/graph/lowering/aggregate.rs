@@ -54,12 +54,15 @@ impl Lowering<'_> {
         let LoweredAggregation { keys, aggregates, lists, checks } =
             lowered_aggregation(aggregate, &calls, &exprs, &below, key_lists)?;
         let (input, schema) = (below.input()?, Arc::clone(&spec.schema));
+        let mut fused = below.operators();
         let source = Arc::new(below.source);
         let goes_through_joins = lists.is_empty() && input.filter.is_none();
         let over_joins = match goes_through_joins {
             true => OverJoins::of(&source, &keys, &aggregates)?.map(Arc::new),
             false => None,
         };
+        // The stage of the joins is not opened.
+        fused.extend(over_joins.iter().map(|_| source.metrics.clone()));
         let op = Arc::new(AggregateOp::try_new(input, keys, aggregates, options).map_err(kernel_error)?);
         let mut types = op.output_types().to_vec();
         for list in &lists {
@@ -75,7 +78,7 @@ impl Lowering<'_> {
             types,
             partitions: 1,
             operator: aggregate.name().to_string(),
-            metrics: aggregate.metrics.clone(),
+            metrics: aggregate.metrics.clone().with_fused(fused),
         })
     }
 

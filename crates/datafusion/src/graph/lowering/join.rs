@@ -62,7 +62,7 @@ impl<'a> Lowering<'a> {
         });
         let join = Join::dynamic_filter(keys.collect::<Result<_>>()?, filter.null_equals_null());
         below.joins.push((join, Side::Filter { number: filter.number(), metrics: filter.metrics.clone(), keys: checks }));
-        below.top = Some((filter.name().to_string(), filter.metrics.clone()));
+        below.put(filter.name(), &filter.metrics, false);
         Ok(below)
     }
 
@@ -152,7 +152,7 @@ impl<'a> LoweredJoin<'a, '_> {
         }
         self.below.joins.push((kernel_join, Side::Build(Box::new(build))));
         self.below.outputs = Some(outputs);
-        self.below.top = Some((self.join.name().to_string(), self.join.metrics.clone()));
+        self.below.put(self.join.name(), &self.join.metrics, false);
         match self.facts.kind.visits_build_rows() {
             true => self.below.ended_if_joined(Arc::clone(&self.spec.schema)),
             false => Ok(self.below),
@@ -250,12 +250,13 @@ impl<'a> LoweredJoin<'a, '_> {
         let (input, options) = (self.below.input()?, self.below.options);
         let visited = VisitedBitmap::try_new(input.clone(), &kernel_join, None, options.clone()).map_err(kernel_error)?;
         let (operator, metrics) = (self.join.name().to_string(), self.join.metrics.clone());
+        let fused = self.below.operators();
         let source = Stage {
             schema: Arc::clone(visited.schema()),
             types: visited.output_types().to_vec(),
             partitions: 1,
             operator: operator.clone(),
-            metrics: metrics.clone(),
+            metrics: metrics.clone().with_fused(fused),
             kind: StageKind::BuildSideJoin(Arc::new(BuildSideJoin {
                 probe: Arc::new(self.below.source),
                 build,

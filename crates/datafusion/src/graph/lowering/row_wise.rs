@@ -30,7 +30,7 @@ impl<'a> Lowering<'a> {
             // Drops the columns of computed strings.
             outputs.truncate(schema.fields().len());
         }
-        below.top = Some((filter.name().to_string(), filter.metrics.clone()));
+        below.put(filter.name(), &filter.metrics, false);
         Ok(below)
     }
 
@@ -53,7 +53,7 @@ impl<'a> Lowering<'a> {
         }
         let outputs = outputs.iter().map(|output| below.over_source(output));
         below.outputs = Some(outputs.collect::<Result<_>>()?);
-        below.top = Some((projection.name().to_string(), projection.metrics.clone()));
+        below.put(projection.name(), &projection.metrics, true);
         // New strings and new lists are written to columns before another operator reads them.
         if writes { Ok(Pipeline::new(below.materialise(output_schema)?, self.options)) } else { Ok(below) }
     }

@@ -39,13 +39,14 @@ impl Lowering<'_> {
             checks.push(expr);
         }
         let op = Sort::try_new(below.input()?, keys, outputs, sort.fetch_rows(), self.options.clone()).map_err(kernel_error)?;
+        let metrics = sort.metrics.clone().with_fused(below.operators());
         Ok(Stage {
             schema,
             types: op.output_types().to_vec(),
             partitions: 1,
             kind: StageKind::Sort { input: Arc::new(below.source), op: Arc::new(op), checks: checks.into() },
             operator: sort.name().to_string(),
-            metrics: sort.metrics.clone(),
+            metrics,
         })
     }
 }

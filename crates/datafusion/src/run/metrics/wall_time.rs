@@ -35,19 +35,22 @@ impl WallTime {
     }
 }
 
-/// A stream whose wall time goes into an operator's metrics. The operator's inputs are part of it.
-/// A profile has its polls, too.
+/// A stream whose wall time goes into an operator's metrics, and into those of `fused` ones. The
+/// operator's inputs are part of it. A profile has its polls, too.
 pub(crate) fn timed<'a, T: 'a>(
     mut stream: impl Stream<Item = T> + Send + Unpin + 'a,
     metrics: &ExecutionPlanMetricsSet,
+    fused: &[ExecutionPlanMetricsSet],
     partition: usize,
     task: &TaskContext,
 ) -> BoxStream<'a, T> {
     let activities = Recording::is_on(task).then(|| Activities::registered(metrics, partition));
     let wall_time = Arc::new(WallTime::default());
-    let value = MetricValue::Custom { name: "wall_time".into(), value: Arc::clone(&wall_time) as Arc<dyn CustomMetricValue> };
-    let builder = MetricBuilder::new(metrics).with_type(MetricType::Summary).with_category(MetricCategory::Timing);
-    builder.with_partition(partition).build(value);
+    for metrics in [metrics].into_iter().chain(fused) {
+        let value = MetricValue::Custom { name: "wall_time".into(), value: Arc::clone(&wall_time) as Arc<dyn CustomMetricValue> };
+        let builder = MetricBuilder::new(metrics).with_type(MetricType::Summary).with_category(MetricCategory::Timing);
+        builder.with_partition(partition).build(value);
+    }
     let mut start = None;
     futures::stream::poll_fn(move |context| {
         let begun = Instant::now();

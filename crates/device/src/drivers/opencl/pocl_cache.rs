@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use super::api::is_pocl;
-use super::pocl_prune::{last_use, modified, prune_daily};
+use super::pocl_prune::{last_use, modified, prune_hourly};
 use crate::driver::LogSink;
 use crate::info::DeviceInfo;
 use crate::program::owner_problem;
@@ -113,7 +113,7 @@ fn check_if_needed(folder: &Path) -> io::Result<usize> {
         dead.iter().try_for_each(fs::remove_file)?;
     }
     if running == 0 {
-        prune_daily(folder);
+        prune_hourly(folder);
     }
     note_running(&notes)?;
     Ok(removed)

@@ -4,7 +4,7 @@
 //! PoCL aborts where a folder of a program disappears amid its work. So a process prunes
 //! - before it builds its first program,
 //! - if no other process of ours runs,
-//! - programs that no process has built within a day.
+//! - programs that no process has built within an hour.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const MOST_PROGRAMS: usize = 4096;
 /// The note of the last time, within [`NOTES`].
 const PRUNED: &str = "pruned";
 
-const DAY: Duration = Duration::from_secs(86_400);
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The file that PoCL touches whenever a process builds the program.
 const LAST_USE: &str = "last_accessed";
@@ -27,10 +27,10 @@ const LAST_USE: &str = "last_accessed";
 /// The first letters of files that PoCL is writing, or has left behind.
 const PART: &str = "tempfile";
 
-/// Prunes the folder once a day. The caller holds the lock of the notes.
-pub(super) fn prune_daily(folder: &Path) {
+/// Prunes the folder once an hour. The caller holds the lock of the notes.
+pub(super) fn prune_hourly(folder: &Path) {
     let note = folder.join(NOTES).join(PRUNED);
-    if modified(&note).is_none_or(|time| is_before(time, DAY)) {
+    if modified(&note).is_none_or(|time| is_before(time, HOUR)) {
         prune(folder, MOST_PROGRAMS);
         // Without a note, the next process prunes again.
         _ = File::create(&note).and_then(|note| note.set_modified(SystemTime::now()));
@@ -55,7 +55,8 @@ fn is_before(time: SystemTime, age: Duration) -> bool {
 /// until a quarter is free.
 fn prune(folder: &Path, most: usize) {
     let parts = entries(folder).filter(|entry| entry.file_name().to_string_lossy().starts_with(PART));
-    parts.for_each(|part| _ = fs::remove_file(part.path()));
+    let is_left = |part: &PathBuf| modified(part).is_some_and(|time| is_before(time, HOUR));
+    parts.map(|part| part.path()).filter(is_left).for_each(|part| _ = fs::remove_file(part));
     let programs: Vec<PathBuf> = program_folders(folder).flat_map(|folder| entries(&folder)).map(|entry| entry.path()).collect();
     if programs.len() <= most {
         return;
@@ -63,7 +64,7 @@ fn prune(folder: &Path, most: usize) {
     let superfluous = programs.len() - most / 4 * 3;
     let used = |program: PathBuf| Some((last_use(&program)?, program));
     let mut old: Vec<(SystemTime, PathBuf)> = programs.into_iter().filter_map(used).collect();
-    old.retain(|(used, _)| is_before(*used, DAY));
+    old.retain(|(used, _)| is_before(*used, HOUR));
     old.sort_unstable();
     old.truncate(superfluous);
     if !old.is_empty() {
@@ -81,14 +82,14 @@ mod tests {
     fn programs_that_were_used_least_recently_go_first() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let file = |path: &str, days: u32| {
+        let file = |path: &str, hours: u32| {
             let path = folder.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            File::create(path).unwrap().set_modified(SystemTime::now() - DAY * days).unwrap();
+            File::create(path).unwrap().set_modified(SystemTime::now() - HOUR * hours).unwrap();
         };
-        for (name, days) in [("AA/A", 5), ("AA/B", 2), ("BB/C", 9), ("BB/D", 0), ("BB/E", 7)] {
+        for (name, hours) in [("AA/A", 5), ("AA/B", 2), ("BB/C", 9), ("BB/D", 0), ("BB/E", 7)] {
             file(&format!("{name}/kernel/1-1-1/kernel.so"), 0);
-            file(&format!("{name}/{LAST_USE}"), days);
+            file(&format!("{name}/{LAST_USE}"), hours);
         }
         file("tempfile_a", 2);
         file(&format!("{NOTES_OF_OPTIMIZED}/note"), 3);
@@ -104,23 +105,23 @@ mod tests {
         prune(folder, 4);
         assert_eq!(left(), "ABD");
         assert!(!folder.join(NOTES_OF_OPTIMIZED).exists());
-        // A program that was used today stays.
+        // A program that was used within the hour stays.
         prune(folder, 0);
         assert_eq!(left(), "D");
     }
 
     #[test]
-    fn a_folder_is_pruned_once_a_day() {
+    fn a_folder_is_pruned_once_an_hour() {
         let folder = tempfile::tempdir().unwrap();
         let (note, part) = (folder.path().join(NOTES).join(PRUNED), folder.path().join("tempfile_a"));
         fs::create_dir_all(note.parent().unwrap()).unwrap();
-        for (days, is_pruned) in [(None, true), (Some(0), false), (Some(2), true)] {
-            File::create(&part).unwrap();
-            if let Some(days) = days {
-                File::create(&note).unwrap().set_modified(SystemTime::now() - DAY * days).unwrap();
+        for (hours, is_pruned) in [(None, true), (Some(0), false), (Some(2), true)] {
+            File::create(&part).unwrap().set_modified(SystemTime::now() - HOUR * 2).unwrap();
+            if let Some(hours) = hours {
+                File::create(&note).unwrap().set_modified(SystemTime::now() - HOUR * hours).unwrap();
             }
-            prune_daily(folder.path());
-            assert_eq!(!part.exists(), is_pruned, "{days:?}");
+            prune_hourly(folder.path());
+            assert_eq!(!part.exists(), is_pruned, "{hours:?}");
         }
     }
 }
