@@ -196,13 +196,16 @@ fn of_stream(py: Python<'_>, reader: ArrowDeviceArrayStreamReader) -> PyResult<S
 
 /// The session's device, for rows in `memory`.
 fn device_for(py: Python<'_>, session: &SessionContext, memory: &str) -> PyResult<Context> {
-    device_of(py, session).map_err(|error| match error.is_instance_of::<DeviceError>(py) {
-        true => DeviceError::new_err(format!(
+    device_of(py, session).map_err(|error| {
+        if !error.is_instance_of::<DeviceError>(py) {
+            return error;
+        }
+        let cause = error.value(py).to_string();
+        DeviceError::new_err(format!(
             "the rows are in memory of {memory}, and this session has no device: {}; choose one by device.selector, or \
              copy the rows to the host",
-            error.value(py)
-        )),
-        false => error,
+            cause.trim_start_matches("Execution error: ")
+        ))
     })
 }
 

@@ -227,7 +227,7 @@ def test_arrays_of_cuda_that_are_no_columns(ctx, numbers, changes, error):
 
 def test_arrays_of_cuda_on_another_device_are_refused(numbers):
     host = devicefusion.SessionContext({"device.selector": "none"})
-    refused = "memory of CUDA.*device.selector = 'none'.*to the host first"
+    refused = "memory of CUDA.*device.selector = 'none'.*to the host"
     for data in ({"x": Array(numbers["x"])}, {"x": Tensor(numbers["x"])}, numbers):
         with pytest.raises(devicefusion.DeviceError, match=refused):
             host.register_table("arrays", data)

@@ -462,7 +462,7 @@ def test_a_tensor_of_another_device_is_refused(opencl, read):
 
 def test_an_array_of_cuda_is_refused_by_a_session_of_opencl(opencl, read):
     array = types.SimpleNamespace(__cuda_array_interface__={"shape": (3,)})
-    with pytest.raises(ValueError, match=r"column .x.: .*CUDA.*opencl:\d+.*to the host first"):
+    with pytest.raises(ValueError, match=r"column .x.: .*CUDA.*opencl:\d+.*to the host"):
         read({"x": array})
 
 
@@ -508,7 +508,7 @@ def test_a_device_stream_of_another_device_is_refused(opencl, read):
 def test_rows_of_a_device_are_refused_by_a_session_without_one(device_ctx, host, method):
     rows = device_ctx.from_device({"x": numpy.arange(1000)}).device()
     driver = device_ctx.report()["device"]["driver"].upper()
-    refused = f"memory of {driver}.*device.selector = 'none'.*to the host first"
+    refused = f"memory of {driver}.*device.selector = 'none'.*to the host"
     for way in (host.from_arrow, lambda data: host.register_table("t", data), by_name(host)):
         for data in (rows, only(rows, method)):
             with pytest.raises(devicefusion.DeviceError, match=refused):
@@ -522,7 +522,7 @@ def test_a_tensor_of_cuda_is_refused_by_a_session_without_a_device(host):
     tensor.__dlpack_device__ = lambda: (CUDA, 0)
     array = types.SimpleNamespace(__cuda_array_interface__={"shape": (3,)})
     for column in (tensor, array):
-        refused = "memory of CUDA.*device.selector = 'none'.*to the host first"
+        refused = "memory of CUDA.*device.selector = 'none'.*to the host"
         with pytest.raises(devicefusion.DeviceError, match=refused):
             host.register_table("t", {"x": column})
 
