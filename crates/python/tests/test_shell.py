@@ -165,11 +165,12 @@ def test_the_shell_and_a_session_have_the_same_programs_and_settings(
     environment |= {f"DATAFUSION_DEVICE_{name}": value for name, value in settings.items()}
     run = shell("--strict", *CSV, "-c", SUM)
     assert (run.returncode, run.stdout) == (0, "s\n5000050000\n"), run.stderr
-    kept = sorted(path.name for path in folder.rglob("*"))
+    kept = {path.name for path in folder.rglob("*")}
     assert kept
     programs = session_of(environment)[0]["programs"]
     assert programs["cache_hits_disk"] > 0 and programs["compiled"] == 0, programs
-    assert sorted(path.name for path in folder.rglob("*")) == kept
+    # Programs that were prepared in the background may come late.
+    assert kept <= {path.name for path in folder.rglob("*")}
 
 
 def test_the_startup_file_is_the_shells_alone(shell, environment, tmp_path):

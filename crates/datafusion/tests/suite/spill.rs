@@ -213,7 +213,7 @@ fn sorts_of_a_resident_table_spill() {
         let (rows, folder) = (table(), tempfile::tempdir().unwrap());
         let host = plain(1);
         register(&host, "t", &rows);
-        let (ctx, context) = resident(16 << 20, &rows, folder.path()).await;
+        let (ctx, context) = resident(12 << 20, &rows, folder.path()).await;
         for sql in [SORTS[0], SORTS[1]] {
             let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
             assert!(actual == lines(&host, sql).await, "{sql}");

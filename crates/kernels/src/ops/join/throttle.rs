@@ -21,8 +21,8 @@ use crate::ops::Options;
 /// Most time for a launch: half of the 100 ms in which a query can be cancelled.
 const LAUNCH_TIME: Duration = Duration::from_millis(50);
 /// Candidate pairs of a compute unit in the first launch, which no earlier one bounds. They take
-/// 100 ms where a comparison takes 760 ns: 15 times as much as that of long strings on a core.
-const FIRST_PAIRS: usize = 1 << 17;
+/// 50 ms where a comparison takes 50 ns, as that of long strings on a core.
+const FIRST_PAIRS: usize = 1 << 20;
 /// The fewest of any launch. Fewer would take less time than a launch itself.
 const FEWEST_PAIRS: usize = 1 << 14;
 /// The most of any launch, however fast they are.
