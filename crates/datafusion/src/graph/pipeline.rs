@@ -61,7 +61,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Puts an operator on top that gives each of its rows, or some or more of them.
+    /// Puts an operator on top. `gives_each_row` if it gives a row for each of its input.
     pub fn put(&mut self, operator: &str, metrics: &OperatorMetrics, gives_each_row: bool) {
         let below = self.top.replace((operator.to_string(), metrics.clone())).map(|(_, metrics)| metrics);
         match gives_each_row {
@@ -225,10 +225,7 @@ impl<'a> Pipeline<'a> {
             && let Some(columns) = columns
         {
             if self.outputs.is_none() && self.source.schema == schema {
-                let operators = self.operators();
-                let metrics =
-                    self.source.metrics.clone().with_fused(operators.iter().cloned()).with_fused_of_same_rows(operators);
-                return Ok(Stage { metrics, ..self.source });
+                return Ok(self.source);
             }
             return Ok(Stage {
                 types: columns.iter().map(|index| self.source.types[*index].clone()).collect(),
