@@ -21,11 +21,12 @@ mod summarize;
 mod table;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use datafusion::common::Result;
-use devicefusion::{DeviceRuntime, STACK_BYTES, with_large_stack};
+use devicefusion::{DeviceOptions, DeviceRuntime, STACK_BYTES, with_large_stack};
 use nix::sys::signal::{SigSet, Signal};
 use tokio::runtime::Builder;
 
@@ -40,6 +41,7 @@ pub fn shell(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     // A program that embeds the shell may have a logger.
     _ = env_logger::try_init();
     let args = Args::of(arguments).unwrap_or_else(|error| error.exit());
+    place_caches();
     if let Some(subcommand) = args.subcommand.as_ref().filter(|subcommand| !matches!(subcommand, Subcommand::Profile(_))) {
         // A reader that has gone needs no message.
         _ = subcommand.write(std::io::stdout());
@@ -64,6 +66,15 @@ pub fn shell(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         _ = context.synchronize();
     }
     code
+}
+
+/// Places PoCL's programs in the folder of `device.cache_dir`, while this is the only thread.
+fn place_caches() {
+    // Problems of the variables are reported where the session begins.
+    let Ok(DeviceOptions { cache_dir, .. }) = DeviceOptions::from_env() else { return };
+    if !["", "auto"].contains(&cache_dir.as_str()) {
+        device::place_pocl_cache(&Path::new(&cache_dir).join("pocl"));
+    }
 }
 
 /// Blocks SIGINT on this thread and all later ones, except a new thread that only sleeps.

@@ -239,6 +239,39 @@ fn the_log_shows_device_and_programs() {
     }
 }
 
+/// Programs of PoCL lie below `device.cache_dir`, for the next process.
+#[test]
+fn the_folder_of_compiled_programs_holds_those_of_pocl() {
+    let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let files = || {
+        let (mut folders, mut files) = (vec![folder.path().join("pocl")], 0);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+                files += usize::from(entry.extension().is_some_and(|extension| extension == "so"));
+                folders.extend(Some(entry).filter(|entry| entry.is_dir()));
+            }
+        }
+        files
+    };
+    let config = device::testing::config().unwrap();
+    let is_pocl = config.choose().unwrap().platform.contains("Portable Computing Language");
+    let mut counts = Vec::new();
+    for _ in 0..2 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
+        command.args(["--strict", "-c", "SELECT sum(value) AS s FROM generate_series(1, 1000) WHERE value > 10"]);
+        command.env("DATAFUSION_DEVICE_SELECTOR", config.selector.to_string());
+        command.env("DATAFUSION_DEVICE_CACHE_DIR", folder.path()).env("HOME", home.path());
+        command.env_remove("POCL_CACHE_DIR").env_remove("XDG_CACHE_HOME");
+        let run = run(&mut command, "");
+        assert!(run.success, "{}", run.stderr);
+        counts.push(files());
+    }
+    if is_pocl {
+        assert!(counts[0] > 0 && counts[0] == counts[1], "{counts:?}");
+        assert!(!home.path().join(".cache/pocl").exists());
+    }
+}
+
 /// The dynamic linker reports the libraries that it opens.
 #[test]
 fn statements_that_need_no_device_load_no_driver() {

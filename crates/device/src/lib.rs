@@ -86,7 +86,7 @@ pub use bandwidth::MemoryBandwidth;
 pub use config::{CacheDir, DeviceConfig, UnifiedMemory, Wrap};
 pub use context::Context;
 pub use driver::{Grid, KeepAlive, LogSink, Parameter};
-pub use drivers::opencl::DECLARES_BUILTINS;
+pub use drivers::opencl::{DECLARES_BUILTINS, place_pocl_cache};
 pub use drivers::{ArrowDeviceTypes, CompilerOptions, DriverKind, MemoryHandle, cuda, devices, devices_for};
 pub use error::{Error, Result};
 pub use info::{DeviceEntry, DeviceInfo, DeviceKind};

@@ -518,8 +518,8 @@ def test_an_exception_of_an_aggregate_comes_back_as_it_was(ctx, failing):
 WRONG_RESULTS = {
     "too few values": (lambda x: x[:1], "3 values, and gave 1"),
     "too many values": (lambda x: [1, 2, 3, 4], "3 values, and gave 4"),
-    "no values": (lambda x: None, ""),
-    "one number": (lambda x: 7, ""),
+    "no values": (lambda x: None, "fails is to give an array, and gave one NoneType"),
+    "one number": (lambda x: 7, "fails is to give an array, and gave one int"),
     "texts": (lambda x: ["a", "b", "c"], "int"),
     "structs": (lambda x: pyarrow.array([{"a": 1}] * 3), "struct"),
 }

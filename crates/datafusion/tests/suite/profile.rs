@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use datafusion::DATAFUSION_VERSION;
 use datafusion::prelude::SessionContext;
 use device::UnifiedMemory;
 use devicefusion::{DeviceRuntime, Profile};
@@ -51,6 +52,7 @@ fn operators_have_rows_times_and_kernels_and_the_timeline_has_them_too() {
         let (profile, json) = profile(&ctx, JOINED).await;
         assert_eq!((profile.rows(), &json["rows"]), (7, &7.into()));
         assert_eq!(json["sql"], JOINED);
+        assert_eq!((&json["version"], &json["datafusion"]), (&env!("CARGO_PKG_VERSION").into(), &DATAFUSION_VERSION.into()));
         assert!(json["device"]["name"].as_str().is_some_and(|name| !name.is_empty()), "{}", json["device"]);
         assert!(json["device"]["memory_bytes_per_second"].as_u64() > Some(0), "{}", json["device"]);
         assert!(list(&json, "settings").contains(&serde_json::json!(["device.fallback", "error"])), "{}", json["settings"]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reuse of kernels: the second run of a query, and runs with other constants, compile nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::sum;
@@ -85,6 +85,37 @@ fn other_columns_of_the_same_types_compile_nothing() {
             let after = runtime.counters().unwrap();
             assert_eq!(after.programs_compiled, before.programs_compiled, "{} compiles", pair[1]);
             assert!(after.launches > before.launches, "{} launches nothing", pair[1]);
+        }
+    });
+}
+
+/// Different queries share the kernels that are the same for every query.
+#[test]
+fn fixed_primitives_are_compiled_once() {
+    block_on(async {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&log);
+        let runtime = DeviceRuntime::for_program(Arc::new(move |line: &str| sink.lock().unwrap().push(line.to_owned())), None);
+        let ctx = strict_on(1, Arc::clone(&runtime));
+        ctx.sql(TABLE).await.unwrap().collect().await.unwrap();
+        let mut compiled = 0;
+        for sql in [
+            "SELECT s || 'x', i FROM t WHERE k = 3",
+            "SELECT s, f FROM t ORDER BY f DESC, s, i",
+            "SELECT k, s, count(*) FROM t GROUP BY k, s ORDER BY s, k",
+            "SELECT s, row_number() OVER (PARTITION BY k ORDER BY i) FROM t",
+            "SELECT count(*), min(a.s) FROM t a JOIN t b ON a.i = b.k AND a.d < b.d",
+        ] {
+            answer(&ctx, sql).await.unwrap();
+            let now = runtime.counters().unwrap().programs_compiled;
+            assert!(now > compiled, "{sql} compiles nothing of its own");
+            compiled = now;
+        }
+        let log = log.lock().unwrap();
+        for fixed in ["primitives", "ArrowLayout", "Concat"] {
+            let line = format!("program of {fixed}: compiled");
+            let count = log.iter().filter(|logged| logged.contains(&line)).count();
+            assert_eq!(count, 1, "{fixed}: {log:#?}");
         }
     });
 }

@@ -260,6 +260,45 @@ fn a_join_that_explodes_gives_its_memory_back_when_it_is_cancelled() {
     });
 }
 
+/// Launches over all rows of a build side or a sort are cut by the times of those before.
+#[test]
+fn launches_of_large_builds_and_sorts_take_bounded_time() {
+    const ROWS: u64 = 6_000_000;
+    block_on(async {
+        // Kernels without optimization exceed the bound.
+        let context = context(DeviceConfig::default().with_selector(device_config().selector).with_timeline(10_000));
+        if context.info().kind != DeviceKind::Cpu {
+            return;
+        }
+        let ctx = strict_on(1, DeviceRuntime::with_context(context.clone()));
+        let table =
+            format!("CREATE TABLE device.r AS SELECT value AS i, value * 7919 % {ROWS} AS h FROM generate_series(1, {ROWS})");
+        ctx.sql(&table).await.unwrap().collect().await.unwrap();
+        for (sql, kernel) in [
+            ("SELECT h FROM device.r ORDER BY h", "radix_scatter"),
+            ("SELECT count(*), sum(a.h - b.i) FROM device.r a JOIN device.r b ON a.h = b.i + 5", "join_insert_packed"),
+            ("SELECT count(*), sum(a.h - b.i) FROM device.r a JOIN device.r b ON a.h / 2 = b.i / 2", "join_count_rows"),
+            ("SELECT count(*) FROM device.r a JOIN device.r b ON a.h || 'x' = b.i || 'x'", "join_insert_hashed"),
+        ] {
+            // The second run has all kernels compiled.
+            _ = answer(&ctx, sql).await.unwrap();
+            let before = context.timeline().len();
+            let run = answer(&ctx, sql).await.unwrap();
+            context.synchronize().unwrap();
+            let launches: Vec<_> = context.timeline().into_iter().skip(before).collect();
+            let of_kernel = launches.iter().filter(|launch| &*launch.kernel == kernel).count();
+            assert!(of_kernel > 1 && run.num_rows() > 0, "{sql}: {of_kernel} launches of {kernel}");
+            let long = launches.iter().map(|launch| launch.end_nanos - launch.start_nanos).filter(|nanos| *nanos > 5_000_000);
+            let mut times: Vec<_> = long.collect();
+            times.sort_unstable();
+            println!("{sql}: {of_kernel} of {kernel}, launches of at least 5 ms, in ns: {times:?}");
+            // Other tests slow some of them down.
+            assert!(times[times.len() * 9 / 10] < 250_000_000, "{sql}: {times:?}");
+            assert!(times[times.len() / 2] < 100_000_000, "{sql}: {times:?}");
+        }
+    });
+}
+
 /// Kernels that return nothing to the host would be enqueued for all of a table, and a cancelled
 /// query would run them to their end.
 #[test]

@@ -51,15 +51,16 @@ pub use gather::Gather;
 pub use group::{GroupBy, GroupByState};
 pub use join::{
     BloomFilterUse, ChainPart, ChainState, CutChain, FirstStep, FusedJoinCounts, FusedJoins, Join, JoinBuild, JoinChain,
-    JoinKind, JoinRole, JoinTable, ProbeSideFacts, Throttle, VisitedBitmap, VisitedState,
+    JoinKind, JoinRole, JoinTable, ProbeSideFacts, VisitedBitmap, VisitedState,
 };
 pub use launch::program::LONGEST_OPTIMIZED;
 pub use launch::sizes::Sizes;
+pub use launch::throttle::Throttle;
 pub use null_stripping::{Arguments, NullStripping};
 pub use partition::{HashPartition, PartitionedRows};
 pub use reduce::{Reduce, ReduceState};
 pub use select::Select;
-pub use sort::{Merged, Sort, SortKey, SortMerge, SortState};
+pub use sort::{Merged, Sort, SortKey, SortMerge, SortState, SortedRows};
 pub use unify_layouts::UnifyLayouts;
 pub use unnest::{KeepEmpty, Unnest, UnnestOutput};
 pub use window::{

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,6 +32,9 @@ class ScalarUDF:
 
     def _call(self, *arguments: Any) -> pyarrow.Array:
         values = self.function(*(pyarrow.array(argument) for argument in arguments))
+        if not isinstance(values, Iterable) and not hasattr(values, "__arrow_c_array__"):
+            kind = type(values).__name__
+            raise TypeError(f"the function {self.name} is to give an array, and gave one {kind}")
         return _array(values, self.return_type)
 
 

@@ -60,8 +60,16 @@ pub(super) fn sort(
                 Ok(external.finish())
             }
             None => {
-                let sorted = op.finish(&queue, state).await.map_err(|error| op_error(&stage.operator, error))?;
-                Ok(stream::iter(sorted.into_iter().map(Ok)).boxed())
+                let failed = move |error| op_error(&stage.operator, error);
+                let sorted = op.sorted(&queue, state).await.map_err(&failed)?;
+                let slices = stream::try_unfold((sorted, op, queue), move |(mut sorted, op, queue)| {
+                    let failed = failed.clone();
+                    async move {
+                        let slice = op.next_slice(&queue, &mut sorted).await.map_err(failed)?;
+                        Ok(slice.map(|slice| (slice, (sorted, op, queue))))
+                    }
+                });
+                Ok(slices.boxed())
             }
         }
     })

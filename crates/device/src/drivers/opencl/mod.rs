@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 #[cfg(test)]
 pub(super) use api::driver_error;
+pub use pocl_cache::place_pocl_cache;
 pub use program::DECLARES_BUILTINS;
 
 use crate::Result;

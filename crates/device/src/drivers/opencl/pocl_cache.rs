@@ -79,6 +79,28 @@ pub(super) fn prepare(info: &DeviceInfo, log: Option<&LogSink>) {
     }
 }
 
+/// Has PoCL keep its programs in a folder, unless `POCL_CACHE_DIR` names one. Returns whether the
+/// folder is PoCL's now.
+///
+/// PoCL reads its folder from the environment, which only a process of one thread may change. So
+/// this is for the start of a program, before it looks for devices. Later it does nothing, and on
+/// other systems than Linux neither.
+///
+/// # Examples
+/// ```no_run
+/// device::place_pocl_cache(std::path::Path::new("/var/cache/kernels"));
+/// ```
+pub fn place_pocl_cache(folder: &Path) -> bool {
+    let is_named = std::env::var_os("POCL_CACHE_DIR").is_some_and(|value| !value.is_empty());
+    let threads = fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count);
+    if is_named || threads != 1 {
+        return false;
+    }
+    // SAFETY: no other thread reads the environment meanwhile, for there is none.
+    unsafe { std::env::set_var("POCL_CACHE_DIR", folder) };
+    true
+}
+
 /// The folder, as PoCL finds it. `None` for other drivers.
 pub(super) fn folder_of(info: &DeviceInfo) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

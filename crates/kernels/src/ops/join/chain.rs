@@ -16,9 +16,9 @@ use futures::future::{BoxFuture, try_join_all};
 use super::fused::FusedJoins;
 use super::lookup::{Lookup, conjuncts, joins_before};
 use super::probe::{MatchPairs, Probe, ProbeState, Probed, UnmatchedBuildRows, lists_pairs};
-use super::throttle::has_many_candidates;
 use super::{Join, JoinTable, joined_schema};
 use crate::expr::Expr;
+use crate::ops::launch::throttle::has_many_candidates;
 use crate::ops::{Input, Options, Select};
 use crate::{Error, Result};
 

@@ -8,12 +8,12 @@ use columnar::DeviceBatch;
 use device::{Buffer, Queue};
 
 use super::lookup::Lookup;
-use super::throttle::{LaunchBudget, Slices, Throttle};
 use super::{Join, JoinChain, JoinTable, joined_schema, joined_types};
 use crate::Result;
 use crate::expr::{Aggregate, Expr};
 use crate::ops::launch::program::read_u64;
 use crate::ops::launch::source::Source;
+use crate::ops::launch::throttle::{LaunchBudget, Slices, Throttle};
 use crate::ops::{Input, Options};
 
 /// The last joins of a [`JoinChain`](super::JoinChain), with at most one match for each row, and

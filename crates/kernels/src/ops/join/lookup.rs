@@ -9,11 +9,11 @@ use device::Arg;
 
 use super::search::{NONE, Search, SearchedRow, TableArgNames};
 use super::table::{JoinTable, TableKind, TableLayout};
-use super::throttle::LaunchBudget;
 use super::{Join, JoinKind, joined_types};
 use crate::codegen::{CType, Profile, RowRef, RowWriter};
 use crate::expr::Expr;
 use crate::ops::Input;
+use crate::ops::launch::throttle::LaunchBudget;
 use crate::{Error, Result};
 
 /// Joins that a row goes through one after another, and the filters between them.

@@ -30,7 +30,6 @@ mod partition;
 mod probe;
 mod search;
 mod table;
-mod throttle;
 mod visited;
 
 use arrow::datatypes::{Field, Fields, Schema, SchemaRef};
@@ -43,7 +42,6 @@ pub use fused::{FusedJoinCounts, FusedJoins};
 pub(super) use keys::{KeyEncoding, RowKeys};
 pub(super) use lookup::Lookup;
 pub use table::{JoinBuild, JoinTable};
-pub use throttle::Throttle;
 pub use visited::{ProbeSideFacts, VisitedBitmap, VisitedState};
 
 use crate::expr::Expr;

@@ -11,7 +11,6 @@ use super::keys::none_null;
 use super::lookup::{assumed_layout, conjuncts, joins_before};
 use super::search::{Search, SearchedRow, TableArgNames};
 use super::table::JoinTable;
-use super::throttle::{LaunchBudget, Slices, Throttle};
 use super::{Join, joined_types, mark_field, mark_type};
 use crate::codegen::{Params, RowWriter};
 use crate::expr::Expr;
@@ -19,6 +18,7 @@ use crate::ops::launch::primitives::Primitives;
 use crate::ops::launch::program::{
     Kernel, Program, check_failed_row, describe_operator, grid_for, grid_for_candidates, read_u64, row_loop,
 };
+use crate::ops::launch::throttle::{LaunchBudget, Slices, Throttle};
 use crate::ops::{Input, Options};
 use crate::prelude::Section;
 use crate::{Error, Result};

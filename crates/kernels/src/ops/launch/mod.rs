@@ -9,6 +9,7 @@
 //! | [`output`], [`projection`], [`columns`] | the columns that kernels write |
 //! | [`compact`] | filters that keep the order of rows |
 //! | [`equality`] | C that compares values |
+//! | [`throttle`], [`ranges`] | launches of bounded time |
 //! | [`primitives`], [`layout_kernels`] | kernels that are the same for every query |
 //! | [`dictionary`], [`dictionary_predicates`] | dictionaries of several batches, predicates over them |
 //! | [`sizes`] | sizes of work-groups, tiles and grids |
@@ -23,8 +24,10 @@ pub(super) mod output;
 pub(super) mod primitives;
 pub(super) mod program;
 pub(super) mod projection;
+pub(super) mod ranges;
 pub(super) mod sizes;
 pub(super) mod source;
+pub(super) mod throttle;
 
 use std::sync::Arc;
 
@@ -35,6 +38,7 @@ use super::Options;
 use crate::Result;
 use primitives::{LoadedPrimitives, Primitives};
 use program::{Loaded, Program, grid_for, grid_for_candidates};
+use ranges::{Pace, RangedLaunch, grid_in_ranges};
 
 /// Arguments of a kernel by the names of its parameters.
 pub(super) type NamedArgs<'a> = Vec<(&'a str, Arg<'a>)>;
@@ -100,6 +104,33 @@ impl<'a> Launch<'a> {
         args: NamedArgs<'b>,
     ) -> Result<()> {
         self.loaded.launch_on(self.queue, kernel, grid, columns, error, args)
+    }
+
+    /// Enqueues a kernel [in ranges](ranges) over `rows` rows of columns.
+    pub async fn run_in_ranges(
+        &self,
+        kernel: usize,
+        rows: usize,
+        columns: &[DeviceColumn],
+        args: NamedArgs<'_>,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
+        let grid = grid_in_ranges(self.queue, self.options, rows);
+        let launch = RangedLaunch { kernel, rows, grid, columns, error: None, named: args };
+        self.loaded.launch_in_ranges(self.queue, launch, pace).await
+    }
+
+    /// As [`run_in_ranges`](Self::run_in_ranges) with a chosen grid, for a kernel that reads no
+    /// batch.
+    pub async fn run_grid_in_ranges(
+        &self,
+        kernel: usize,
+        (rows, grid): (usize, Grid),
+        args: NamedArgs<'_>,
+        pace: &mut Pace<'_>,
+    ) -> Result<()> {
+        let launch = RangedLaunch { kernel, rows, grid, columns: &[], error: None, named: args };
+        self.loaded.launch_in_ranges(self.queue, launch, pace).await
     }
 
     /// A buffer for the lowest failing row, if the kernel can fail.

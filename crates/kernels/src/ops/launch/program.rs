@@ -33,11 +33,13 @@ pub(in crate::ops) struct Kernel {
     pub params: Params,
     /// C between the braces.
     pub body: String,
+    /// Whether its launches are [ranges](super::ranges) of work-groups.
+    pub runs_in_ranges: bool,
 }
 
 impl Kernel {
     pub fn new(name: impl Into<String>, params: Params, body: String) -> Kernel {
-        Kernel { name: name.into(), params, body }
+        Kernel { name: name.into(), params, body, runs_in_ranges: false }
     }
 
     /// Whether all arguments are passed, none through the argument table.
@@ -275,19 +277,42 @@ impl Loaded<'_> {
         error: Option<&'b Buffer>,
         named: Vec<(&'b str, Arg<'b>)>,
     ) -> Result<()> {
+        self.launch_range(queue, kernel, (grid, 0, grid.work_groups), batch, error, named)
+    }
+
+    /// Enqueues `count` work-groups of a grid, from `first` on.
+    pub fn launch_range<'b>(
+        &'b self,
+        queue: &Queue,
+        kernel: usize,
+        (grid, first, count): (Grid, u32, u32),
+        batch: &'b (impl AsRef<[DeviceColumn]> + ?Sized),
+        error: Option<&'b Buffer>,
+        named: Vec<(&'b str, Arg<'b>)>,
+    ) -> Result<()> {
         let source = &self.program.kernels[kernel];
-        let work_items = grid.work_groups as usize * grid.work_group_size as usize;
+        let range = Grid { work_groups: count, ..grid };
+        let work_items = count as usize * grid.work_group_size as usize;
         let scratch = match source.params.scratch_bytes(work_items) {
             0 => None,
             bytes => Some(queue.alloc(bytes)?),
         };
-        let named = named.into_iter().chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch)))).collect();
+        let named = named
+            .into_iter()
+            .chain(source.range_args(first, grid.work_groups))
+            .chain(scratch.iter().map(|scratch| (SCRATCH, Arg::Buffer(scratch))))
+            .collect();
         let predicates = self.program.predicates.for_kernel(self, queue, kernel, batch.as_ref())?;
         let bindings = Bindings { constants: Some(&self.constants[kernel]), error, dictionary_predicates: &predicates, named };
         let (table, args) = source.params.split_table(source.params.bind(batch.as_ref(), bindings)?);
         let name = &self.program.written().names[kernel];
-        queue.launch_with_table(&self.compiled.kernel(name)?, grid, &table, &args)?;
+        queue.launch_with_table(&self.compiled.kernel(name)?, range, &table, &args)?;
         Ok(())
+    }
+
+    /// Whether launches of the kernel are ranges.
+    pub fn runs_in_ranges(&self, kernel: usize) -> bool {
+        self.program.kernels[kernel].runs_in_ranges
     }
 }
 

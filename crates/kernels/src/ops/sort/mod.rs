@@ -32,7 +32,7 @@ use super::launch::layout_kernels::LayoutKernels;
 use super::launch::primitives::Primitives;
 use super::launch::program::{Kernel, Program, row_loop};
 use super::{Concat, Gather, Input, Options, Select, check_rows, row_width};
-use crate::codegen::{Params, RowWriter};
+use crate::codegen::{Params, Profile, RowWriter};
 use crate::expr::Expr;
 use crate::prelude::Section;
 use crate::{Error, Result};
@@ -59,6 +59,9 @@ const WORD_BYTES: usize = 2 * (size_of::<u64>() + size_of::<u32>());
 /// Device bytes of a string that is ranked: its word, segment, position, depth and row, for two
 /// rounds.
 const RANK_BYTES: usize = 2 * (2 * size_of::<u64>() + 4 * size_of::<u32>());
+
+/// Rows of a slice of the result, on a CPU device.
+const SLICE_ROWS: usize = 1 << 20;
 
 /// A key of a sort.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,6 +115,20 @@ pub struct SortState {
     /// Bytes of rows that are kept to the end.
     bytes: usize,
     threshold: Option<Buffer>,
+}
+
+/// Rows of known order, of which slices are taken.
+#[derive(Debug)]
+pub struct SortedRows(Option<OrderedBatch>);
+
+/// A batch, the numbers of its rows in their order, and the range that is left.
+#[derive(Debug)]
+struct OrderedBatch {
+    rows: DeviceBatch,
+    /// u32 each.
+    order: Buffer,
+    next: usize,
+    end: usize,
 }
 
 impl SortState {
@@ -344,15 +361,54 @@ impl Sort {
     /// `Unsupported` if dictionaries of different batches have too many values together; errors of
     /// the device.
     pub async fn finish(&self, queue: &Queue, state: SortState) -> Result<Vec<DeviceBatch>> {
-        let Some(all) = self.concat.run(queue, state.batches).await? else { return Ok(vec![]) };
-        let n = self.fetch.map_or(all.num_rows(), |fetch| fetch.min(all.num_rows()));
-        if n == 0 {
-            return Ok(vec![]);
+        let (mut rows, mut sorted) = (self.sorted(queue, state).await?, vec![]);
+        while let Some(slice) = self.next_slice(queue, &mut rows).await? {
+            sorted.push(slice);
+        }
+        Ok(sorted)
+    }
+
+    /// The order of the rows, from which [`next_slice`](Self::next_slice) takes one slice after
+    /// another.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub async fn sorted(&self, queue: &Queue, state: SortState) -> Result<SortedRows> {
+        let Some(all) = self.concat.run(queue, state.batches).await? else { return Ok(SortedRows(None)) };
+        let end = self.fetch.map_or(all.num_rows(), |fetch| fetch.min(all.num_rows()));
+        if end == 0 {
+            return Ok(SortedRows(None));
         }
         let order = self.order(queue, &all).await?;
         let columns = all.columns().iter().take(self.types.len()).cloned().collect();
-        let outputs = DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?;
-        Ok(vec![self.gather.run(queue, &outputs, &order, n).await?])
+        let rows = DeviceBatch::try_new(self.schema.clone(), columns, all.num_rows())?;
+        Ok(SortedRows(Some(OrderedBatch { rows, order, next: 0, end })))
+    }
+
+    /// The next sorted rows. A GPU gives all of them, a CPU device some 2^20, so that launches take
+    /// bounded time. `None` after the last.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub async fn next_slice(&self, queue: &Queue, sorted: &mut SortedRows) -> Result<Option<DeviceBatch>> {
+        let Some(OrderedBatch { rows, order, next, end }) = &mut sorted.0 else { return Ok(None) };
+        let left = *end - *next;
+        let n = match self.options.profile {
+            Profile::Cpu => SLICE_ROWS.min(left),
+            Profile::Gpu => left,
+        };
+        let slice = if *next == 0 {
+            self.gather.run(queue, rows, order, n).await?
+        } else {
+            let numbers = queue.alloc(n * size_of::<u32>())?;
+            queue.copy(order, *next * size_of::<u32>(), &numbers, 0, n * size_of::<u32>())?;
+            self.gather.run(queue, rows, &numbers, n).await?
+        };
+        *next += n;
+        if n == left {
+            sorted.0 = None;
+        }
+        Ok(Some(slice))
     }
 
     /// The row numbers of one batch in the order of the keys, u32 each.
@@ -399,11 +455,12 @@ impl Sort {
             let strings = column.dictionary().map_or(column, |dictionary| dictionary);
             ranks.push((key::ranks(index), ranker.run(&launch, &layout_kernels, &radix, strings).await?));
         }
+        let mut pace = self.radix.pace();
         for kernel in (0..self.word_count).rev() {
             let words = queue.alloc(n * size_of::<u64>())?;
             let mut named = vec![("rows", Arg::Buffer(&rows)), ("words", Arg::Buffer(&words)), ("n", Arg::U64(n as u64))];
             named.extend(ranks.iter().map(|(name, ranks)| (name.as_str(), Arg::Buffer(ranks))));
-            launch.run_on(kernel, launch.grid(n), batch.columns(), None, named)?;
+            launch.run_in_ranges(kernel, n, batch.columns(), named, &mut pace).await?;
             rows = radix.sort(WordRowPairs { words, rows }, n).await?.rows;
         }
         Ok(rows)
@@ -441,5 +498,6 @@ fn word_kernel(
     let word = key::word(&mut writer, keys, fields, &index_of_row)?;
     writer.push(&format!("{words}[row] = {word};"));
     let statements = writer.statements();
-    Ok(Kernel::new(format!("sort_word{index}"), params, row_loop(options.profile, "row", &n, &statements)))
+    let body = row_loop(options.profile, "row", &n, &statements);
+    Ok(Kernel::new(format!("sort_word{index}"), params, body).in_ranges(options.profile))
 }

@@ -16,7 +16,11 @@
 //! adjacent work-items write adjacent words, and no rank comes from an atomic. Shared memory: 76
 //! bytes for each work-item, and 2 KiB.
 //!
+//! A launch of the cpu profile has some of the tiles, so that it takes bounded time.
+//!
 //! A few words are ranked by one kernel without a wait: each word counts those before it.
+
+use std::sync::Arc;
 
 use device::{Arg, Buffer, Grid, ProgramSource};
 
@@ -25,6 +29,8 @@ use crate::ops::Options;
 use crate::ops::launch::Launch;
 use crate::ops::launch::primitives::Lengths;
 use crate::ops::launch::program::{FixedProgram, Kernel, contiguous_rows, read_u64, row_loop, work_group_size};
+use crate::ops::launch::ranges::{Pace, grid_in_ranges};
+use crate::ops::launch::throttle::LaunchBudget;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -46,6 +52,7 @@ const WORDS_PER_WORK_ITEM: usize = 8;
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct Radix {
     program: FixedProgram,
+    budget: Arc<LaunchBudget>,
 }
 
 /// Words, with the number of a row for each.
@@ -70,7 +77,7 @@ struct WordRange {
 
 impl Radix {
     pub fn new(options: &Options) -> Radix {
-        Radix { program: FixedProgram::new("Sort", options, Radix::kernels) }
+        Radix { program: FixedProgram::new("Sort", options, Radix::kernels), budget: Arc::default() }
     }
 
     fn kernels(options: &Options) -> Vec<Kernel> {
@@ -107,8 +114,8 @@ impl Radix {
         let run = contiguous_rows("n");
         vec![
             kernel("radix_range", &[words, ("extent", "G u64 *"), ("n", "u64")], format!("{run}{RANGE_CPU}"), RANGE_GPU),
-            kernel("radix_count", &count, format!("{run}{COUNT_CPU}"), COUNT_GPU),
-            kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU),
+            kernel("radix_count", &count, format!("{run}{COUNT_CPU}"), COUNT_GPU).in_ranges(options.profile),
+            kernel("radix_scatter", &scatter, format!("{run}{SCATTER_CPU}"), SCATTER_GPU).in_ranges(options.profile),
             kernel("radix_rank_few", &few, each.clone(), &each),
         ]
     }
@@ -123,14 +130,20 @@ impl Radix {
         self.program.kernel_source()
     }
 
+    /// The pace of launches over all rows of a sort.
+    pub fn pace(&self) -> Pace<'_> {
+        Pace::new(&self.budget)
+    }
+
     pub async fn load<'a>(&'a self, launch: &'a Launch<'a>) -> Result<LoadedRadix<'a>> {
-        Ok(LoadedRadix { launch: launch.with_program(&self.program).await? })
+        Ok(LoadedRadix { launch: launch.with_program(&self.program).await?, budget: &self.budget })
     }
 }
 
 /// The compiled kernels on a queue.
 pub(in crate::ops) struct LoadedRadix<'a> {
     launch: Launch<'a>,
+    budget: &'a LaunchBudget,
 }
 
 impl LoadedRadix<'_> {
@@ -161,17 +174,18 @@ impl LoadedRadix<'_> {
         let grid = self.tile_grid(n)?;
         let counts = queue.alloc((DIGITS * grid.work_groups as usize + 1) * size_of::<u64>())?;
         let control = queue.alloc(size_of::<u64>())?;
+        let mut pace = Pace::new(self.budget);
         for shift in shifts {
             let digit = [("base", Arg::U64(base)), ("shift", Arg::U32(shift)), ("n", Arg::U64(n as u64))];
             let mut named = vec![("words", Arg::Buffer(&from.words)), ("counts", Arg::Buffer(&counts))];
             named.extend(digit);
-            self.launch.run(COUNT, grid, named)?;
+            self.launch.run_grid_in_ranges(COUNT, (n, grid), named, &mut pace).await?;
             let lengths = Lengths::of(&counts, DIGITS * grid.work_groups as usize);
             self.launch.primitives.offsets(lengths, &control, 0)?;
             let mut named = moved(&from, &to).to_vec();
             named.push(("starts", Arg::Buffer(&counts)));
             named.extend(digit);
-            self.launch.run(SCATTER, grid, named)?;
+            self.launch.run_grid_in_ranges(SCATTER, (n, grid), named, &mut pace).await?;
             std::mem::swap(&mut from, &mut to);
         }
         Ok(from)
@@ -193,7 +207,7 @@ impl LoadedRadix<'_> {
     fn tile_grid(&self, n: usize) -> Result<Grid> {
         let options = self.launch.options;
         match options.profile {
-            Profile::Cpu => Ok(self.launch.grid(n)),
+            Profile::Cpu => Ok(grid_in_ranges(self.launch.queue, options, n)),
             Profile::Gpu => {
                 let groups = u32::try_from(n.div_ceil(tile_words(options)));
                 let groups = groups.map_err(|_| Error::Internal(format!("{n} words in one sort")))?;

@@ -23,7 +23,6 @@ use super::block::BLOCK;
 use super::lookup::Lookup;
 use super::search::{NONE, SearchedRow};
 use super::table::JoinTable;
-use super::throttle::{LaunchBudget, Slices, Throttle, with_small_tiles};
 use super::{Join, joined_schema, joined_types};
 use crate::codegen::{Params, Profile, RowRef, RowWriter, Value};
 use crate::expr::Expr;
@@ -33,6 +32,7 @@ use crate::ops::launch::primitives::{Lengths, Primitives};
 use crate::ops::launch::program::{Kernel, Program, check_failed_row, read_u64, row_loop};
 use crate::ops::launch::projection::{self, LazyProgram, ProjectedRows, Projection, Rows};
 use crate::ops::launch::source::Source;
+use crate::ops::launch::throttle::{LaunchBudget, Slices, Throttle, with_small_tiles};
 use crate::ops::launch::{Launch, NamedArgs};
 use crate::ops::{Input, Options};
 use crate::prelude::Section;
@@ -222,7 +222,7 @@ impl Probe {
             types,
             columns,
             options,
-            writes: Arc::default(),
+            writes: Arc::new(LaunchBudget::of_writes()),
         })
     }
 

@@ -8,7 +8,7 @@
 //!
 //! The length of the longest list limits the rows that a launch of a probe takes.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, ProgramSource, Queue};
@@ -21,9 +21,11 @@ use crate::ops::join::bloom::cached_table_bytes;
 use crate::ops::join::keys::KeyEncoding;
 use crate::ops::join::{Join, joined_types};
 use crate::ops::launch::primitives::{Lengths, Primitives};
-use crate::ops::launch::program::{FixedProgram, Program, check_failed_row, grid_for, read_u64};
+use crate::ops::launch::program::{FixedProgram, Program, check_failed_row, read_u64};
 use crate::ops::launch::projection::error_source;
+use crate::ops::launch::ranges::{Pace, RangedLaunch, grid_in_ranges};
 use crate::ops::launch::source::Source;
+use crate::ops::launch::throttle::LaunchBudget;
 use crate::ops::{Input, Options};
 use crate::{Error, Result};
 
@@ -85,6 +87,7 @@ pub struct JoinBuild {
     /// Generated on first use.
     inserts: OnceLock<InsertPrograms>,
     lists: FixedProgram,
+    budget: Arc<LaunchBudget>,
     /// Bytes of a table that the caches hold.
     pub(in crate::ops::join) cached_table_bytes: usize,
 }
@@ -126,6 +129,7 @@ impl JoinBuild {
             primitives,
             inserts: OnceLock::new(),
             lists,
+            budget: Arc::default(),
             cached_table_bytes,
         })
     }
@@ -313,7 +317,9 @@ impl JoinBuild {
         queue.write(&stats, 0, &bytes)?;
         let named = vec![("n", Arg::U64(n as u64)), ("stats", Arg::Buffer(&stats))];
         let bound = self.source.bind(&table.batch)?;
-        loaded.launch_on(queue, KEY_RANGES, grid_for(queue, &self.options, n), &bound, Some(&stats), named)?;
+        let grid = grid_in_ranges(queue, &self.options, n);
+        let launch = RangedLaunch { kernel: KEY_RANGES, rows: n, grid, columns: bound.as_ref(), error: Some(&stats), named };
+        loaded.launch_in_ranges(queue, launch, &mut Pace::new(&self.budget)).await?;
         let answer = queue.read(&stats, 0..bytes.len()).await?;
         check_failed_row(read_u64(&answer, 0)?)?;
         table.matchable_rows = read_u64(&answer, 1)?;
@@ -326,7 +332,6 @@ impl JoinBuild {
     async fn claim_slots(&self, queue: &Queue, program: &Program, kernel: usize, table: &mut JoinTable) -> Result<Buffer> {
         let n = table.num_rows;
         let loaded = program.load(queue).await?;
-        let grid = grid_for(queue, &self.options, n);
         let slot_of = queue.filled(n * 4, 0xff)?;
         // The lowest failing row, a flag for slots with a second row, and a flag for slots with any
         // row.
@@ -336,7 +341,9 @@ impl JoinBuild {
         let bound = self.source.bind(&table.batch)?;
         let mut named: Vec<_> = names.iter().map(String::as_str).zip(table.args()).collect();
         named.extend([("n", Arg::U64(n as u64)), ("slot_of", Arg::Buffer(&slot_of)), ("control", Arg::Buffer(&control))]);
-        loaded.launch_on(queue, kernel, grid, &bound, Some(&control), named)?;
+        let grid = grid_in_ranges(queue, &self.options, n);
+        let launch = RangedLaunch { kernel, rows: n, grid, columns: bound.as_ref(), error: Some(&control), named };
+        loaded.launch_in_ranges(queue, launch, &mut Pace::new(&self.budget)).await?;
         let answer = queue.read(&control, 0..24).await?;
         check_failed_row(read_u64(&answer, 0)?)?;
         table.layout.unique = read_u64(&answer, 1)? == 0;
@@ -350,7 +357,6 @@ impl JoinBuild {
             return Ok(());
         }
         let n = table.num_rows;
-        let grid = grid_for(queue, &self.options, n);
         // The length of the longest list, and the number of rows.
         let control = queue.zeroed(16)?;
         let (lists, primitives) = (self.lists.load(queue).await?, self.primitives.load(queue).await?);
@@ -365,9 +371,12 @@ impl JoinBuild {
             ("rows", Arg::Buffer(&rows)),
             ("longest", Arg::Buffer(&control)),
         ];
-        lists.launch(queue, 0, grid, args.to_vec())?;
+        let grid = grid_in_ranges(queue, &self.options, n);
+        let over_rows = |kernel| RangedLaunch { kernel, rows: n, grid, columns: &[], error: None, named: args.to_vec() };
+        let mut pace = Pace::new(&self.budget);
+        lists.launch_in_ranges(queue, over_rows(0), &mut pace).await?;
         primitives.offsets(Lengths::of_u32(&starts, slots), &control, 1)?;
-        lists.launch(queue, 1, grid, args.to_vec())?;
+        lists.launch_in_ranges(queue, over_rows(1), &mut pace).await?;
         let answer = queue.read(&control, 0..8).await?;
         (table.starts, table.rows, table.max_rows_per_key) = (starts, rows, read_u64(&answer, 0)? as usize);
         Ok(())

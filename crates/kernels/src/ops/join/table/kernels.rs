@@ -79,7 +79,7 @@ impl BuildKernels<'_> {
                 merge = merge("part")
             ),
         };
-        Ok(Kernel::new("join_key_ranges", params, body))
+        Ok(Kernel::new("join_key_ranges", params, body).in_ranges(self.options.profile))
     }
 
     pub(super) fn insert_packed(&self) -> Result<Kernel> {
@@ -201,7 +201,7 @@ impl BuildKernels<'_> {
             Some(prefetch) => prefetched_row_loop(self.options.profile, "row", &n, &prefetch, &statements),
             None => row_loop(self.options.profile, "row", &n, &statements),
         };
-        Ok(Kernel::new(name, params, body))
+        Ok(Kernel::new(name, params, body).in_ranges(self.options.profile))
     }
 }
 
@@ -226,7 +226,7 @@ pub(super) fn count_kernel(options: &Options) -> Kernel {
     let rows = prefetched_row_loop(options.profile, "row", "n", &prefetch, &statements);
     // Most work-items read that another list is as long, and do not write.
     let body = format!("  u64 most = 0;\n{rows}  if (most > longest[0]) A_MAX64(&longest[0], most);\n");
-    fixed_kernel("join_count_rows", &named, body)
+    fixed_kernel("join_count_rows", &named, body, options)
 }
 
 pub(super) fn fill_kernel(options: &Options) -> Kernel {
@@ -240,14 +240,15 @@ pub(super) fn fill_kernel(options: &Options) -> Kernel {
     let statements =
         format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) rows[(u64)starts[slot] + ranks[row]] = (u32)row;\n");
     let prefetch = format!("    u32 slot = slot_of[row];\n    if (slot != {NONE}) PREFETCH(&starts[slot]);\n");
-    fixed_kernel("join_fill_rows", &named, prefetched_row_loop(options.profile, "row", "n", &prefetch, &statements))
+    let body = prefetched_row_loop(options.profile, "row", "n", &prefetch, &statements);
+    fixed_kernel("join_fill_rows", &named, body, options)
 }
 
-fn fixed_kernel(name: &str, named: &[(&str, &str)], body: String) -> Kernel {
+fn fixed_kernel(name: &str, named: &[(&str, &str)], body: String, options: &Options) -> Kernel {
     let mut params = Params::new();
     params.need(Section::Base);
     for (name, c_type) in named {
         params.named(name, c_type);
     }
-    Kernel::new(name, params, body)
+    Kernel::new(name, params, body).in_ranges(options.profile)
 }

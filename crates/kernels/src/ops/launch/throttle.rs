@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Throttled probes: launches of bounded time, few of which wait on the device.
+//! Throttled operators: launches of bounded time, few of which wait on the device.
 //!
 //! A search may compare each probe row with many build rows, and a comparison may take a
 //! nanosecond or a microsecond. So the times of launches bound the candidate pairs of the next; a
-//! constant bounds the first.
-//! Slices of batches keep to that bound, and the host stays at most two launches ahead of the
-//! device. So a cancelled query frees its memory once these have run.
+//! constant bounds the first. A kernel that compares nothing has one pair for each row.
+//! Slices of batches, or [ranges](super::ranges) of work-groups, keep to that bound, and the host
+//! stays at most two launches ahead of the device. So a cancelled query frees its memory once these
+//! have run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -23,6 +24,9 @@ const LAUNCH_TIME: Duration = Duration::from_millis(50);
 /// Candidate pairs of a compute unit in the first launch, which no earlier one bounds. They take
 /// 50 ms where a comparison takes 50 ns, as that of long strings on a core.
 const FIRST_PAIRS: usize = 1 << 20;
+/// The same for rows with a candidate each. They take 50 ms where a row takes 380 ns, as with a
+/// key of concatenated strings.
+const FIRST_ROWS: usize = 1 << 17;
 /// The fewest of any launch. Fewer would take less time than a launch itself.
 const FEWEST_PAIRS: usize = 1 << 14;
 /// The most of any launch, however fast they are.
@@ -36,9 +40,9 @@ const MANY_CANDIDATES: usize = 1 << 10;
 const SMALL_TILE_ROWS: u32 = 256;
 
 /// The candidate pairs that a launch may compare, as the launches before it have shown.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::ops) struct LaunchBudget {
-    /// Candidate pairs of a compute unit.
+    /// Candidate pairs of a compute unit; 0 before the first launch.
     pairs: AtomicUsize,
     /// Times the launches that compare.
     meter: Arc<Meter>,
@@ -55,26 +59,27 @@ struct Measured {
     seen: Duration,
 }
 
-impl Default for LaunchBudget {
-    fn default() -> Self {
-        Self { pairs: AtomicUsize::new(FIRST_PAIRS), meter: Arc::default(), measured: Mutex::default() }
-    }
-}
-
 impl LaunchBudget {
+    /// For launches that write pairs: each is as fast as a comparison.
+    pub fn of_writes() -> Self {
+        Self { pairs: AtomicUsize::new(FIRST_PAIRS), ..Self::default() }
+    }
+
     /// A handle for launches that compare.
     pub fn metered(&self, queue: &Queue) -> Queue {
         queue.metered(&self.meter)
     }
 
-    /// Candidate pairs of a launch.
-    fn pairs(&self, queue: &Queue) -> usize {
+    /// Candidate pairs of a launch over rows with so many candidates each.
+    fn pairs(&self, queue: &Queue, candidates: usize) -> usize {
+        let first = if candidates > 1 { FIRST_PAIRS } else { FIRST_ROWS };
+        _ = self.pairs.compare_exchange(0, first, Relaxed, Relaxed);
         self.pairs.load(Relaxed).saturating_mul(compute_units(queue))
     }
 
     /// Rows of a launch that compares each with `candidates` others.
     pub fn rows(&self, queue: &Queue, candidates: usize) -> usize {
-        (self.pairs(queue) / candidates.max(1)).max(1)
+        (self.pairs(queue, candidates) / candidates.max(1)).max(1)
     }
 
     /// Adapts the budget to completed launches, which compared so many pairs. The `wait` of the
@@ -112,7 +117,7 @@ fn compute_units(queue: &Queue) -> usize {
 /// Slices of a batch, in each of which a launch compares every row with `candidates` others. Each
 /// is cut as the budget is then.
 #[derive(Debug)]
-pub(super) struct Slices {
+pub(in crate::ops) struct Slices {
     batch: DeviceBatch,
     next: usize,
     queue: Queue,
@@ -151,13 +156,13 @@ impl Iterator for Slices {
 }
 
 /// Whether rows have too many candidates for whole batches.
-pub(super) fn has_many_candidates(candidates: usize) -> bool {
+pub(in crate::ops) fn has_many_candidates(candidates: usize) -> bool {
     candidates > MANY_CANDIDATES
 }
 
 /// The options of kernels that compact rows with `candidates` each: small tiles, so that every
 /// compute unit has some of a slice.
-pub(super) fn with_small_tiles(options: Options, candidates: usize) -> Options {
+pub(in crate::ops) fn with_small_tiles(options: Options, candidates: usize) -> Options {
     match has_many_candidates(candidates) {
         true => Options {
             compaction_tile_rows: options.compaction_tile_rows.min(options.work_group_size.max(SMALL_TILE_ROWS)),
@@ -186,9 +191,15 @@ impl Throttle {
     /// Counts rows that are about to be compared with `candidates` others each. Whenever the count
     /// reaches the budget of a launch, waits for the work up to the previous time, so that the
     /// device is never idle. Adapts the budget to that work.
-    pub(super) async fn wait(&mut self, budget: &LaunchBudget, queue: &Queue, rows: usize, candidates: usize) -> Result<()> {
+    pub(in crate::ops) async fn wait(
+        &mut self,
+        budget: &LaunchBudget,
+        queue: &Queue,
+        rows: usize,
+        candidates: usize,
+    ) -> Result<()> {
         let (before, next) = (self.candidate_pairs, rows.saturating_mul(candidates));
-        if before == 0 || before.saturating_add(next) < budget.pairs(queue) {
+        if before == 0 || before.saturating_add(next) < budget.pairs(queue, candidates) {
             self.candidate_pairs = before.saturating_add(next);
             return Ok(());
         }
