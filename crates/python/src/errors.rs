@@ -42,9 +42,17 @@ pub(crate) fn exception(error: DataFusionError) -> PyErr {
         }
         DataFusionError::ObjectStore(_) => PyOSError::new_err(text),
         DataFusionError::ArrowError(cause, _) => of_arrow(cause, text),
+        DataFusionError::Internal(what) if let Some(url) = without_store(what) => {
+            PyValueError::new_err(format!("there is no object store for {url}: call register_object_store first"))
+        }
         _ if is_device_error(&error) => DeviceError::new_err(text),
         _ => ExecutionError::new_err(text),
     }
+}
+
+/// The URL of a path whose object store is not registered. DataFusion has no variant for it.
+fn without_store(what: &str) -> Option<&str> {
+    what.strip_prefix("No suitable object store found for ")?.split_whitespace().next()?.strip_suffix('.')
 }
 
 /// Whether the cause of an error is a missing device. The engine has no variant for it, but these

@@ -87,13 +87,18 @@ impl HostRows {
     }
 
     /// The rows as a table of characters.
-    fn text(&self) -> PyResult<String> {
-        let batches = match self.batches.is_empty() {
-            true => &[RecordBatch::new_empty(Arc::clone(&self.schema))],
-            false => &self.batches[..],
-        };
-        let text = pretty_format_batches_with_options(batches, &DEFAULT_FORMAT_OPTIONS);
-        text.map(|text| text.to_string()).map_err(|error| exception(DataFusionError::from(error)))
+    fn text(&self, most: usize) -> PyResult<String> {
+        let mut left = most;
+        let mut shown = vec![RecordBatch::new_empty(Arc::clone(&self.schema))];
+        for batch in &self.batches {
+            let rows = batch.num_rows().min(left);
+            shown.push(batch.slice(0, rows));
+            left -= rows;
+        }
+        let text = pretty_format_batches_with_options(&shown, &DEFAULT_FORMAT_OPTIONS.clone().with_null("NULL"));
+        let text = text.map_err(|error| exception(DataFusionError::from(error)))?;
+        let rows: usize = self.batches.iter().map(RecordBatch::num_rows).sum();
+        Ok(if rows > most { format!("{text}\nthe first {most} rows") } else { text.to_string() })
     }
 }
 

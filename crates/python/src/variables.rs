@@ -14,6 +14,8 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
+use datafusion::sql::planner::IdentNormalizer;
+use datafusion::sql::sqlparser::ast;
 use pyo3::prelude::*;
 
 use crate::errors::exception;
@@ -38,16 +40,22 @@ impl Variables {
         statement: &Statement,
         find: &Py<PyAny>,
     ) -> PyResult<Variables> {
-        let mut found = HashMap::new();
+        let (mut found, created) = (HashMap::new(), created_table(statement));
         for name in state.resolve_table_references(statement).map_err(exception)? {
             let TableReference::Bare { table } = &name else { continue };
             if session.table_exist(name.clone()).map_err(exception)? {
                 continue;
             }
-            let object = find.bind(py).call1((table.as_ref(),))?;
-            if !object.is_none() {
-                let source = Source::of(session, &object)?;
-                found.insert(table.to_string(), wait(py, source.into_table(session))?);
+            let source = find.bind(py).call1((table.as_ref(),)).and_then(|object| match object.is_none() {
+                true => Ok(None),
+                false => Source::of(session, &object).map(Some),
+            });
+            match source {
+                Ok(Some(source)) => _ = found.insert(table.to_string(), wait(py, source.into_table(session))?),
+                Ok(None) => {}
+                // A variable that is no table may have the name of a new one.
+                Err(_) if created.as_deref() == Some(&**table) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(Variables(found))
@@ -64,6 +72,22 @@ impl Variables {
             return plan_err!("{table} is a variable of Python, and no table that SQL can change: register a table first");
         }
         Ok(plan)
+    }
+}
+
+/// The new table of a statement, for names without a schema.
+fn created_table(statement: &Statement) -> Option<String> {
+    let name = match statement {
+        Statement::Statement(statement) => match statement.as_ref() {
+            ast::Statement::CreateTable(created) => &created.name,
+            _ => return None,
+        },
+        Statement::CreateExternalTable(created) => &created.name,
+        _ => return None,
+    };
+    match name.0.as_slice() {
+        [part] => part.as_ident().map(|ident| IdentNormalizer::default().normalize(ident.clone())),
+        _ => None,
     }
 }
 

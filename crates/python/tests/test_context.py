@@ -318,7 +318,11 @@ def test_batches_with_other_columns_are_refused(either):
         either.register_record_batches("t", [numbers().to_batches(), [other]])
     with pytest.raises(ValueError, match="record batch"):
         either.register_record_batches("t", [])
+    with pytest.raises(ValueError, match="register_table takes it"):
+        either.register_record_batches("t", numbers())
     assert not either.table_exist("t")
+    either.register_record_batches("t", [numbers(), numbers()])
+    assert either.table("t").count() == 2 * numbers().num_rows
 
 
 def test_a_reader_gives_its_rows_to_one_query(either):

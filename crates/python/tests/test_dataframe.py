@@ -390,15 +390,24 @@ def test_a_notebook_shows_the_page_of_a_profile(session):
 def test_show_prints_the_rows(session, capsys):
     session.sql("SELECT x, s FROM t WHERE x < 3 ORDER BY x").show()
     lines = capsys.readouterr().out.splitlines()
-    assert lines == ["+---+---+", "| x | s |", "+---+---+", "| 1 | a |", "| 2 |   |", "+---+---+"]
+    rule = "+---+------+"
+    assert lines == [rule, "| x | s    |", rule, "| 1 | a    |", "| 2 | NULL |", rule]
 
 
 def test_show_prints_the_first_rows(either, capsys):
     frame = either.sql("SELECT value FROM generate_series(1, 1000)")
     frame.show()
-    assert len(capsys.readouterr().out.splitlines()) == 20 + 4
+    assert len(capsys.readouterr().out.splitlines()) == 20 + 5
     frame.show(3)
-    assert len(capsys.readouterr().out.splitlines()) == 3 + 4
+    assert len(capsys.readouterr().out.splitlines()) == 3 + 5
+
+
+def test_show_tells_of_more_rows_and_of_nulls(either, capsys):
+    either.sql("SELECT NULL AS a, '' AS b FROM generate_series(1, 3)").show(2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3:] == ["| NULL |   |", "| NULL |   |", "+------+---+", "the first 2 rows"]
+    either.sql("SELECT 1 AS a FROM generate_series(1, 20)").show()
+    assert "first" not in capsys.readouterr().out
 
 
 def test_show_prints_the_columns_of_no_rows(session, capsys):

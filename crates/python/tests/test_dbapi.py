@@ -11,6 +11,7 @@ import warnings
 import pyarrow
 import pytest
 
+import devicefusion
 from conftest import ENDLESS, SOON
 from devicefusion import SessionContext
 
@@ -22,6 +23,12 @@ OPTIONS = {
     "device.selector": os.environ.get("DATAFUSION_DEVICE_SELECTOR", "auto"),
     "device.cost": "always",
 }
+
+
+def test_the_package_has_it_as_an_attribute():
+    assert devicefusion.dbapi is dbapi
+    with pytest.raises(AttributeError, match="no attribute 'dbapj'"):
+        _ = devicefusion.dbapj
 
 
 @pytest.fixture

@@ -338,6 +338,10 @@ def test_an_unknown_option_of_an_object_store_is_refused(ctx):
     options = {"region": "us-east-1", "nope": 1}
     with pytest.raises(ValueError, match="nope is no option of the object store s3://bucket"):
         ctx.register_object_store("s3://bucket", options)
+    with pytest.raises(
+        ValueError, match="no object store for s3://bucket/x.parquet: call register_object_store"
+    ):
+        ctx.read_parquet("s3://bucket/x.parquet")
     ctx.register_object_store("s3://bucket", {"region": "us-east-1", "AWS_ENDPOINT": "http://x"})
 
 

@@ -214,6 +214,38 @@ def test_a_date_beside_a_timestamp_with_a_zone_is_that_of_a_literal(either):
         assert either.sql(query("?", "?"), values).to_pydict() == literal == {"a": [True, False]}
 
 
+OPERANDS = {
+    "n": ("n", "7", [2.0, 2.5, 2, -1, 0.5]),
+    "small": ("i8", "CAST(127 AS TINYINT)", [100, 2.0, -128]),
+    "unsigned": ("u8", "CAST(1 AS TINYINT UNSIGNED)", [2, 1.0]),
+    "most": ("i32", "CAST(2147483647 AS INT)", [1, 2.0]),
+    "decimal": ("d", "CAST(1.25 AS DECIMAL(5, 2))", [2, 2.0, 0.125]),
+    "real": ("f", "CAST(0.5 AS FLOAT)", [2, 0.1]),
+}
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%", "<", ">=", "="])
+@pytest.mark.parametrize(("column", "value", "given"), OPERANDS.values(), ids=OPERANDS.keys())
+def test_a_parameter_is_as_a_literal_of_its_type(either, operator, column, value, given):
+    either.sql(f"CREATE TABLE t AS SELECT {value} AS {column}")
+    for parameter in given:
+        literal = f"CAST({parameter!r} AS {'DOUBLE' if isinstance(parameter, float) else 'BIGINT'})"
+        for text in ("{left} {operator} {right}", "{right} {operator} {left}"):
+            right, wrong = (
+                text.format(left=f"max({column})", operator=operator, right=right)
+                for right in (literal, "?")
+            )
+            expected = either.sql(f"SELECT {right} AS y FROM t").to_arrow_table()
+            actual = either.sql(f"SELECT {wrong} AS y FROM t", [parameter]).to_arrow_table()
+            assert actual == expected, f"{wrong}, {parameter}"
+
+
+def test_a_span_of_time_is_added_by_a_cast(either):
+    day = datetime.timedelta(days=1)
+    sum = either.sql("SELECT TIMESTAMP '2020-01-01' + CAST(? AS INTERVAL) AS t", [day])
+    assert sum.to_pydict() == {"t": [datetime.datetime(2020, 1, 2)]}
+
+
 @pytest.mark.parametrize("table", ["t", "device.t"])
 @pytest.mark.parametrize(("value", "stored"), [(None, None), (2.5, 2), (7, 7), ("8", 8)])
 def test_an_update_casts_values_as_it_casts_literals(device_ctx, table, value, stored):
@@ -372,6 +404,21 @@ def test_rows_of_registered_data_can_be_inserted_without_a_change_of_the_source(
 
 
 # Variables as tables
+
+
+def test_a_new_table_may_have_the_name_of_a_variable(either):
+    taken, frame = (lambda: 0), pyarrow.table({"x": [1, 2]})
+    either.sql("CREATE TABLE taken (a INT)")
+    either.sql("INSERT INTO taken VALUES (1)")
+    assert either.sql("SELECT a FROM taken").to_pydict() == {"a": [1]}
+    either.sql("CREATE OR REPLACE TABLE taken AS SELECT sum(x) AS s FROM frame")
+    assert either.sql("SELECT s FROM taken").to_pydict() == {"s": [3]}
+    either.sql("CREATE TABLE frame AS SELECT x + 1 AS y FROM frame")
+    assert either.sql("SELECT y FROM frame ORDER BY y").to_pydict() == {"y": [2, 3]}
+    either.sql("DROP TABLE taken")
+    with pytest.raises(ValueError, match="the variable taken is no table"):
+        either.sql("CREATE TABLE other AS SELECT * FROM taken")
+    assert taken() == 0 and frame.num_rows == 2
 
 
 def total(session, table):

@@ -36,8 +36,9 @@ fn row_bytes(batch: &RecordBatch) -> usize {
 ///
 /// - Integers, dates, times and decimals use the fewest bytes that hold all values.
 /// - Columns without NULLs have no validity bitmap, even if their field is nullable.
-/// - Strings of at most 1024 distinct values become codes of 8 or 16 bits with one dictionary for
-///   the whole table.
+/// - Strings of few distinct values become codes of 8 or 16 bits with one dictionary for the whole
+///   table. Few are at most 1024, or at most 65,536 for half of the bytes.
+/// - Other strings have 32-bit offsets instead of views, where a batch has at most 2 GiB of them.
 /// - Integers, dates, times, decimals and codes get bounds, rounded outwards to powers of two.
 #[derive(Debug)]
 pub struct ResidentBuilder {

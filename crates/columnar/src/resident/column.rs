@@ -10,6 +10,7 @@ use arrow::datatypes::DataType;
 use device::Queue;
 
 use crate::download::column::download_column;
+use crate::host_arrays::view_string_bytes;
 use crate::narrow::{convert, limits};
 use crate::resident::dictionary::TableDictionary;
 use crate::statistics::{ColumnStatistics, MinMax};
@@ -27,8 +28,10 @@ pub(crate) struct ColumnState {
     rows: usize,
     null_count: usize,
     min_max: MinMax,
-    /// The dictionary of all rows; `None` after it exceeded a limit.
+    /// The dictionary of all rows; `None` once it was dropped.
     dictionary: Option<TableDictionary>,
+    /// Most bytes of strings of a batch, for views.
+    most_bytes: usize,
     /// Whether all rows were uploaded from the host, with their values read.
     is_known: bool,
 }
@@ -36,7 +39,8 @@ pub(crate) struct ColumnState {
 impl ColumnState {
     pub(crate) fn new(name: &str, natural: ColumnType) -> Self {
         let dictionary = TableDictionary::new(&natural.data_type);
-        Self { name: name.into(), natural, rows: 0, null_count: 0, min_max: MinMax::Empty, dictionary, is_known: true }
+        let (rows, null_count, most_bytes) = (0, 0, 0);
+        Self { name: name.into(), natural, rows, null_count, min_max: MinMax::Empty, dictionary, most_bytes, is_known: true }
     }
 
     /// A column whose values the host has not read. It keeps its type.
@@ -57,6 +61,10 @@ impl ColumnState {
             ty.layout = Layout::Dictionary { codes, values: Box::new(Layout::Offsets32) };
             ty.bounds = Some((0, greatest as i128));
             return ty;
+        }
+        // A view takes 16 bytes beside its string, an offset 4.
+        if ty.layout == Layout::Views && self.most_bytes <= i32::MAX as usize {
+            ty.layout = Layout::Offsets32;
         }
         ty.bounds = self.min_max.integers().map(round_outwards);
         if let (Layout::Fixed(natural), Some(bounds)) = (&ty.layout, ty.bounds) {
@@ -84,6 +92,9 @@ impl ColumnState {
                 self.min_max.add(array)?;
             }
         }
+        if self.natural.layout == Layout::Views {
+            self.most_bytes = self.most_bytes.max(arrays.iter().map(|array| view_string_bytes(array)).sum());
+        }
         if !self.natural.nullable && self.null_count > 0 {
             let rows = arrays.iter().map(|array| array.len()).sum();
             return Err(Error::Nulls { column: self.name.clone(), null_count: self.null_count, rows });
@@ -105,7 +116,8 @@ impl ColumnState {
         self.upload_codes(uploader, &ty, *codes, arrays, &row_codes)
     }
 
-    /// Codes of all values in the table's dictionary. Drops the dictionary if it exceeds a limit.
+    /// Codes of all values in the table's dictionary. Drops the dictionary if it exceeds a limit or
+    /// does not pay.
     fn encode(&mut self, queue: &Queue, arrays: &[&ArrayRef]) -> Result<Option<Vec<u32>>> {
         let Some(dictionary) = &mut self.dictionary else { return Ok(None) };
         let mut row_codes = Vec::with_capacity(arrays.iter().map(|array| array.len()).sum());
@@ -115,6 +127,10 @@ impl ColumnState {
                 self.dictionary = None;
                 return Ok(None);
             }
+        }
+        if !dictionary.pays() {
+            self.dictionary = None;
+            return Ok(None);
         }
         Ok(Some(row_codes))
     }

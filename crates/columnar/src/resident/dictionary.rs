@@ -16,12 +16,12 @@ use crate::upload::dictionary::{keys, outside_of_dictionary};
 use crate::upload::transfer::upload_buffer;
 use crate::{ColumnType, DeviceColumn, Layout, Result};
 
-/// Most distinct values of a column of a string type.
-const MAX_VALUES: usize = 1024;
-/// Most distinct values of a column of a dictionary type.
-const MAX_VALUES_OF_DICTIONARY_TYPE: usize = 1 << 16;
-/// Most bytes of all values, for both.
+/// Most distinct values of a column: codes have at most 16 bits.
+const MAX_VALUES: usize = 1 << 16;
+/// Most bytes of all values.
 const MAX_BYTES: usize = 1 << 26;
+/// Distinct values of a column of a string type that get codes whatever they save.
+const FEW_VALUES: usize = 1024;
 
 /// A dictionary that grows with the table. The code of a value never changes.
 #[derive(Debug, Clone)]
@@ -29,6 +29,12 @@ pub(crate) struct TableDictionary {
     interner: Interner,
     max_values: usize,
     value_type: DataType,
+    /// Whether the column is of a string type.
+    is_plain: bool,
+    /// Values of rows that are no NULL, for a column of a string type.
+    rows: usize,
+    /// Bytes of these.
+    bytes: usize,
     /// The values as last uploaded; later values may be missing.
     uploaded: Option<Arc<DeviceColumn>>,
 }
@@ -36,14 +42,17 @@ pub(crate) struct TableDictionary {
 impl TableDictionary {
     /// An empty dictionary; `None` if the type has no dictionary for the whole table.
     pub(crate) fn new(data_type: &DataType) -> Option<Self> {
-        let (max_values, value_type) = match data_type {
-            DataType::Dictionary(key, value) => (key_count(key)?.min(MAX_VALUES_OF_DICTIONARY_TYPE), &**value),
-            plain => (MAX_VALUES, plain),
+        let (max_values, value_type, is_plain) = match data_type {
+            DataType::Dictionary(key, value) => (key_count(key)?.min(MAX_VALUES), &**value, false),
+            plain => (MAX_VALUES, plain, true),
         };
         is_utf8(value_type).then(|| Self {
             interner: Interner::default(),
             max_values,
             value_type: value_type.clone(),
+            is_plain,
+            rows: 0,
+            bytes: 0,
             uploaded: None,
         })
     }
@@ -53,14 +62,24 @@ impl TableDictionary {
         self.interner.len()
     }
 
+    /// Whether codes are better than the strings themselves. Reading a value through its code is a
+    /// random access, so many values have to save half of the bytes.
+    pub(crate) fn pays(&self) -> bool {
+        let of_strings = size_of::<i32>() * self.rows + self.bytes;
+        let of_codes = size_of::<u16>() * self.rows + size_of::<i32>() * self.len() + self.interner.heap().len();
+        !self.is_plain || self.len() <= FEW_VALUES || 2 * of_codes <= of_strings
+    }
+
     /// Appends the code of every value of `array`, 0 for NULLs. Returns `false` if a limit is
     /// exceeded.
     pub(crate) fn encode(&mut self, array: &ArrayRef, chunks: &ColumnChunks<'_>, codes: &mut Vec<u32>) -> Result<bool> {
-        let interner = &mut self.interner;
-        let max_values = self.max_values;
+        let Self { interner, max_values, rows, bytes, .. } = self;
+        let max_values = *max_values;
         let mut fits = true;
         match array.as_any_dictionary_opt() {
             None => for_each_value(array, |value| {
+                *rows += usize::from(value.is_some());
+                *bytes += value.map_or(0, <[u8]>::len);
                 codes.push(value.map_or(0, |value| interner.intern(value)));
                 fits = interner.len() <= max_values && interner.heap().len() <= MAX_BYTES;
                 fits

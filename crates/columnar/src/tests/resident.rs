@@ -216,10 +216,31 @@ fn too_many_distinct_strings_drop_the_dictionary() {
             let many: Vec<String> = (0..1025).map(|n| format!("another {n}")).collect();
             let many = arrow::compute::cast(&StringArray::from(many), &data_type).unwrap();
             let table = build(&queue, 500, &[few.clone(), many.clone()]).unwrap();
-            assert_eq!(table.types[0].layout, ColumnType::of(&data_type, false).unwrap().layout);
+            assert_eq!(table.types[0].layout, Layout::Offsets32);
             assert_eq!(table.statistics[0].distinct_count, None);
             assert_same(&all(&queue, &table), &concat(&[&few, &many]).unwrap(), &data_type);
         }
+    }
+}
+
+#[test]
+fn many_distinct_strings_get_codes_where_these_take_half_of_the_bytes() {
+    let queue = default_queue();
+    let of = |rows: usize, distinct: usize| -> ArrayRef {
+        Arc::new(StringViewArray::from_iter_values((0..rows).map(|row| format!("Clerk#{:09}", row * 7919 % distinct))))
+    };
+    for (rows, distinct, expected) in [
+        (100_000, 10_000, Some(Carrier::U16)),
+        (20_000, 10_000, None),
+        (10_000, 10_000, None),
+        (400_000, 1 << 16, Some(Carrier::U16)),
+        (400_000, (1 << 16) + 1, None),
+    ] {
+        let array = of(rows, distinct);
+        let table = build(&queue, rows, std::slice::from_ref(&array)).unwrap();
+        assert_eq!(codes(&table.types[0]), expected, "{distinct} of {rows}");
+        assert_eq!(table.statistics[0].distinct_count, expected.map(|_| distinct), "{distinct} of {rows}");
+        assert_same(&all(&queue, &table), &array, "values");
     }
 }
 
@@ -389,11 +410,10 @@ fn keys_outside_of_the_dictionary_are_refused() {
 fn host_memory_that_a_table_uses_in_place_counts_once() {
     let Some(queue) = unified_queue() else { return };
     let pool = queue.context().pool();
-    // Values that no type narrows, and views of one heap, in three batches.
+    // Values that no type narrows, and strings of one heap, in three batches.
     let floats: ArrayRef = Arc::new(Float64Array::from_iter_values((0..3000).map(|i| f64::from(i) * 1e-3)));
-    let views: ArrayRef =
-        Arc::new((0..3000).map(|i| Some(format!("a string beyond twelve bytes {i}"))).collect::<StringViewArray>());
-    for (array, least, most) in [(floats, 24_000, 32_000), (views, 48_000, 300_000)] {
+    let strings: ArrayRef = Arc::new(StringArray::from_iter_values((0..3000).map(|i| format!("a string {i}"))));
+    for (array, least, most) in [(floats, 24_000, 32_000), (strings, 40_000, 130_000)] {
         let before = pool.in_use();
         let table = build(&queue, 1000, &[array]).unwrap();
         queue.context().synchronize().unwrap();

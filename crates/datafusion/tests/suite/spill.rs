@@ -213,7 +213,7 @@ fn sorts_of_a_resident_table_spill() {
         let (rows, folder) = (table(), tempfile::tempdir().unwrap());
         let host = plain(1);
         register(&host, "t", &rows);
-        let (ctx, context) = resident(20 << 20, &rows, folder.path()).await;
+        let (ctx, context) = resident(14 << 20, &rows, folder.path()).await;
         for sql in [SORTS[0], SORTS[1]] {
             let (actual, _) = spilled(&ctx, &context, folder.path(), sql).await;
             assert!(actual == lines(&host, sql).await, "{sql}");
@@ -302,7 +302,7 @@ fn values_of_distinct_of_a_resident_table_spill() {
         let (rows, folder) = (table(), tempfile::tempdir().unwrap());
         let host = plain(1);
         register(&host, "t", &rows);
-        let (ctx, context) = resident(18 << 20, &rows, folder.path()).await;
+        let (ctx, context) = resident(13 << 20, &rows, folder.path()).await;
         // The table has its integers and dates in the fewest bytes.
         for sql in [DISTINCTS[0], DISTINCTS[6], GROUPED_DISTINCTS[0], GROUPED_DISTINCTS[3]] {
             let (mut actual, _) = spilled(&ctx, &context, folder.path(), sql).await;

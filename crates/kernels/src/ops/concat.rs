@@ -52,6 +52,8 @@ const MAX_ELEMENTS: usize = u32::MAX as usize;
 pub struct Concat {
     schema: SchemaRef,
     types: Vec<ColumnType>,
+    /// Columns whose offsets get 64 bits.
+    widened_columns: usize,
     options: Options,
     primitives: Primitives,
     program: FixedProgram,
@@ -85,7 +87,9 @@ impl Concat {
     /// # }).unwrap();
     /// ```
     pub fn try_new(schema: SchemaRef, types: Vec<ColumnType>, options: Options) -> Result<Concat> {
-        Concat::try_new_keeping_layouts(schema, types.into_iter().map(widened).collect(), options)
+        let widened_columns = types.iter().filter(|ty| ty.layout == Layout::Offsets32).count();
+        let concat = Concat::try_new_keeping_layouts(schema, types.into_iter().map(widened).collect(), options)?;
+        Ok(Concat { widened_columns, ..concat })
     }
 
     /// As [`try_new`](Self::try_new), for batches whose strings 32-bit offsets address together:
@@ -100,6 +104,7 @@ impl Concat {
         Ok(Concat {
             schema,
             types,
+            widened_columns: 0,
             primitives: Primitives::new(&options),
             program: FixedProgram::new("Concat", &options, kernels),
             options,
@@ -107,6 +112,18 @@ impl Concat {
     }
 
     describe_operator!();
+
+    /// Device bytes of the offsets of a row, beside those that a copy of the batches has. A single
+    /// batch gets wider offsets beside its own.
+    pub(in crate::ops) fn widening_bytes(&self, batches: usize) -> usize {
+        let each = size_of::<i64>() - if batches > 1 { size_of::<i32>() } else { 0 };
+        self.widened_columns * each
+    }
+
+    /// Columns whose offsets get 64 bits.
+    pub(in crate::ops) fn widened_columns(&self) -> usize {
+        self.widened_columns
+    }
 
     /// The rows of all batches; `None` without rows. A single batch with rows is not copied. Waits
     /// for strings with offsets, and for dictionaries that have to be unified.

@@ -15,6 +15,8 @@ Any Arrow data is a table, by the name of its variable:
 """
 
 import atexit
+import importlib
+from typing import Any
 
 from devicefusion import _devicefusion
 from devicefusion._devicefusion import DeviceError, ExecutionError, __version__
@@ -27,6 +29,14 @@ from devicefusion.profile import Profile
 
 # Threads that read streams of Python objects cannot go on beside the end of the interpreter.
 atexit.register(_devicefusion.end)
+
+
+def __getattr__(name: str) -> Any:
+    # It needs the driver manager of ADBC, which is a package of its own.
+    if name == "dbapi":
+        return importlib.import_module("devicefusion.dbapi")
+    raise AttributeError(f"module 'devicefusion' has no attribute {name!r}")
+
 
 __all__ = [
     "Accumulator",

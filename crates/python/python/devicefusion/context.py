@@ -143,7 +143,9 @@ class SessionContext:
 
     def register_record_batches(self, name: str, partitions: Iterable[Iterable[Any]]) -> None:
         """Registers partitions of record batches as a table."""
-        partitions = list(partitions)
+        if isinstance(partitions, pyarrow.Table):
+            raise ValueError("a table is no sequence of partitions: register_table takes it")
+        partitions = [_batches(partition) for partition in partitions]
         if any(hasattr(partition, "__arrow_c_array__") for partition in partitions):
             raise ValueError("partitions are sequences of record batches, such as [[batch, batch]]")
         self._session.register_batches(name, partitions)
@@ -456,3 +458,10 @@ def _string(text: str) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _batches(partition: Any) -> Iterable[Any]:
+    batches: Iterable[Any] = partition
+    if isinstance(partition, pyarrow.Table):
+        batches = partition.to_batches()
+    return batches

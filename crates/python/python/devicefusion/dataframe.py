@@ -165,7 +165,7 @@ class DataFrame:
         return DataFrame(self._frame.limit(offset, count), self._progress)
 
     def show(self, rows: int = SHOWN) -> None:
-        """Prints the first rows.
+        """Prints the first rows, and a note if there are more.
 
         >>> from devicefusion import SessionContext
         >>> SessionContext().sql("SELECT 'tea' AS item, 3.5 AS price").show()
@@ -175,10 +175,10 @@ class DataFrame:
         | tea  | 3.5   |
         +------+-------+
         """
-        first = self.limit(rows)
+        first = self.limit(rows + 1)
         # DDL has no result.
         if first._frame.has_columns():
-            print(first._watched(first._frame.collect).text())
+            print(first._watched(first._frame.collect).text(rows))
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)

@@ -299,7 +299,15 @@ impl Sort {
     pub fn finish_bytes(&self, batches: usize, rows: usize, row_bytes: usize) -> usize {
         let ranked = if self.rankers.iter().any(Option::is_some) { RANK_BYTES } else { 0 };
         let copies = if batches > 1 { 2 } else { 1 };
-        copies * row_bytes + rows * (WORD_BYTES + ranked)
+        // The copy in order has wide offsets too.
+        let in_order = self.concat.widened_columns() * (size_of::<i64>() - size_of::<i32>());
+        // Kernels write a byte for each bit of the copy in order, and pack them.
+        let bits = |ty: &ColumnType| usize::from(ty.nullable) + usize::from(ty.layout == Layout::Bits);
+        let unpacked: usize = self.types.iter().map(bits).sum();
+        let per_row = WORD_BYTES + ranked + self.concat.widening_bytes(batches) + in_order + unpacked;
+        let bytes = copies * row_bytes + rows * per_row;
+        // The pool rounds sizes up to classes, by a quarter at most.
+        bytes + bytes / 4
     }
 
     /// About the device bytes of so many outputs and keys, whose strings are short.

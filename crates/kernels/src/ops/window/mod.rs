@@ -501,7 +501,8 @@ impl Window {
         let functions = self.types.get(self.passed..).unwrap_or_default();
         let strings = functions.iter().filter(|ty| ty.data_type.is_string() || ty.data_type.is_binary()).count();
         let orders = self.facts.sort_count() * ORDER_BYTES;
-        let per_row = NUMBER_BYTES + key + orders + self.calls.len() * STATE_BYTES + row_width(functions);
+        let offsets = self.concat.widening_bytes(batches);
+        let per_row = NUMBER_BYTES + key + orders + self.calls.len() * STATE_BYTES + row_width(functions) + offsets;
         copy + strings * row_bytes + rows * per_row
     }
 
