@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compilation in the background: one program at a time, while no query runs.
 //!
-//! Compilations of programs come before optimizations.
+//! Compilations of programs come before optimizations, which wait for a while without new programs:
+//! a driver may have one lock for all compilations.
 //!
 //! Queries have the processors for themselves: a compilation begins once none has run for a while,
 //! or after a longer wait. A process that ends after its first query has begun none.
@@ -21,6 +22,12 @@ const QUIET: Duration = Duration::from_millis(100);
 
 /// The longest wait of a compilation for such a time.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// The time without a request for a new program after which an optimization begins.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// The longest wait of optimizations for such a time.
+const LONGEST_UNSETTLED: Duration = Duration::from_secs(10);
 
 /// The longest wait beside the time of the last compilation, so that queries that never end leave
 /// it a share of the time.
@@ -47,6 +54,8 @@ struct State {
     queries: HashMap<usize, usize>,
     /// The end of the last query.
     quiet_since: Instant,
+    /// The last request of a query for a new program.
+    requested: Option<Instant>,
     /// The longest wait of the next compilation.
     longest_wait: Duration,
 }
@@ -99,7 +108,9 @@ impl Background {
         let quiet_since = Instant::now();
         let (waiting, unfinished, unoptimized, has_thread, is_closed, queries) = Default::default();
         let longest_wait = LONGEST_WAIT;
-        let state = State { waiting, unfinished, unoptimized, has_thread, is_closed, queries, quiet_since, longest_wait };
+        let requested = None;
+        let state =
+            State { waiting, unfinished, unoptimized, has_thread, is_closed, queries, quiet_since, requested, longest_wait };
         Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -115,6 +126,11 @@ impl Background {
     pub(super) fn other_queries(&self, query: usize) -> usize {
         let state = self.state.lock();
         state.queries.len() - usize::from(state.queries.contains_key(&query))
+    }
+
+    /// Notes that a query waits for a program that is not compiled.
+    pub(super) fn note_request(&self) {
+        self.state.lock().requested = Some(Instant::now());
     }
 
     /// Programs that wait or are being compiled, without mere optimizations.
@@ -208,14 +224,20 @@ impl Background {
     /// Waits until the next program may be compiled. `None` ends the thread.
     fn next(&self) -> Option<CompileTask> {
         let mut state = self.state.lock();
-        let latest = Instant::now() + state.longest_wait;
+        let begun = Instant::now();
+        let latest = begun + state.longest_wait;
         loop {
             if state.is_closed || exit::has_begun() || state.waiting.is_empty() {
                 state.has_thread = false;
                 state.longest_wait = LONGEST_WAIT;
                 return None;
             }
-            let begin = if state.queries.is_empty() { latest.min(state.quiet_since + QUIET) } else { latest };
+            let mut begin = if state.queries.is_empty() { latest.min(state.quiet_since + QUIET) } else { latest };
+            if let Some(requested) = state.requested
+                && state.waiting.iter().all(CompileTask::is_optimization)
+            {
+                begin = begin.max((requested + SETTLED).min(begun + LONGEST_UNSETTLED));
+            }
             if Instant::now() >= begin {
                 return state.take_next();
             }

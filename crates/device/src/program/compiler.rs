@@ -166,6 +166,7 @@ impl Compiler {
         }
         let (task, program) = cache.insert(key, source, meters);
         drop(cache);
+        self.background.note_request();
         self.start(task);
         program
     }

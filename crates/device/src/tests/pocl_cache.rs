@@ -114,6 +114,32 @@ fn run_in_tiers(folder: &Path) {
     }
 }
 
+/// A driver may have one lock for all compilations, and an optimization takes long.
+#[test]
+fn optimizations_wait_until_no_more_programs_are_requested() {
+    const NAME: &str = "tests::pocl_cache::optimizations_wait_until_no_more_programs_are_requested";
+    let folder = tempfile::tempdir().unwrap();
+    if !alone_with(NAME, &[(FOLDER, folder.path())]) {
+        return;
+    }
+    let context = Context::new(DeviceConfig { compile_options: vec![], ..config() }).unwrap();
+    if !context.info().platform.contains("Portable Computing Language") {
+        return println!("skipped: the device is not PoCL's");
+    }
+    let queue = context.queue().unwrap();
+    let begin = std::time::Instant::now();
+    let mut programs = vec![];
+    while begin.elapsed() < std::time::Duration::from_secs(4) {
+        let query = context.begin_query(1);
+        programs.push(block_on(queue.compile(programs::prepared_of(&format!("{}", programs.len())))).unwrap());
+        drop(query);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert_eq!(context.counters().programs_optimized, 0, "after {} programs", programs.len());
+    }
+    assert!(context.wait_until_prepared(std::time::Duration::from_secs(300)));
+    assert_eq!(context.counters().programs_optimized, programs.len() as u64);
+}
+
 #[test]
 fn programs_whose_optimization_fails_keep_their_first_tier() {
     const NAME: &str = "tests::pocl_cache::programs_whose_optimization_fails_keep_their_first_tier";
