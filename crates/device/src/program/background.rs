@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compilation in the background: one program at a time, while no query runs.
 //!
-//! Compilations of programs come before optimizations, which wait for a while without new programs:
-//! a driver may have one lock for all compilations.
+//! Compilations of programs come before optimizations. These wait for a while without new programs,
+//! since a driver may have one lock for all compilations.
 //!
 //! Queries have the processors for themselves: a compilation begins once none has run for a while,
 //! or after a longer wait. A process that ends after its first query has begun none.
@@ -128,7 +128,7 @@ impl Background {
         state.queries.len() - usize::from(state.queries.contains_key(&query))
     }
 
-    /// Notes that a query waits for a program that is not compiled.
+    /// Notes that a query needs a new program.
     pub(super) fn note_request(&self) {
         self.state.lock().requested = Some(Instant::now());
     }
