@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compilation in the background: one program at a time, while no query runs.
 //!
-//! Compilations of programs come before optimizations. These wait for a while without new programs,
-//! since a driver may have one lock for all compilations.
+//! Compilations of programs come before optimizations. These wait for a while without new programs.
+//! PoCL has one lock for all compilations.
 //!
 //! Queries have the processors for themselves: a compilation begins once none has run for a while,
 //! or after a longer wait. A process that ends after its first query has begun none.
