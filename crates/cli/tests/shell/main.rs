@@ -2,11 +2,14 @@
 //! The shell's arguments, output and exit status. The device is `DEVICEFUSION_TEST_DEVICE`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod devices;
+mod printing;
+mod settings;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The output and status of a run.
 #[derive(Debug)]
@@ -26,40 +29,8 @@ fn shell_with_input(arguments: &[&str], input: &str) -> Run {
     run(command.args(arguments).env("DATAFUSION_DEVICE_SELECTOR", selector), input)
 }
 
-/// A shell with `vendors` as the registry of OpenCL drivers.
-fn shell_with_vendors(vendors: &Path, arguments: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-    command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("OCL_ICD_VENDORS", vendors).env("PYOPENCL_HOME", vendors);
-    run(command.args(arguments), "")
-}
-
 fn shell_with_variable(name: &str, value: &str, arguments: &[&str]) -> Run {
     run(Command::new(env!("CARGO_BIN_EXE_devicefusion")).args(arguments).env(name, value), "")
-}
-
-/// How OpenCL is missing.
-#[derive(Debug, Clone, Copy)]
-enum OpenCl {
-    /// The registry of drivers is empty.
-    WithoutDriver,
-    /// The loader library is missing too.
-    Absent,
-}
-
-/// A shell without any device, CUDA GPUs included.
-fn shell_without_device(opencl: OpenCl, arguments: &[&str]) -> Run {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-    command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("CUDA_VISIBLE_DEVICES", "").args(arguments);
-    match opencl {
-        OpenCl::WithoutDriver => command.env("OCL_ICD_VENDORS", folder.path()).env("PYOPENCL_HOME", folder.path()),
-        OpenCl::Absent => {
-            // The dynamic linker finds this file first, and it is not a library.
-            std::fs::write(folder.path().join("libOpenCL.so.1"), "").unwrap();
-            command.env("LD_LIBRARY_PATH", folder.path())
-        }
-    };
-    run(&mut command, "")
 }
 
 fn run(command: &mut Command, input: &str) -> Run {
@@ -85,6 +56,10 @@ fn file(content: &str) -> tempfile::NamedTempFile {
     file.write_all(content.as_bytes()).unwrap();
     file
 }
+
+/// A query that every device and the host support, with its result.
+const SUM: [&str; 5] = ["-q", "--format", "csv", "-c", "SELECT sum(value) AS s FROM generate_series(1, 20000)"];
+const SUM_IS: &str = "s\n200010000\n";
 
 const CSV: [&str; 3] = ["-q", "--format", "csv"];
 
@@ -205,227 +180,6 @@ fn resident_table_is_made_filled_and_replaced() {
 }
 
 #[test]
-fn resident_tables_need_a_device() {
-    let create = "CREATE TABLE device.t AS SELECT 1 AS i";
-    assert_eq!(shell(&["-q", "-c", create]).stdout, "", "a statement without rows prints none");
-    for run in [
-        shell(&["--device", "none", "-c", create]),
-        shell(&["-c", "SET device.selector = 'none'", create]),
-        shell_without_device(OpenCl::WithoutDriver, &["--device", "none", "-c", create]),
-    ] {
-        assert!(!run.success, "{}", run.stdout);
-        assert!(run.stderr.contains("a table of device memory needs a device: device."), "{}", run.stderr);
-    }
-    for (sql, problem) in [
-        ("CREATE TABLE device.t AS SELECT named_struct('x', 1) AS a", "DeviceTable: column \"a\": Struct("),
-        ("CREATE VIEW device.v AS SELECT 1", "device.v: only tables of rows can be resident"),
-        ("DROP TABLE device.nope", "device.nope"),
-    ] {
-        let run = shell(&["-c", sql]);
-        assert!(!run.success && run.stderr.contains(problem), "{sql}: {}", run.stderr);
-    }
-}
-
-#[test]
-fn the_log_shows_device_and_programs() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-    let selector = device::testing::config().unwrap().selector.to_string();
-    command.args(["--strict", "-c", "SELECT sum(value) AS s FROM generate_series(1, 1000) WHERE value > 10"]);
-    command.env("DATAFUSION_DEVICE_SELECTOR", selector).env("RUST_LOG", "devicefusion=debug");
-    let run = run(&mut command, "");
-    assert!(run.success, "{}", run.stderr);
-    for part in ["bytes of memory", "program of Reduce", "compiled in"] {
-        assert!(run.stderr.contains(part), "{part}: {}", run.stderr);
-    }
-}
-
-/// Programs of PoCL lie below `device.cache_dir`, for the next process.
-#[test]
-fn the_folder_of_compiled_programs_holds_those_of_pocl() {
-    let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let files = || {
-        let (mut folders, mut files) = (vec![folder.path().join("pocl")], 0);
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()) {
-                files += usize::from(entry.extension().is_some_and(|extension| extension == "so"));
-                folders.extend(Some(entry).filter(|entry| entry.is_dir()));
-            }
-        }
-        files
-    };
-    let config = device::testing::config().unwrap();
-    let is_pocl = config.choose().unwrap().platform.contains("Portable Computing Language");
-    let mut counts = Vec::new();
-    for _ in 0..2 {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-        command.args(["--strict", "-c", "SELECT sum(value) AS s FROM generate_series(1, 1000) WHERE value > 10"]);
-        command.env("DATAFUSION_DEVICE_SELECTOR", config.selector.to_string());
-        command.env("DATAFUSION_DEVICE_CACHE_DIR", folder.path()).env("HOME", home.path());
-        command.env_remove("POCL_CACHE_DIR").env_remove("XDG_CACHE_HOME");
-        let run = run(&mut command, "");
-        assert!(run.success, "{}", run.stderr);
-        counts.push(files());
-    }
-    if is_pocl {
-        assert!(counts[0] > 0 && counts[0] == counts[1], "{counts:?}");
-        assert!(!home.path().join(".cache/pocl").exists());
-    }
-}
-
-/// The dynamic linker reports the libraries that it opens.
-#[test]
-fn statements_that_need_no_device_load_no_driver() {
-    let opens = |arguments: &[&str]| {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-        command.env_remove("DATAFUSION_DEVICE_SELECTOR").env("LD_DEBUG", "files");
-        command.env("LD_DEBUG_OUTPUT", folder.path().join("opened"));
-        let run = run(command.args(arguments), "");
-        assert!(run.success, "{}", run.stderr);
-        let mut reports = std::fs::read_dir(folder.path()).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()));
-        reports.any(|report| report.unwrap().contains("libOpenCL.so"))
-    };
-    assert!(!opens(&["-c", "SHOW device.cost", "\\d", "DESCRIBE information_schema.tables"]));
-    // A note about the device comes with the first query that reads rows.
-    assert!(!opens(&["-c", "SELECT 1 + 1", "VALUES (1), (2)", "CREATE TABLE t AS SELECT 1"]));
-    assert!(opens(&["-q", "-c", SUM[4]]) && opens(&["-c", "CREATE TABLE t AS SELECT 1", "SELECT * FROM t"]));
-}
-
-#[test]
-fn without_a_device_the_shell_says_so_and_uses_the_host() {
-    let run = shell(&["--device", "none", "-c", "SELECT count(*) FROM generate_series(1, 3)"]);
-    assert!(run.success);
-    assert!(run.stderr.contains("host"), "{}", run.stderr);
-    assert!(!shell(&["--device", "none", "--strict", "-c", "SELECT 1"]).success);
-}
-
-#[test]
-fn without_a_driver_the_host_works_unless_strict() {
-    for opencl in [OpenCl::WithoutDriver, OpenCl::Absent] {
-        let devices = shell_without_device(opencl, &["devices"]);
-        assert!(devices.success);
-        assert!(devices.stdout.contains("No device can be used"), "{opencl:?}: {}", devices.stdout);
-        let sql = "SELECT sum(value) AS s FROM generate_series(1, 100000)";
-        let run = shell_without_device(opencl, &["--format", "csv", "-c", sql]);
-        assert!(run.success, "{opencl:?}: {}", run.stderr);
-        assert!(run.stdout.contains("5000050000"), "{opencl:?}: {}", run.stdout);
-        assert!(run.stderr.starts_with("No device"), "{opencl:?}: {}", run.stderr);
-        for arguments in [["--strict", "-c", "SELECT 1"], ["--device=opencl", "-c", "SELECT 1"]] {
-            let run = shell_without_device(opencl, &arguments);
-            assert!(!run.success, "{opencl:?}");
-            assert!(run.stderr.contains("opencl"), "{opencl:?}: {}", run.stderr);
-        }
-    }
-}
-
-/// A query that every device and the host support, with its result.
-const SUM: [&str; 5] = ["-q", "--format", "csv", "-c", "SELECT sum(value) AS s FROM generate_series(1, 20000)"];
-const SUM_IS: &str = "s\n200010000\n";
-
-/// Without a usable OpenCL driver, the list has the reason, and queries run on the host unless
-/// strict.
-#[track_caller]
-fn check_broken(reason: &str, shell: impl Fn(&[&str]) -> Run) {
-    let devices = shell(&["devices"]);
-    assert!(devices.success, "{}", devices.stderr);
-    assert!(devices.stdout.contains(reason), "{}", devices.stdout);
-    let run = shell(&SUM);
-    assert!(run.success && run.stdout == SUM_IS, "{} {}", run.stdout, run.stderr);
-    for arguments in [["--device=opencl", "-c", "SELECT 1"], ["--device=#9", "-c", "SELECT 1"]] {
-        let run = shell(&arguments);
-        assert!(!run.success);
-        assert!(run.stderr.contains(reason) && !run.stderr.contains("panicked"), "{}", run.stderr);
-    }
-}
-
-#[test]
-fn broken_drivers_are_named_with_what_is_wrong() {
-    let folder = tempfile::tempdir().unwrap();
-    let icd = folder.path().join("broken.icd");
-    let junk = folder.path().join("junk.so");
-    std::fs::write(&junk, "not a library").unwrap();
-    for (driver, problem) in [
-        ("/nowhere/libmissing.so", "/nowhere/libmissing.so: cannot open shared object file"),
-        (junk.to_str().unwrap(), "junk.so: file too short"),
-        ("libc.so.6", "it offers no platform"),
-        ("", "could use no driver"),
-    ] {
-        std::fs::write(&icd, format!("{driver}\n")).unwrap();
-        check_broken(problem, |arguments| shell_with_vendors(folder.path(), arguments));
-        check_broken("broken.icd names", |arguments| shell_with_vendors(folder.path(), arguments));
-    }
-}
-
-#[test]
-fn a_broken_loader_is_named_with_what_is_wrong() {
-    let folder = tempfile::tempdir().unwrap();
-    let loader = folder.path().join("libOpenCL.so.1");
-    let with_loader = |arguments: &[&str]| shell_with_variable("LD_LIBRARY_PATH", folder.path().to_str().unwrap(), arguments);
-    std::fs::write(&loader, "not a library").unwrap();
-    check_broken("libOpenCL.so.1: file too short", with_loader);
-    // A library without OpenCL's functions.
-    let libc = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"];
-    let Some(libc) = libc.into_iter().find(|path| Path::new(path).exists()) else { return };
-    std::fs::copy(libc, &loader).unwrap();
-    check_broken("lacks clGetPlatformIDs", with_loader);
-}
-
-#[test]
-fn devices_are_chosen_by_keyword_number_and_name() {
-    let list = shell(&["devices"]).stdout;
-    let Some(first) = list.lines().find(|line| line.starts_with("#0") && line.ends_with("usable")) else {
-        panic!("these tests need a device: {list}")
-    };
-    let name = first.split_whitespace().nth(1).unwrap();
-    for device in ["auto", "AUTO", "opencl", "#0", name, &name.to_uppercase()] {
-        let run = shell(&[&["--device", device][..], &SUM[1..]].concat());
-        assert!(run.success && run.stdout.starts_with(SUM_IS), "{device}: {} {}", run.stdout, run.stderr);
-        assert!(run.stderr.starts_with("Device #"), "{device}: {}", run.stderr);
-    }
-    for device in ["none", "None"] {
-        let run = shell(&[&["--device", device][..], &SUM[1..]].concat());
-        assert!(run.success && run.stderr.starts_with("No device"), "{}", run.stderr);
-    }
-    for (device, problem) in [
-        ("#99", "device #99: no such device; there is #0"),
-        ("no such", "device no such: no such device; there is #0"),
-        ("#x", "device.selector = #x: expected a number after #"),
-        ("", "device.selector is empty: must be auto, none, cuda, opencl"),
-    ] {
-        let run = shell(&["--device", device, "-c", "SELECT 1"]);
-        assert!(!run.success && run.stdout.is_empty(), "{}", run.stdout);
-        assert!(run.stderr.contains(problem), "{device}: {}", run.stderr);
-    }
-}
-
-#[test]
-fn settings_come_from_the_environment() {
-    let shown = ["-q", "--format", "csv", "-c", "SHOW device.batch_rows"];
-    let run = shell_with_variable("DATAFUSION_DEVICE_BATCH_ROWS", "77", &shown);
-    assert_eq!(run.stdout, "name,value\ndevice.batch_rows,77\n");
-    let run = shell_with_variable("DATAFUSION_DEVICE_BATCH_ROWS", "many", &shown);
-    assert!(!run.success);
-    assert!(run.stderr.contains("DATAFUSION_DEVICE_BATCH_ROWS: device.batch_rows = 'many'"), "{}", run.stderr);
-    for (limit, bound) in [("65536", "at least 1048576"), ("18446744073709551615", "at most ")] {
-        let run = shell_with_variable("DATAFUSION_DEVICE_MEMORY_BYTES", limit, &shown);
-        let problem = format!("device.memory_bytes = {limit}: must be 0, for the device's default, or {bound}");
-        assert!(!run.success && run.stderr.contains(&problem), "{}", run.stderr);
-    }
-    let run = shell_with_variable("DATAFUSION_DEVICE_SELECTOR", "none", &SUM[1..]);
-    assert!(run.stderr.starts_with("No device, queries run on the host: device.selector is 'none'"), "{}", run.stderr);
-    let run = shell_with_variable("DATAFUSION_DEVICE_ENABLED", "false", &["--strict", "-c", "SELECT 1"]);
-    assert!(run.stderr.contains("--strict needs a device, and device.enabled is false"), "{}", run.stderr);
-}
-
-#[test]
-fn an_invalid_setting_fails_without_the_name_of_the_optimizer_rule() {
-    let run = shell(&["-q", "-c", "SET device.selector = '#99'", SUM[4]]);
-    assert!(!run.success);
-    let problem = "Error: Error during planning: device.selector = '#99': no such device; there is #0 ";
-    assert!(run.stderr.starts_with(problem), "{}", run.stderr);
-}
-
-#[test]
 fn commands_may_be_several_and_stop_at_the_first_failure() {
     let run = shell(&[&CSV[..], &["-c", "SELECT 1 AS a", "-c", "SELECT 2 AS b; SELECT 3 AS c"]].concat());
     assert!(run.success, "{}", run.stderr);
@@ -452,78 +206,6 @@ fn files_may_be_several_and_a_failure_in_any_is_the_status() {
     binary.write_all(b"\xff\xfe;\n").unwrap();
     let run = shell(&["-f", binary.path().to_str().unwrap()]);
     assert!(!run.success && run.stderr.contains(&format!("cannot read {}", binary.path().display())), "{}", run.stderr);
-}
-
-#[test]
-fn formats_are_those_of_datafusion_cli() {
-    for (format, expected) in [
-        ("csv", "a,b\n1,x\n"),
-        ("tsv", "a\tb\n1\tx\n"),
-        ("json", "[{\"a\":1,\"b\":\"x\"}]\n"),
-        ("nd-json", "{\"a\":1,\"b\":\"x\"}\n"),
-        ("table", "+---+---+\n| a | b |\n+---+---+\n| 1 | x |\n+---+---+\n"),
-    ] {
-        let run = shell(&["-q", "--format", format, "-c", "SELECT 1 AS a, 'x' AS b"]);
-        assert!(run.success, "{}", run.stderr);
-        assert_eq!(run.stdout, expected, "{format}");
-    }
-    let run = shell(&["--format", "xml", "-c", "SELECT 1"]);
-    assert!(!run.success && run.stderr.contains("nd-json"), "{}", run.stderr);
-}
-
-#[test]
-fn empty_results_and_nulls_have_a_place_in_every_format() {
-    const EMPTY: &str = "SELECT 1 AS a, 'x' AS b WHERE false";
-    const NULLS: &str = "SELECT NULL AS a, 'x' AS b";
-    for (format, empty, nulls) in [
-        ("csv", "a,b\n", "a,b\n,x\n"),
-        ("tsv", "a\tb\n", "a\tb\n\tx\n"),
-        ("json", "[]\n", "[{\"a\":null,\"b\":\"x\"}]\n"),
-        ("nd-json", "", "{\"a\":null,\"b\":\"x\"}\n"),
-        (
-            "table",
-            "+---+---+\n| a | b |\n+---+---+\n+---+---+\n",
-            "+------+---+\n| a    | b |\n+------+---+\n| NULL | x |\n+------+---+\n",
-        ),
-    ] {
-        let run = shell(&["-q", "--format", format, "-c", EMPTY, NULLS]);
-        assert!(run.success, "{}", run.stderr);
-        assert_eq!(run.stdout, format!("{empty}{nulls}"), "{format}");
-    }
-    // Statements without columns print nothing.
-    let run = shell(&["-q", "--format", "json", "-c", "CREATE VIEW v AS SELECT 1", "SET device.cost = 'always'"]);
-    assert_eq!((run.success, run.stdout.as_str()), (true, ""), "{}", run.stderr);
-}
-
-#[test]
-fn printing_is_chosen_by_commands() {
-    let run = shell(&[
-        "-c",
-        "\\timing off",
-        "\\x on",
-        "SELECT 1 AS one, 'b' AS letter",
-        "\\x",
-        "\\pset maxrows 1",
-        "SELECT * FROM generate_series(1, 3)",
-    ]);
-    assert!(run.success, "{}", run.stderr);
-    assert!(run.stdout.contains("-[ RECORD 1 ]-\none    | 1\nletter | b\n") && !run.stdout.contains("Elapsed"), "{}", run.stdout);
-    assert!(run.stdout.contains("3 row(s) fetched. (First 1 displayed."), "{}", run.stdout);
-    for command in
-        ["\\x maybe", "\\timing 3", "\\pset maxrows some", "\\pset format xml", "\\pset nothing at all", "\\pset maxrows"]
-    {
-        assert!(!shell(&["-c", command]).success, "{command}");
-    }
-}
-
-/// Rows alone are on standard output, so that programs can read it. Lists are text in CSV.
-#[test]
-fn formats_for_programs_have_rows_only() {
-    let run = shell(&["--device", "none", "--format", "csv", "-c", "SELECT [1, NULL] AS l, 'a' AS s"]);
-    assert_eq!(run.stdout, "l,s\n\"[1, NULL]\",a\n", "{run:?}");
-    assert!(run.stderr.contains("1 row(s) fetched."), "{run:?}");
-    let run = shell(&["--device", "none", "--format", "json", "-c", "SELECT 1 AS a"]);
-    assert_eq!(run.stdout, "[{\"a\":1}]\n", "{run:?}");
 }
 
 /// SUMMARIZE among others, commands of other shells, functions, and rows without columns.
@@ -584,40 +266,6 @@ fn summarize_has_a_row_for_each_column() {
         column_name,column_type,min,max,approx_unique,avg,std,q25,q50,q75,count,null_percentage\n\
         l,List(Int64),,,,,,,,,0,\n";
     assert_eq!(run.stdout, expected);
-}
-
-#[test]
-fn completions_and_the_manual_page_are_written() {
-    for (arguments, expected) in [
-        (&["completions", "bash"][..], "_devicefusion()"),
-        (&["completions", "zsh"], "#compdef devicefusion"),
-        (&["completions", "fish"], "complete -c devicefusion"),
-        (&["man"], ".TH devicefusion"),
-    ] {
-        let run = shell(arguments);
-        assert!(run.success && run.stdout.contains(expected), "{arguments:?}: {}{}", run.stdout, run.stderr);
-    }
-}
-
-#[test]
-fn plans_are_not_padded() {
-    let run = shell(&["-q", "-c", "EXPLAIN FORMAT INDENT SELECT 1"]);
-    assert_eq!(
-        run.stdout,
-        "logical_plan\nProjection: Int64(1)\n  EmptyRelation: rows=1\n\nphysical_plan\nProjectionExec: expr=[1 as Int64(1)]\n  PlaceholderRowExec\n",
-        "{}",
-        run.stderr
-    );
-}
-
-#[test]
-fn only_tables_are_cut() {
-    const SQL: &str = "SELECT value FROM generate_series(1, 20000)";
-    for (format, lines) in [("csv", 20_001), ("tsv", 20_001), ("nd-json", 20_000)] {
-        let run = shell(&["-q", "--format", format, "-c", SQL]);
-        assert_eq!(run.stdout.lines().filter(|line| !line.is_empty()).count(), lines, "{format}");
-    }
-    assert!(shell(&["-q", "-c", SQL]).stdout.lines().count() < 100);
 }
 
 #[test]
@@ -776,21 +424,6 @@ fn object_stores_are_read_by_url() {
     assert!(!run.success && run.stderr.contains("not found on AwsOptions"), "{}", run.stderr);
 }
 
-#[test]
-fn a_long_statement_has_no_progress_line_without_a_terminal() {
-    // A line would come after a second.
-    let wait = Duration::from_millis(1500);
-    let address = serve("a,b\n1,2\n3,4\n", wait);
-    let begun = Instant::now();
-    let sum = format!("SELECT sum(b) AS s FROM 'http://{address}/t.csv'");
-    let run = shell(&["--device", "none", "--format", "csv", "-c", &sum]);
-    // The plan reads the file for its columns, and the run for its rows.
-    assert!(begun.elapsed() > 2 * wait, "{:?}", begun.elapsed());
-    assert!(run.success && run.stdout == "s\n6\n", "{} {}", run.stdout, run.stderr);
-    assert!(run.stderr.contains("1 row(s) fetched."), "{}", run.stderr);
-    assert!(!run.stderr.contains(" · ") && !run.stderr.contains('\r'), "{:?}", run.stderr);
-}
-
 /// One half of the query fails during the other half's compilation. The compiler's threads must end
 /// before the process unloads its code.
 #[test]
@@ -824,57 +457,6 @@ fn deep_expressions_of_the_host_run_and_deeper_ones_are_refused() {
     assert!(!run.success);
     assert_eq!(run.stdout, "rows\n99\n", "{}", run.stderr);
     assert!(run.stderr.contains("operators, the limit is 20000"), "{}", run.stderr);
-}
-
-#[test]
-fn unknown_device_is_named() {
-    let run = shell(&["--device", "no such device", "-c", "SELECT 1"]);
-    assert!(!run.success);
-    assert!(run.stderr.contains("no such device"), "{}", run.stderr);
-}
-
-#[test]
-fn unknown_setting_is_named() {
-    let run = shell(&["-c", "SET device.fallbak = 'error'"]);
-    assert!(!run.success);
-    assert!(run.stderr.contains("device.fallback"), "{}", run.stderr);
-}
-
-#[test]
-fn settings_can_change_until_the_first_query() {
-    check("SET device.memory_bytes = 1000000000", "");
-    let set = "SET device.memory_bytes = 1000000000";
-    let run = shell(&["--strict", "-c", set, SUM[4], "SET device.memory_bytes = 2000000000"]);
-    assert!(!run.success);
-    assert!(run.stderr.contains("device.memory_bytes cannot change from '1000000000' to '2000000000'"), "{}", run.stderr);
-    assert!(run.stderr.contains("set it before the first query"), "{}", run.stderr);
-}
-
-#[test]
-fn a_setting_is_reset_to_its_default() {
-    let (set, reset) = ("SET device.profile = 'gpu'", "RESET device.profile");
-    let run = shell(&[&CSV[..], &["-c", set, reset, "SHOW device.profile"]].concat());
-    assert!(run.success && run.stdout.ends_with("device.profile,auto\n"), "{} {}", run.stdout, run.stderr);
-}
-
-#[test]
-fn settings_are_shown_with_meaning_default_and_what_is_frozen() {
-    let sql = "SELECT description FROM information_schema.df_settings WHERE name = 'device.memory_bytes'";
-    let run = shell(&[&CSV[..], &["-c", sql]].concat());
-    assert!(run.stdout.contains("device memory pool in bytes"), "{}", run.stdout);
-    assert!(run.stdout.contains("Default '0'; frozen once the session's device is open"), "{}", run.stdout);
-    let run = shell(&[&CSV[..], &["-c", "SHOW ALL"]].concat());
-    assert!(run.stdout.contains("device.fallback,host\n"), "{}", run.stdout);
-}
-
-#[test]
-fn devices_lists_every_driver() {
-    let run = shell(&["devices"]);
-    assert!(run.success);
-    let lines: Vec<&str> = run.stdout.lines().collect();
-    assert!(lines[0].contains("NAME") && lines[0].contains("MEMORY"), "{}", run.stdout);
-    assert!(lines.iter().any(|line| line.contains("opencl")), "{}", run.stdout);
-    assert!(lines.iter().any(|line| line.contains("cuda")), "{}", run.stdout);
 }
 
 #[test]
@@ -929,50 +511,9 @@ fn a_wrong_column_among_many_has_the_closest_names() {
 }
 
 #[test]
-fn sizes_have_units() {
-    let run = shell(&["-q", "-c", "SET device.memory_bytes = '1 GiB'", "SHOW device.memory_bytes"]);
-    assert!(run.success && run.stdout.contains("1073741824"), "{}{}", run.stdout, run.stderr);
-}
-
-#[test]
 fn startup_files_run_before_commands() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "CREATE VIEW v AS SELECT 42 AS answer;\n").unwrap();
     let run = shell(&["-q", "-r", file.path().to_str().unwrap(), "-c", "SELECT answer FROM v"]);
     assert!(run.success && run.stdout.contains("42"), "{}{}", run.stdout, run.stderr);
-}
-
-#[test]
-fn a_reader_that_goes_ends_the_shell_without_a_panic() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-    command.args([
-        "--device",
-        "none",
-        "-q",
-        "--maxrows",
-        "inf",
-        "--format",
-        "csv",
-        "-c",
-        "SELECT * FROM generate_series(1, 1000000)",
-    ]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!((line.as_str(), String::from_utf8(output.stderr).unwrap().as_str()), ("value\n", ""));
-}
-
-/// As in `devicefusion … 2>&1 | true`. A panic would give another exit code.
-#[test]
-fn readers_that_have_gone_end_the_shell_without_a_panic() {
-    let commands = ["\\h", "\\h select", "\\h sum", "\\?", "\\timing", "\\pset", "\\object_store_profiling summary"];
-    for statement in ["SELECT nope", "SELECT 1"].into_iter().chain(commands) {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_devicefusion"));
-        command.env("HOME", env!("CARGO_TARGET_TMPDIR")).args(["--device", "none", "-c", statement]);
-        let status = command.stdout(writer.try_clone().unwrap()).stderr(writer).status().unwrap();
-        assert_eq!(status.code(), Some(1), "{statement}");
-    }
 }
