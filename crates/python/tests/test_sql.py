@@ -226,18 +226,26 @@ OPERANDS = {
 
 @pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%", "<", ">=", "="])
 @pytest.mark.parametrize(("column", "value", "given"), OPERANDS.values(), ids=OPERANDS.keys())
-def test_a_parameter_is_as_a_literal_of_its_type(either, operator, column, value, given):
-    either.sql(f"CREATE TABLE t AS SELECT {value} AS {column}")
-    for parameter in given:
-        literal = f"CAST({parameter!r} AS {'DOUBLE' if isinstance(parameter, float) else 'BIGINT'})"
-        for text in ("{left} {operator} {right}", "{right} {operator} {left}"):
-            right, wrong = (
-                text.format(left=f"max({column})", operator=operator, right=right)
-                for right in (literal, "?")
-            )
-            expected = either.sql(f"SELECT {right} AS y FROM t").to_arrow_table()
-            actual = either.sql(f"SELECT {wrong} AS y FROM t", [parameter]).to_arrow_table()
-            assert actual == expected, f"{wrong}, {parameter}"
+def test_a_parameter_is_as_a_literal_of_its_type(host, operator, column, value, given):
+    host.sql(f"CREATE TABLE t AS SELECT {value} AS {column}")
+    kinds = {float: "DOUBLE", int: "BIGINT"}
+    literals = [f"CAST({parameter!r} AS {kinds[type(parameter)]})" for parameter in given]
+
+    def results(places, *values):
+        texts = [f"max({column}) {operator} {place}" for place in places]
+        texts += [f"{place} {operator} max({column})" for place in places]
+        columns = ", ".join(f"{text} AS y{number}" for number, text in enumerate(texts))
+        return host.sql(f"SELECT {columns} FROM t", *values).to_arrow_table()
+
+    assert results(["?"] * len(given), given * 2) == results(literals)
+
+
+def test_a_parameter_keeps_its_type_on_the_device(ctx):
+    numbers = pyarrow.table({"n": [7, 8], "i": pyarrow.array([127, 1], pyarrow.int8())})
+    assert numbers.num_rows == 2
+    halves = ctx.sql("SELECT n / ? AS half, i + ? AS more FROM numbers", [2.0, 100])
+    assert halves.to_pydict() == {"half": [3.5, 4.0], "more": [227, 101]}
+    assert ctx.sql("SELECT n FROM numbers WHERE n / ? > 3.9", [2.0]).to_pydict() == {"n": [8]}
 
 
 def test_a_span_of_time_is_added_by_a_cast(either):
