@@ -98,7 +98,11 @@ impl HostRows {
         let text = pretty_format_batches_with_options(&shown, &DEFAULT_FORMAT_OPTIONS.clone().with_null("NULL"));
         let text = text.map_err(|error| exception(DataFusionError::from(error)))?;
         let rows: usize = self.batches.iter().map(RecordBatch::num_rows).sum();
-        Ok(if rows > most { format!("{text}\nthe first {most} rows") } else { text.to_string() })
+        Ok(match most {
+            1 if rows > 1 => format!("{text}\nthe first row"),
+            _ if rows > most => format!("{text}\nthe first {most} rows"),
+            _ => text.to_string(),
+        })
     }
 }
 

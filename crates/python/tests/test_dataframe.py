@@ -6,6 +6,7 @@ import gc
 import html
 import json
 import re
+import sys
 import time
 import uuid
 
@@ -407,6 +408,7 @@ def test_show_tells_of_more_rows_and_of_nulls(either, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[3:] == ["| NULL |   |", "| NULL |   |", "+------+---+", "the first 2 rows"]
     either.sql("SELECT 1 AS a FROM generate_series(1, 20)").show()
+    either.sql("SELECT 1 AS a FROM generate_series(1, 30)").show(sys.maxsize)
     assert "first" not in capsys.readouterr().out
 
 

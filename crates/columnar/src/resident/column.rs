@@ -19,6 +19,9 @@ use crate::upload::transfer::all_valid;
 use crate::upload::uploader::Uploader;
 use crate::{Carrier, ColumnType, DeviceColumn, Error, Layout, Result};
 
+/// Rows of a table after which its strings keep their codes, though these may not pay any more.
+const DECIDED_ROWS: usize = 1 << 20;
+
 /// State of one column over the rows so far.
 #[derive(Debug, Clone)]
 pub(crate) struct ColumnState {
@@ -84,6 +87,7 @@ impl ColumnState {
 
     /// Updates the state with the chunks of a batch and uploads them.
     pub(crate) fn upload(&mut self, uploader: &Uploader<'_>, arrays: &[&ArrayRef]) -> Result<DeviceColumn> {
+        let is_small = self.rows < DECIDED_ROWS;
         for array in arrays {
             uploader.check_type(&self.name, &self.natural, array)?;
             self.rows += array.len();
@@ -108,7 +112,7 @@ impl ColumnState {
             let value_type = Arc::new(ColumnType { data_type: value.as_ref().clone(), ..(*ty).clone() });
             return uploader.column(&self.name, &value_type, plain.iter().collect())?.with_type(ty, None);
         }
-        let row_codes = self.encode(uploader.queue, arrays)?;
+        let row_codes = self.encode(uploader.queue, arrays, is_small)?;
         let ty = Arc::new(self.ty());
         let (Some(row_codes), Layout::Dictionary { codes, .. }) = (row_codes, &ty.layout) else {
             return uploader.column(&self.name, &ty, arrays.to_vec());
@@ -116,9 +120,9 @@ impl ColumnState {
         self.upload_codes(uploader, &ty, *codes, arrays, &row_codes)
     }
 
-    /// Codes of all values in the table's dictionary. Drops the dictionary if it exceeds a limit or
-    /// does not pay.
-    fn encode(&mut self, queue: &Queue, arrays: &[&ArrayRef]) -> Result<Option<Vec<u32>>> {
+    /// Codes of all values in the table's dictionary. Drops the dictionary if it exceeds a limit,
+    /// or does not pay in a small table: all of its batches are rewritten then.
+    fn encode(&mut self, queue: &Queue, arrays: &[&ArrayRef], is_small: bool) -> Result<Option<Vec<u32>>> {
         let Some(dictionary) = &mut self.dictionary else { return Ok(None) };
         let mut row_codes = Vec::with_capacity(arrays.iter().map(|array| array.len()).sum());
         for array in arrays {
@@ -128,7 +132,7 @@ impl ColumnState {
                 return Ok(None);
             }
         }
-        if !dictionary.pays() {
+        if is_small && !dictionary.pays() {
             self.dictionary = None;
             return Ok(None);
         }
@@ -179,7 +183,7 @@ impl ColumnState {
         let uploader = Uploader::new(queue, array.len());
         match &ty.layout {
             Layout::Dictionary { codes, .. } if self.dictionary.is_some() => {
-                let row_codes = self.encode(queue, &[&array])?.unwrap_or_default();
+                let row_codes = self.encode(queue, &[&array], false)?.unwrap_or_default();
                 self.upload_codes(&uploader, ty, *codes, &[&array], &row_codes)
             }
             _ => uploader.column(&self.name, ty, vec![&array]),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values for the parameters of plans.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
-use arrow::datatypes::DataType;
-use datafusion::common::metadata::ScalarAndMetadata;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{ParamValues, Result};
-use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, WriteOp};
+use datafusion::logical_expr::expr::{Alias, Placeholder};
+use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, Projection, Values, WriteOp};
 
 /// Gives a plan values for its parameters. A value has its own type, as a literal of that type has.
 ///
@@ -32,8 +32,7 @@ use datafusion::logical_expr::{DmlStatement, Expr, LogicalPlan, WriteOp};
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub fn with_parameters(plan: LogicalPlan, values: impl Into<ParamValues>) -> Result<LogicalPlan> {
-    let types = assigned_types(&plan)?;
-    plan.with_param_values(cast(values.into(), &types))
+    with_casts(plan)?.with_param_values(values.into())
 }
 
 /// The plan for each row of values, as [`with_parameters`] makes them.
@@ -56,41 +55,40 @@ pub fn with_parameters(plan: LogicalPlan, values: impl Into<ParamValues>) -> Res
 /// # datafusion::common::Result::<()>::Ok(())
 /// ```
 pub fn with_rows_of_parameters(plan: &LogicalPlan, rows: Vec<ParamValues>) -> Result<Vec<LogicalPlan>> {
-    let types = assigned_types(plan)?;
-    rows.into_iter().map(|values| plan.clone().with_param_values(cast(values, &types))).collect()
+    let plan = with_casts(plan.clone())?;
+    rows.into_iter().map(|values| plan.clone().with_param_values(values)).collect()
 }
 
-/// The types of parameters (with their `$`) whose values UPDATE writes. It casts all other
-/// expressions to the type of their column.
-fn assigned_types(plan: &LogicalPlan) -> Result<HashMap<String, DataType>> {
-    let LogicalPlan::Dml(DmlStatement { op: WriteOp::Update, input, .. }) = plan else { return Ok(HashMap::new()) };
-    let LogicalPlan::Projection(projection) = input.as_ref() else { return Ok(HashMap::new()) };
-    let parameter = |expr: &Expr| match expr.clone().unalias() {
-        Expr::Placeholder(placeholder) => Some(placeholder.id),
-        _ => None,
+/// The plan with casts around parameters that INSERT and UPDATE write to a column. It casts all
+/// other expressions itself.
+fn with_casts(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Dml(dml) = plan else { return Ok(plan) };
+    let input = match (&dml.op, dml.input.as_ref()) {
+        (WriteOp::Update, LogicalPlan::Projection(assigned)) => {
+            let expr = assigned.expr.iter().cloned().map(cast_parameter).collect();
+            let (input, schema) = (Arc::clone(&assigned.input), Arc::clone(&assigned.schema));
+            LogicalPlan::Projection(Projection::try_new_with_schema(expr, input, schema)?)
+        }
+        (WriteOp::Insert(_), input) => input.clone().transform_down(cast_values)?.data,
+        _ => return Ok(LogicalPlan::Dml(dml)),
     };
-    let assigned: Vec<String> = projection.expr.iter().filter_map(parameter).collect();
-    let types = plan.get_parameter_types()?.into_iter();
-    let types = types.filter_map(|(name, data_type)| Some((name, data_type?)));
-    Ok(types.filter(|(name, _)| assigned.contains(name)).collect())
+    Ok(LogicalPlan::Dml(DmlStatement { input: Arc::new(input), ..dml }))
 }
 
-fn cast(values: ParamValues, types: &HashMap<String, DataType>) -> ParamValues {
-    let cast = |name: &str, given: ScalarAndMetadata| match types.get(&format!("${name}")) {
-        Some(data_type) => given.clone().cast_storage_to(data_type).unwrap_or(given),
-        None => given,
-    };
-    match values {
-        ParamValues::List(values) => {
-            let values = values.into_iter().enumerate();
-            ParamValues::List(values.map(|(index, value)| cast(&(index + 1).to_string(), value)).collect())
+fn cast_values(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Values(Values { schema, values }) = plan else { return Ok(Transformed::no(plan)) };
+    let values = values.into_iter().map(|row| row.into_iter().map(cast_parameter).collect()).collect();
+    Ok(Transformed::yes(LogicalPlan::Values(Values { schema, values })))
+}
+
+/// A parameter with a cast to its type, if the expression is one of known type.
+fn cast_parameter(expr: Expr) -> Expr {
+    match expr {
+        Expr::Alias(alias) => Expr::Alias(Alias { expr: Box::new(cast_parameter(*alias.expr)), ..alias }),
+        Expr::Placeholder(Placeholder { id, field: Some(field) }) => {
+            let data_type = field.data_type().clone();
+            datafusion::logical_expr::cast(Expr::Placeholder(Placeholder { id, field: Some(field) }), data_type)
         }
-        ParamValues::Map(values) => {
-            let cast = |(name, value): (String, _)| {
-                let value = cast(&name, value);
-                (name, value)
-            };
-            ParamValues::Map(values.into_iter().map(cast).collect())
-        }
+        other => other,
     }
 }

@@ -57,6 +57,23 @@ fn parameters_of_another_type_are_cast_to_that_of_the_column() {
     });
 }
 
+/// Values of one column have types of their own, and each is cast.
+#[test]
+fn rows_of_parameters_of_several_types_are_cast_one_by_one() {
+    block_on(async {
+        for table in TABLES {
+            let ctx = strict(1);
+            run(&ctx, &format!("CREATE TABLE {table} AS SELECT 1::BIGINT AS a WHERE false")).await.unwrap();
+            let values = vec![ScalarValue::from(9_007_199_254_740_993_i64), ScalarValue::from(2.0), ScalarValue::from("8")];
+            let plan = ctx.state().create_logical_plan(&format!("INSERT INTO {table} VALUES ($1), ($2), ($3)")).await.unwrap();
+            let plan = devicefusion::with_parameters(plan, values).unwrap();
+            ctx.execute_logical_plan(plan).await.unwrap().collect().await.unwrap();
+            let rows = answer(&ctx, &format!("SELECT a::VARCHAR AS a FROM {table} ORDER BY 1")).await.unwrap();
+            assert_eq!(rows.lines(), ["| 2 |", "| 8 |", "| 9007199254740993 |"], "{table}");
+        }
+    });
+}
+
 #[test]
 fn rows_inserted_without_sql_are_cast_or_refused_by_number() {
     block_on(async {

@@ -128,7 +128,7 @@ impl Background {
         state.queries.len() - usize::from(state.queries.contains_key(&query))
     }
 
-    /// Notes that a query needs a new program.
+    /// Notes that a query needs a new program, or has got it.
     pub(super) fn note_request(&self) {
         self.state.lock().requested = Some(Instant::now());
     }
@@ -154,6 +154,9 @@ impl Background {
         // The thread waits for the lock, and then finds the program.
         state.begin(&task);
         state.waiting.push_back(task);
+        drop(state);
+        // It may sleep until an optimization may begin.
+        self.changed.notify_all();
         None
     }
 

@@ -160,6 +160,7 @@ impl Compiler {
             drop(cache);
             self.counters.cache_hits_memory.fetch_add(1, Relaxed);
             if !is_compiled && let Some(task) = self.background.take(&key) {
+                self.background.note_request();
                 self.start(task);
             }
             return program;
@@ -339,6 +340,9 @@ impl Compiler {
                 // The next request compiles again.
                 self.remove(&key);
             }
+        }
+        if !is_background {
+            self.background.note_request();
         }
         // The send fails if all futures were dropped.
         _ = result.send(made);

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import html
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -175,7 +176,7 @@ class DataFrame:
         | tea  | 3.5   |
         +------+-------+
         """
-        first = self.limit(rows + 1)
+        first = self.limit(min(rows, sys.maxsize - 1) + 1)
         # DDL has no result.
         if first._frame.has_columns():
             print(first._watched(first._frame.collect).text(rows))

@@ -94,7 +94,7 @@ settings! {
         value: AnyString,
         frozen: true,
         program_only: true,
-        description: "Folder of compiled programs, for later processes, of at most 1 GiB. 'auto' is devicefusion/programs in the user's folder of caches for GPUs, and none for CPU devices, whose drivers have their own. PoCL's own programs are in pocl below the folder in the shell, and where POCL_CACHE_DIR says in other programs. Empty keeps none",
+        description: "Folder of compiled programs, for later processes, of at most 1 GiB. 'auto' is devicefusion/programs in the user's folder of caches for GPUs, and none for CPU devices, whose drivers have their own. PoCL's own programs are in pocl below the folder in the binary devicefusion, and where POCL_CACHE_DIR says in other programs. Empty keeps none",
     }
     cached_plans: usize {
         default: 64,

@@ -20,8 +20,8 @@ use crate::ops::Options;
 const FIRST_GROUP: &str = "first_group";
 const GROUP_COUNT: &str = "group_count";
 
-/// Most rows of a work-group. Two of them take a few milliseconds.
-const GROUP_ROWS: usize = 1 << 18;
+/// Most rows of a work-group. They take 50 ms where a row takes 760 ns.
+const GROUP_ROWS: usize = 1 << 16;
 
 /// The budget of an operator's launches, and those that run.
 #[derive(Debug)]

@@ -147,8 +147,8 @@ pub(in crate::ops) struct LoadedRadix<'a> {
 }
 
 impl LoadedRadix<'_> {
-    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Many pairs wait once,
-    /// for the range of the words.
+    /// Sorts `n` pairs by their words; pairs of equal words keep their order. Many pairs wait for
+    /// the range of the words, and very many for earlier launches.
     pub async fn sort(&self, pairs: WordRowPairs, n: usize) -> Result<WordRowPairs> {
         let queue = self.launch.queue;
         if n < 2 {
