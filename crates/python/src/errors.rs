@@ -42,7 +42,7 @@ pub(crate) fn exception(error: DataFusionError) -> PyErr {
         }
         DataFusionError::ObjectStore(_) => PyOSError::new_err(text),
         DataFusionError::ArrowError(cause, _) => of_arrow(cause, text),
-        DataFusionError::Internal(what) if let Some(url) = without_store(what) => {
+        DataFusionError::Internal(what) if let Some(url) = url_without_store(what) => {
             PyValueError::new_err(format!("there is no object store for {url}: call register_object_store first"))
         }
         _ if is_device_error(&error) => DeviceError::new_err(text),
@@ -51,7 +51,7 @@ pub(crate) fn exception(error: DataFusionError) -> PyErr {
 }
 
 /// The URL of a path whose object store is not registered. DataFusion has no variant for it.
-fn without_store(what: &str) -> Option<&str> {
+fn url_without_store(what: &str) -> Option<&str> {
     what.strip_prefix("No suitable object store found for ")?.split_whitespace().next()?.strip_suffix('.')
 }
 

@@ -86,7 +86,7 @@ impl HostRows {
         capsule::of_stream(py, cpu::export_host_stream(&self.schema, batches).map_err(interface_exception)?)
     }
 
-    /// The rows as a table of characters.
+    /// The first rows as a table of characters, `most` at most, with a note if there are more.
     fn text(&self, most: usize) -> PyResult<String> {
         let mut left = most;
         let mut shown = vec![RecordBatch::new_empty(Arc::clone(&self.schema))];

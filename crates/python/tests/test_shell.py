@@ -169,8 +169,9 @@ def test_the_shell_and_a_session_have_the_same_programs_and_settings(
     assert kept
     programs = session_of(environment)[0]["programs"]
     assert programs["cache_hits_disk"] > 0 and programs["compiled"] == 0, programs
-    # Programs that were prepared in the background may come late.
-    assert kept <= {path.name for path in folder.rglob("*")}
+    # Programs may be optimized in the background, each once.
+    later = {path.name for path in folder.rglob("*")}
+    assert kept <= later and len(later) <= 2 * len(kept)
 
 
 def test_the_startup_file_is_the_shells_alone(shell, environment, tmp_path):

@@ -25,9 +25,9 @@ async fn run(ctx: &SessionContext, sql: &str) -> Result<()> {
     ctx.sql(sql).await?.collect().await.map(drop)
 }
 
-async fn insert(ctx: &SessionContext, sql: &str, value: ScalarValue) -> Result<()> {
+async fn run_with(ctx: &SessionContext, sql: &str, values: Vec<ScalarValue>) -> Result<()> {
     let plan = ctx.state().create_logical_plan(sql).await?;
-    let plan = devicefusion::with_parameters(plan, vec![value])?;
+    let plan = devicefusion::with_parameters(plan, values)?;
     ctx.execute_logical_plan(plan).await?.collect().await.map(drop)
 }
 
@@ -44,12 +44,12 @@ fn parameters_of_another_type_are_cast_to_that_of_the_column() {
             run(&ctx, &format!("CREATE TABLE {table} AS SELECT 1::BIGINT AS a WHERE false")).await.unwrap();
             let values = format!("INSERT INTO {table} VALUES ($1)");
             for value in [ScalarValue::from(2.5), ScalarValue::from(true), ScalarValue::from("7"), ScalarValue::from(9_i32)] {
-                insert(&ctx, &values, value).await.unwrap();
+                run_with(&ctx, &values, vec![value]).await.unwrap();
             }
-            insert(&ctx, &format!("INSERT INTO {table} SELECT $1"), ScalarValue::from(3.5)).await.unwrap();
+            run_with(&ctx, &format!("INSERT INTO {table} SELECT $1"), vec![3.5.into()]).await.unwrap();
             run(&ctx, &format!("PREPARE p(DOUBLE) AS INSERT INTO {table} VALUES ($1)")).await.unwrap();
             run(&ctx, "EXECUTE p(4.5)").await.unwrap();
-            let error = insert(&ctx, &values, ScalarValue::from("xyz")).await.unwrap_err();
+            let error = run_with(&ctx, &values, vec!["xyz".into()]).await.unwrap_err();
             assert!(error.to_string().contains("xyz"), "{error}");
             let rows = answer(&ctx, &format!("SELECT a FROM {table} ORDER BY a")).await.unwrap();
             assert_eq!(rows.lines(), ["1", "2", "3", "4", "7", "9"].map(|a| format!("| {a} |")), "{table}");
@@ -64,12 +64,23 @@ fn rows_of_parameters_of_several_types_are_cast_one_by_one() {
         for table in TABLES {
             let ctx = strict(1);
             run(&ctx, &format!("CREATE TABLE {table} AS SELECT 1::BIGINT AS a WHERE false")).await.unwrap();
-            let values = vec![ScalarValue::from(9_007_199_254_740_993_i64), ScalarValue::from(2.0), ScalarValue::from("8")];
-            let plan = ctx.state().create_logical_plan(&format!("INSERT INTO {table} VALUES ($1), ($2), ($3)")).await.unwrap();
-            let plan = devicefusion::with_parameters(plan, values).unwrap();
-            ctx.execute_logical_plan(plan).await.unwrap().collect().await.unwrap();
+            let values = vec![9_007_199_254_740_993_i64.into(), 2.0.into(), "8".into()];
+            run_with(&ctx, &format!("INSERT INTO {table} VALUES ($1), ($2), ($3)"), values).await.unwrap();
             let rows = answer(&ctx, &format!("SELECT a::VARCHAR AS a FROM {table} ORDER BY 1")).await.unwrap();
             assert_eq!(rows.lines(), ["| 2 |", "| 8 |", "| 9007199254740993 |"], "{table}");
+        }
+    });
+}
+
+/// The value that is written is cast, and not that of the condition.
+#[test]
+fn a_parameter_of_an_update_keeps_its_type_in_the_condition() {
+    block_on(async {
+        for table in TABLES {
+            let ctx = strict(1);
+            run(&ctx, &format!("CREATE TABLE {table} AS SELECT 2::BIGINT AS a, 0::BIGINT AS b")).await.unwrap();
+            run_with(&ctx, &format!("UPDATE {table} SET b = $1 WHERE a < $1"), vec![2.5.into()]).await.unwrap();
+            assert_eq!(answer(&ctx, &format!("SELECT a, b FROM {table}")).await.unwrap().lines(), ["| 2 | 2 |"], "{table}");
         }
     });
 }

@@ -275,26 +275,31 @@ fn launches_of_large_builds_and_sorts_take_bounded_time() {
             format!("CREATE TABLE device.r AS SELECT value AS i, value * 7919 % {ROWS} AS h FROM generate_series(1, {ROWS})");
         ctx.sql(&table).await.unwrap().collect().await.unwrap();
         for (sql, kernel) in [
-            ("SELECT h FROM device.r ORDER BY h", "radix_scatter"),
+            ("SELECT h FROM device.r ORDER BY h", "sort_word0"),
             ("SELECT count(*), sum(a.h - b.i) FROM device.r a JOIN device.r b ON a.h = b.i + 5", "join_insert_packed"),
             ("SELECT count(*), sum(a.h - b.i) FROM device.r a JOIN device.r b ON a.h / 2 = b.i / 2", "join_count_rows"),
             ("SELECT count(*) FROM device.r a JOIN device.r b ON a.h || 'x' = b.i || 'x'", "join_insert_hashed"),
         ] {
+            let launches_of_run = async || {
+                let before = context.timeline().len();
+                assert!(answer(&ctx, sql).await.unwrap().num_rows() > 0);
+                context.synchronize().unwrap();
+                context.timeline().into_iter().skip(before).collect::<Vec<_>>()
+            };
+            // No launch bounds the first ranges, so that these are small.
+            let first = launches_of_run().await;
+            let of_kernel = first.iter().filter(|launch| &*launch.kernel == kernel).count();
+            assert!(of_kernel > 2, "{sql}: {of_kernel} launches of {kernel}");
             // The second run has all kernels compiled.
-            _ = answer(&ctx, sql).await.unwrap();
-            let before = context.timeline().len();
-            let run = answer(&ctx, sql).await.unwrap();
-            context.synchronize().unwrap();
-            let launches: Vec<_> = context.timeline().into_iter().skip(before).collect();
-            let of_kernel = launches.iter().filter(|launch| &*launch.kernel == kernel).count();
-            assert!(of_kernel > 1 && run.num_rows() > 0, "{sql}: {of_kernel} launches of {kernel}");
+            let launches = launches_of_run().await;
             let long = launches.iter().map(|launch| launch.end_nanos - launch.start_nanos).filter(|nanos| *nanos > 5_000_000);
             let mut times: Vec<_> = long.collect();
             times.sort_unstable();
             println!("{sql}: {of_kernel} of {kernel}, launches of at least 5 ms, in ns: {times:?}");
             // Other tests slow some of them down.
-            assert!(times[times.len() * 9 / 10] < 250_000_000, "{sql}: {times:?}");
-            assert!(times[times.len() / 2] < 100_000_000, "{sql}: {times:?}");
+            let at = |position: usize| times.get(position).copied().unwrap_or_default();
+            assert!(at(times.len() * 9 / 10) < 250_000_000, "{sql}: {times:?}");
+            assert!(at(times.len() / 2) < 100_000_000, "{sql}: {times:?}");
         }
     });
 }
