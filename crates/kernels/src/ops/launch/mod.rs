@@ -38,7 +38,8 @@ use super::Options;
 use crate::Result;
 use primitives::{LoadedPrimitives, Primitives};
 use program::{Loaded, Program, grid_for, grid_for_candidates};
-use ranges::{Pace, RangedLaunch, grid_in_ranges};
+use ranges::{RangedLaunch, grid_in_ranges};
+use throttle::Throttle;
 
 /// Arguments of a kernel by the names of its parameters.
 pub(super) type NamedArgs<'a> = Vec<(&'a str, Arg<'a>)>;
@@ -113,11 +114,11 @@ impl<'a> Launch<'a> {
         rows: usize,
         columns: &[DeviceColumn],
         args: NamedArgs<'_>,
-        pace: &mut Pace<'_>,
+        throttle: &mut Throttle,
     ) -> Result<()> {
         let grid = grid_in_ranges(self.queue, self.options, rows);
         let launch = RangedLaunch { kernel, rows, grid, columns, error: None, named: args };
-        self.loaded.launch_in_ranges(self.queue, launch, pace).await
+        self.loaded.launch_in_ranges(self.queue, launch, throttle).await
     }
 
     /// As [`run_in_ranges`](Self::run_in_ranges) with a chosen grid, for a kernel that reads no
@@ -127,10 +128,10 @@ impl<'a> Launch<'a> {
         kernel: usize,
         (rows, grid): (usize, Grid),
         args: NamedArgs<'_>,
-        pace: &mut Pace<'_>,
+        throttle: &mut Throttle,
     ) -> Result<()> {
         let launch = RangedLaunch { kernel, rows, grid, columns: &[], error: None, named: args };
-        self.loaded.launch_in_ranges(self.queue, launch, pace).await
+        self.loaded.launch_in_ranges(self.queue, launch, throttle).await
     }
 
     /// A buffer for the lowest failing row, if the kernel can fail.

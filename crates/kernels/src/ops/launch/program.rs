@@ -10,6 +10,7 @@ use columnar::DeviceColumn;
 use device::{Arg, Buffer, Grid, ProgramSource, Queue};
 
 use super::dictionary_predicates::DictionaryPredicates;
+use super::throttle::LaunchBudget;
 use crate::codegen::{Bindings, Constants, NEXT_ROW, Params, Profile, SCRATCH};
 use crate::ops::Options;
 use crate::prelude::Sections;
@@ -33,13 +34,13 @@ pub(in crate::ops) struct Kernel {
     pub params: Params,
     /// C between the braces.
     pub body: String,
-    /// Whether its launches are [ranges](super::ranges) of work-groups.
-    pub runs_in_ranges: bool,
+    /// For launches in [ranges](super::ranges) of work-groups.
+    pub budget_of_ranges: Option<Arc<LaunchBudget>>,
 }
 
 impl Kernel {
     pub fn new(name: impl Into<String>, params: Params, body: String) -> Kernel {
-        Kernel { name: name.into(), params, body, runs_in_ranges: false }
+        Kernel { name: name.into(), params, body, budget_of_ranges: None }
     }
 
     /// Whether all arguments are passed, none through the argument table.
@@ -310,9 +311,9 @@ impl Loaded<'_> {
         Ok(())
     }
 
-    /// Whether launches of the kernel are ranges.
-    pub fn runs_in_ranges(&self, kernel: usize) -> bool {
-        self.program.kernels[kernel].runs_in_ranges
+    /// The budget of a kernel that is launched in ranges.
+    pub fn budget_of_ranges(&self, kernel: usize) -> Option<&Arc<LaunchBudget>> {
+        self.program.kernels[kernel].budget_of_ranges.as_ref()
     }
 }
 

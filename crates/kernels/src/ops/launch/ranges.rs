@@ -2,15 +2,17 @@
 //! Launches over all rows of an operator, in ranges of work-groups on a CPU device.
 //!
 //! A launch over 2^24 rows may take half a second there. Such a kernel has many work-groups, and a
-//! launch runs a few of them, as many as the [budget](LaunchBudget) allows. A GPU runs all of them
-//! in one launch.
+//! launch runs a few of them, as many as the kernel's [budget](super::throttle::LaunchBudget)
+//! allows. A GPU runs all of them in one launch.
+
+use std::sync::Arc;
 
 use columnar::DeviceColumn;
 use device::{Arg, Buffer, Grid, Queue};
 
 use super::NamedArgs;
 use super::program::{Kernel, Loaded, grid_for};
-use super::throttle::{LaunchBudget, Throttle};
+use super::throttle::Throttle;
 use crate::Result;
 use crate::codegen::Profile;
 use crate::ops::Options;
@@ -23,19 +25,6 @@ const GROUP_COUNT: &str = "group_count";
 /// Most rows of a work-group. They take 50 ms where a row takes 760 ns.
 const GROUP_ROWS: usize = 1 << 16;
 
-/// The budget of an operator's launches, and those that run.
-#[derive(Debug)]
-pub(in crate::ops) struct Pace<'a> {
-    budget: &'a LaunchBudget,
-    throttle: Throttle,
-}
-
-impl<'a> Pace<'a> {
-    pub fn new(budget: &'a LaunchBudget) -> Pace<'a> {
-        Pace { budget, throttle: Throttle::default() }
-    }
-}
-
 impl Kernel {
     /// The kernel for launches in ranges. Its work-groups are independent.
     #[must_use]
@@ -44,16 +33,16 @@ impl Kernel {
             let (first, count) = (self.params.named(FIRST_GROUP, "u32"), self.params.named(GROUP_COUNT, "u32"));
             let body = self.body.replace("NGRP()", &count).replace("GRP()", "own_group");
             self.body = format!("  u32 own_group = {first} + GRP();\n{body}");
-            self.runs_in_ranges = true;
+            self.budget_of_ranges = Some(Arc::default());
         }
         self
     }
 
     /// The arguments of a range of work-groups.
     pub fn range_args(&self, first: u32, count: u32) -> NamedArgs<'static> {
-        match self.runs_in_ranges {
-            true => vec![(FIRST_GROUP, Arg::U32(first)), (GROUP_COUNT, Arg::U32(count))],
-            false => vec![],
+        match self.budget_of_ranges {
+            Some(_) => vec![(FIRST_GROUP, Arg::U32(first)), (GROUP_COUNT, Arg::U32(count))],
+            None => vec![],
         }
     }
 }
@@ -82,20 +71,19 @@ pub(in crate::ops) struct RangedLaunch<'a> {
 }
 
 impl Loaded<'_> {
-    /// Enqueues a kernel in ranges. Waits for earlier launches of the pace, if they are many.
-    pub async fn launch_in_ranges(&self, queue: &Queue, launch: RangedLaunch<'_>, pace: &mut Pace<'_>) -> Result<()> {
+    /// Enqueues a kernel in ranges. Waits for earlier launches, if they are many.
+    pub async fn launch_in_ranges(&self, queue: &Queue, launch: RangedLaunch<'_>, throttle: &mut Throttle) -> Result<()> {
         let RangedLaunch { kernel, rows, grid, columns, error, named } = launch;
-        let Pace { budget, throttle } = pace;
+        let Some(budget) = self.budget_of_ranges(kernel) else {
+            return self.launch_on(queue, kernel, grid, columns, error, named);
+        };
         let metered = budget.metered(queue);
         let rows_each = rows.div_ceil(grid.work_groups.max(1) as usize).max(1);
         let units = queue.context().info().compute_units.max(1);
         let mut first = 0;
         while first < grid.work_groups {
             let left = grid.work_groups - first;
-            let count = match self.runs_in_ranges(kernel) {
-                true => whole_rounds(budget.rows(queue, 1) / rows_each, units).min(left),
-                false => left,
-            };
+            let count = whole_rounds(budget.rows(queue, 1) / rows_each, units).min(left);
             throttle.wait(budget, queue, count as usize * rows_each, 1).await?;
             self.launch_range(&metered, kernel, (grid, first, count), columns, error, named.clone())?;
             first += count;

@@ -175,7 +175,7 @@ pub(in crate::ops) fn with_small_tiles(options: Options, candidates: usize) -> O
 /// Limits how far the host is ahead of the device, for launches that return nothing to wait for.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    candidate_pairs: usize,
+    work: Work,
     before: Option<Enqueued>,
 }
 
@@ -183,32 +183,68 @@ pub struct Throttle {
 #[derive(Debug)]
 struct Enqueued {
     end: Event,
-    candidate_pairs: usize,
+    work: Work,
     since: Instant,
+}
+
+/// Launches, as shares of what their budgets allow. Kernels of several budgets may take turns.
+#[derive(Debug, Default)]
+struct Work {
+    share: f64,
+    parts: Vec<WorkPart>,
+}
+
+/// The launches of a budget.
+#[derive(Debug)]
+struct WorkPart {
+    budget: Arc<LaunchBudget>,
+    share: f64,
+    candidate_pairs: usize,
+}
+
+impl Work {
+    fn add(&mut self, part: WorkPart) {
+        self.share += part.share;
+        match self.parts.iter_mut().find(|known| Arc::ptr_eq(&known.budget, &part.budget)) {
+            Some(known) => {
+                known.share += part.share;
+                known.candidate_pairs = known.candidate_pairs.saturating_add(part.candidate_pairs);
+            }
+            None => self.parts.push(part),
+        }
+    }
+
+    /// Adapts the budgets to the work, which is complete after so long.
+    fn adapt(&self, queue: &Queue, wait: Duration) {
+        for part in &self.parts {
+            part.budget.adapt(queue, part.candidate_pairs, wait.mul_f64(part.share / self.share));
+        }
+    }
 }
 
 impl Throttle {
     /// Counts rows that are about to be compared with `candidates` others each. Whenever the count
     /// reaches the budget of a launch, waits for the work up to the previous time, so that the
-    /// device is never idle. Adapts the budget to that work.
+    /// device is never idle. Adapts the budgets to that work.
     pub(in crate::ops) async fn wait(
         &mut self,
-        budget: &LaunchBudget,
+        budget: &Arc<LaunchBudget>,
         queue: &Queue,
         rows: usize,
         candidates: usize,
     ) -> Result<()> {
-        let (before, next) = (self.candidate_pairs, rows.saturating_mul(candidates));
-        if before == 0 || before.saturating_add(next) < budget.pairs(queue, candidates) {
-            self.candidate_pairs = before.saturating_add(next);
-            return Ok(());
+        let candidate_pairs = rows.saturating_mul(candidates);
+        let share = candidate_pairs as f64 / budget.pairs(queue, candidates) as f64;
+        let next = WorkPart { budget: Arc::clone(budget), share, candidate_pairs };
+        if self.work.share > 0.0 && self.work.share + share >= 1.0 {
+            let work = std::mem::take(&mut self.work);
+            let enqueued = Enqueued { end: queue.record()?, work, since: Instant::now() };
+            if let Some(Enqueued { end, work, since }) = self.before.replace(enqueued) {
+                end.wait().await?;
+                work.adapt(queue, since.elapsed());
+            }
         }
-        self.candidate_pairs = next;
-        let enqueued = Enqueued { end: queue.record()?, candidate_pairs: before, since: Instant::now() };
-        if let Some(Enqueued { end, candidate_pairs, since }) = self.before.replace(enqueued) {
-            end.wait().await?;
-            budget.adapt(queue, candidate_pairs, since.elapsed());
-        }
+        self.work.add(next);
         Ok(())
     }
 }
@@ -216,6 +252,17 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn budgets_have_their_own_shares_of_the_work() {
+        let (one, other) = (Arc::new(LaunchBudget::default()), Arc::new(LaunchBudget::default()));
+        let mut work = Work::default();
+        for (budget, share, candidate_pairs) in [(&one, 0.25, 10), (&other, 0.125, 3), (&one, 0.5, 20)] {
+            work.add(WorkPart { budget: Arc::clone(budget), share, candidate_pairs });
+        }
+        let parts: Vec<_> = work.parts.iter().map(|part| (part.share, part.candidate_pairs)).collect();
+        assert_eq!((work.share, parts), (0.875, vec![(0.75, 30), (0.125, 3)]));
+    }
 
     #[test]
     fn budgets_follow_the_time_of_launches() {

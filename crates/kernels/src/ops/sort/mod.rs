@@ -31,6 +31,7 @@ use super::launch::Launch;
 use super::launch::layout_kernels::LayoutKernels;
 use super::launch::primitives::Primitives;
 use super::launch::program::{Kernel, Program, row_loop};
+use super::launch::throttle::Throttle;
 use super::{Concat, Gather, Input, Options, Select, check_rows, row_width};
 use crate::codegen::{Params, Profile, RowWriter};
 use crate::expr::Expr;
@@ -463,12 +464,12 @@ impl Sort {
             let strings = column.dictionary().map_or(column, |dictionary| dictionary);
             ranks.push((key::ranks(index), ranker.run(&launch, &layout_kernels, &radix, strings).await?));
         }
-        let mut pace = self.radix.pace();
+        let mut throttle = Throttle::default();
         for kernel in (0..self.word_count).rev() {
             let words = queue.alloc(n * size_of::<u64>())?;
             let mut named = vec![("rows", Arg::Buffer(&rows)), ("words", Arg::Buffer(&words)), ("n", Arg::U64(n as u64))];
             named.extend(ranks.iter().map(|(name, ranks)| (name.as_str(), Arg::Buffer(ranks))));
-            launch.run_in_ranges(kernel, n, batch.columns(), named, &mut pace).await?;
+            launch.run_in_ranges(kernel, n, batch.columns(), named, &mut throttle).await?;
             rows = radix.sort(WordRowPairs { words, rows }, n).await?.rows;
         }
         Ok(rows)

@@ -20,8 +20,6 @@
 //!
 //! A few words are ranked by one kernel without a wait: each word counts those before it.
 
-use std::sync::Arc;
-
 use device::{Arg, Buffer, Grid, ProgramSource};
 
 use crate::codegen::{Params, Profile};
@@ -29,8 +27,8 @@ use crate::ops::Options;
 use crate::ops::launch::Launch;
 use crate::ops::launch::primitives::Lengths;
 use crate::ops::launch::program::{FixedProgram, Kernel, contiguous_rows, read_u64, row_loop, work_group_size};
-use crate::ops::launch::ranges::{Pace, grid_in_ranges};
-use crate::ops::launch::throttle::LaunchBudget;
+use crate::ops::launch::ranges::grid_in_ranges;
+use crate::ops::launch::throttle::Throttle;
 use crate::prelude::Section;
 use crate::{Error, Result};
 
@@ -52,7 +50,6 @@ const WORDS_PER_WORK_ITEM: usize = 8;
 #[derive(Debug, Clone)]
 pub(in crate::ops) struct Radix {
     program: FixedProgram,
-    budget: Arc<LaunchBudget>,
 }
 
 /// Words, with the number of a row for each.
@@ -77,7 +74,7 @@ struct WordRange {
 
 impl Radix {
     pub fn new(options: &Options) -> Radix {
-        Radix { program: FixedProgram::new("Sort", options, Radix::kernels), budget: Arc::default() }
+        Radix { program: FixedProgram::new("Sort", options, Radix::kernels) }
     }
 
     fn kernels(options: &Options) -> Vec<Kernel> {
@@ -130,20 +127,14 @@ impl Radix {
         self.program.kernel_source()
     }
 
-    /// The pace of launches over all rows of a sort.
-    pub fn pace(&self) -> Pace<'_> {
-        Pace::new(&self.budget)
-    }
-
     pub async fn load<'a>(&'a self, launch: &'a Launch<'a>) -> Result<LoadedRadix<'a>> {
-        Ok(LoadedRadix { launch: launch.with_program(&self.program).await?, budget: &self.budget })
+        Ok(LoadedRadix { launch: launch.with_program(&self.program).await? })
     }
 }
 
 /// The compiled kernels on a queue.
 pub(in crate::ops) struct LoadedRadix<'a> {
     launch: Launch<'a>,
-    budget: &'a LaunchBudget,
 }
 
 impl LoadedRadix<'_> {
@@ -174,18 +165,18 @@ impl LoadedRadix<'_> {
         let grid = self.tile_grid(n)?;
         let counts = queue.alloc((DIGITS * grid.work_groups as usize + 1) * size_of::<u64>())?;
         let control = queue.alloc(size_of::<u64>())?;
-        let mut pace = Pace::new(self.budget);
+        let mut throttle = Throttle::default();
         for shift in shifts {
             let digit = [("base", Arg::U64(base)), ("shift", Arg::U32(shift)), ("n", Arg::U64(n as u64))];
             let mut named = vec![("words", Arg::Buffer(&from.words)), ("counts", Arg::Buffer(&counts))];
             named.extend(digit);
-            self.launch.run_grid_in_ranges(COUNT, (n, grid), named, &mut pace).await?;
+            self.launch.run_grid_in_ranges(COUNT, (n, grid), named, &mut throttle).await?;
             let lengths = Lengths::of(&counts, DIGITS * grid.work_groups as usize);
             self.launch.primitives.offsets(lengths, &control, 0)?;
             let mut named = moved(&from, &to).to_vec();
             named.push(("starts", Arg::Buffer(&counts)));
             named.extend(digit);
-            self.launch.run_grid_in_ranges(SCATTER, (n, grid), named, &mut pace).await?;
+            self.launch.run_grid_in_ranges(SCATTER, (n, grid), named, &mut throttle).await?;
             std::mem::swap(&mut from, &mut to);
         }
         Ok(from)

@@ -8,7 +8,7 @@
 //!
 //! The length of the longest list limits the rows that a launch of a probe takes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use columnar::{ColumnType, DeviceBatch};
 use device::{Arg, Buffer, ProgramSource, Queue};
@@ -23,9 +23,9 @@ use crate::ops::join::{Join, joined_types};
 use crate::ops::launch::primitives::{Lengths, Primitives};
 use crate::ops::launch::program::{FixedProgram, Program, check_failed_row, read_u64};
 use crate::ops::launch::projection::error_source;
-use crate::ops::launch::ranges::{Pace, RangedLaunch, grid_in_ranges};
+use crate::ops::launch::ranges::{RangedLaunch, grid_in_ranges};
 use crate::ops::launch::source::Source;
-use crate::ops::launch::throttle::LaunchBudget;
+use crate::ops::launch::throttle::Throttle;
 use crate::ops::{Input, Options};
 use crate::{Error, Result};
 
@@ -87,7 +87,6 @@ pub struct JoinBuild {
     /// Generated on first use.
     inserts: OnceLock<InsertPrograms>,
     lists: FixedProgram,
-    budget: Arc<LaunchBudget>,
     /// Bytes of a table that the caches hold.
     pub(in crate::ops::join) cached_table_bytes: usize,
 }
@@ -129,7 +128,6 @@ impl JoinBuild {
             primitives,
             inserts: OnceLock::new(),
             lists,
-            budget: Arc::default(),
             cached_table_bytes,
         })
     }
@@ -319,7 +317,7 @@ impl JoinBuild {
         let bound = self.source.bind(&table.batch)?;
         let grid = grid_in_ranges(queue, &self.options, n);
         let launch = RangedLaunch { kernel: KEY_RANGES, rows: n, grid, columns: bound.as_ref(), error: Some(&stats), named };
-        loaded.launch_in_ranges(queue, launch, &mut Pace::new(&self.budget)).await?;
+        loaded.launch_in_ranges(queue, launch, &mut Throttle::default()).await?;
         let answer = queue.read(&stats, 0..bytes.len()).await?;
         check_failed_row(read_u64(&answer, 0)?)?;
         table.matchable_rows = read_u64(&answer, 1)?;
@@ -343,7 +341,7 @@ impl JoinBuild {
         named.extend([("n", Arg::U64(n as u64)), ("slot_of", Arg::Buffer(&slot_of)), ("control", Arg::Buffer(&control))]);
         let grid = grid_in_ranges(queue, &self.options, n);
         let launch = RangedLaunch { kernel, rows: n, grid, columns: bound.as_ref(), error: Some(&control), named };
-        loaded.launch_in_ranges(queue, launch, &mut Pace::new(&self.budget)).await?;
+        loaded.launch_in_ranges(queue, launch, &mut Throttle::default()).await?;
         let answer = queue.read(&control, 0..24).await?;
         check_failed_row(read_u64(&answer, 0)?)?;
         table.layout.unique = read_u64(&answer, 1)? == 0;
@@ -373,10 +371,10 @@ impl JoinBuild {
         ];
         let grid = grid_in_ranges(queue, &self.options, n);
         let over_rows = |kernel| RangedLaunch { kernel, rows: n, grid, columns: &[], error: None, named: args.to_vec() };
-        let mut pace = Pace::new(&self.budget);
-        lists.launch_in_ranges(queue, over_rows(0), &mut pace).await?;
+        let mut throttle = Throttle::default();
+        lists.launch_in_ranges(queue, over_rows(0), &mut throttle).await?;
         primitives.offsets(Lengths::of_u32(&starts, slots), &control, 1)?;
-        lists.launch_in_ranges(queue, over_rows(1), &mut pace).await?;
+        lists.launch_in_ranges(queue, over_rows(1), &mut throttle).await?;
         let answer = queue.read(&control, 0..8).await?;
         (table.starts, table.rows, table.max_rows_per_key) = (starts, rows, read_u64(&answer, 0)? as usize);
         Ok(())
