@@ -8,6 +8,7 @@ mod faults;
 mod foreign;
 mod launches;
 mod limits;
+mod megakernels;
 mod memory;
 mod pocl_cache;
 mod programs;

@@ -191,7 +191,13 @@ impl Sections {
 
     /// The C source of all sections; the first two are always included.
     pub fn source(&self) -> String {
+        self.sources().map(|(_, source)| source).collect()
+    }
+
+    /// The C source of each section with its number, in order.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (u32, &'static str)> {
         let always = [Section::Base, Section::Builtins];
-        always.iter().chain(self.0.difference(&BTreeSet::from(always))).map(|section| section.source()).collect()
+        let others = self.0.iter().filter(move |section| !always.contains(section));
+        always.into_iter().chain(others.copied()).map(|section| (section as u32, section.source()))
     }
 }

@@ -2,9 +2,10 @@
 //! Compilation on threads of its own, with caches in memory and in folders.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -13,11 +14,12 @@ use futures::future::{BoxFuture, FutureExt, Shared, ready};
 use parking_lot::{Condvar, Mutex};
 
 use super::background::{Background, RunningQuery};
-use super::handle::{Program, ProgramSource};
+use super::handle::{LoadedProgram, MegakernelNames, Program, ProgramSource};
+use super::megakernel::{MegakernelPart, Megakernels};
 use super::store::{DiskCache, DumpFolder, LoadFolder, SourceFolder};
 use super::tiers::Tiers;
 use crate::device_loss::DeviceLoss;
-use crate::driver::{Driver, LogSink, Parameter, RawProgram};
+use crate::driver::{Driver, LogSink, Parameter};
 use crate::exit::WorkGuard;
 use crate::report::{LiveCounters, Meters, nanos};
 use crate::{CacheDir, DeviceConfig, DeviceKind, Error, Result};
@@ -33,6 +35,7 @@ pub(crate) struct Compiler {
     options: Vec<String>,
     folders: ProgramFolders,
     tiers: Option<Tiers>,
+    pub(super) megakernels: Megakernels,
     /// Whether programs were prepared. Then queries wait for few others.
     has_prepared: AtomicBool,
     log: Option<LogSink>,
@@ -95,20 +98,26 @@ struct ProgramCache {
 struct CachedProgram {
     program: ProgramFuture,
     is_compiled: bool,
+    /// Whether a run has asked for it, not only announced it.
+    is_requested: bool,
+    /// A failure that the next request gets.
+    has_failed: bool,
     /// The clock at its last request.
     used: u64,
 }
 
 #[derive(Default)]
 struct CompileQueue {
-    waiting: VecDeque<CompileTask>,
+    /// Programs that a request has asked for at once.
+    waiting: VecDeque<Vec<CompileTask>>,
     threads: usize,
 }
 
 pub(super) struct CompileTask {
     pub(super) key: ProgramKey,
-    operator: String,
-    dry_launches: Vec<DryLaunch>,
+    pub(super) operator: String,
+    pub(super) dry_launches: Vec<DryLaunch>,
+    pub(super) megakernel_part: Option<Arc<MegakernelPart>>,
     meters: Meters,
     goal: CompileGoal,
 }
@@ -136,8 +145,10 @@ impl Compiler {
     ) -> Result<Arc<Self>> {
         let folders = ProgramFolders::open(config, driver.as_ref())?;
         let tiers = Tiers::of(driver.as_ref());
+        let megakernels = Megakernels::over(tiers.as_ref().and_then(Tiers::folder), driver.as_ref());
         Ok(Arc::new(Self {
             tiers,
+            megakernels,
             has_prepared: AtomicBool::new(false),
             driver,
             counters,
@@ -156,20 +167,46 @@ impl Compiler {
     pub(crate) fn get(self: &Arc<Self>, source: ProgramSource, meters: Meters) -> ProgramFuture {
         let key = self.key(&source);
         let mut cache = self.cache.lock();
-        if let Some((program, is_compiled)) = cache.get(&key) {
+        if let Some((program, is_compiled)) = cache.request(&key) {
             drop(cache);
             self.counters.cache_hits_memory.fetch_add(1, Relaxed);
             if !is_compiled && let Some(task) = self.background.take(&key) {
                 self.background.note_request();
-                self.start(task);
+                self.start(vec![task]);
             }
             return program;
         }
-        let (task, program) = cache.insert(key, source, meters);
+        let (task, program) = cache.insert(key.clone(), source, meters);
+        _ = cache.request(&key);
         drop(cache);
         self.background.note_request();
-        self.start(task);
+        self.start(vec![task]);
         program
+    }
+
+    /// Compiles the programs of a run before it requests them.
+    pub(crate) fn compile_ahead(self: &Arc<Self>, sources: Vec<ProgramSource>, meters: &Meters) {
+        let mut tasks = Vec::new();
+        for source in sources {
+            let key = self.key(&source);
+            let mut cache = self.cache.lock();
+            match cache.is_compiled(&key) {
+                None => tasks.push(cache.insert(key, source, meters.clone()).0),
+                Some(false) => {
+                    drop(cache);
+                    tasks.extend(self.background.take(&key));
+                }
+                Some(true) => {}
+            }
+        }
+        if tasks.is_empty() {
+            return;
+        }
+        self.background.note_request();
+        match &self.tiers {
+            Some(_) => self.start(tasks),
+            None => tasks.into_iter().for_each(|task| self.start(vec![task])),
+        }
     }
 
     /// Compiles programs in the background, unless they are in the cache.
@@ -178,12 +215,12 @@ impl Compiler {
         for source in sources {
             let key = self.key(&source);
             let mut cache = self.cache.lock();
-            if cache.get(&key).is_none() && !cache.failed.contains(&key) {
+            if cache.is_compiled(&key).is_none() && !cache.failed.contains(&key) {
                 let (task, _) = cache.insert(key, source, Meters::default());
                 // A request that finds the entry must find the task too.
                 let refused = self.background.push(self, task);
                 drop(cache);
-                refused.into_iter().for_each(|task| self.start(task));
+                refused.into_iter().for_each(|task| self.start(vec![task]));
             }
         }
     }
@@ -255,11 +292,11 @@ impl Compiler {
         self.idle.wait_while(&mut self.work.lock(), |work| work.threads > 0);
     }
 
-    /// Queues a task, and starts a thread if there are fewer threads than processors.
-    fn start(self: &Arc<Self>, task: CompileTask) {
+    /// Queues tasks for one thread, and starts a thread if there are fewer than processors.
+    fn start(self: &Arc<Self>, tasks: Vec<CompileTask>) {
         let most = std::thread::available_parallelism().map_or(1, usize::from);
         let mut work = self.work.lock();
-        work.waiting.push_back(task);
+        work.waiting.push_back(tasks);
         if work.threads >= most {
             return;
         }
@@ -277,7 +314,7 @@ impl Compiler {
             Err(_) => {
                 let abandoned = std::mem::take(&mut work.waiting);
                 drop(work);
-                abandoned.iter().for_each(|task| self.remove(&task.key));
+                abandoned.iter().flatten().for_each(|task| self.remove(&task.key));
             }
         }
     }
@@ -285,51 +322,75 @@ impl Compiler {
     /// The loop of a thread: compiles until the queue is empty.
     fn run(self: &Arc<Self>) {
         loop {
-            let task = {
+            let tasks = {
                 let mut work = self.work.lock();
-                let task = work.waiting.pop_front();
-                if task.is_none() {
+                let tasks = work.waiting.pop_front();
+                if tasks.is_none() {
                     work.threads -= 1;
                     self.idle.notify_all();
                 }
-                task
+                tasks
             };
-            let Some(task) = task else { return };
-            self.compile(task, false);
+            let Some(tasks) = tasks else { return };
+            self.compile_all(tasks, false);
         }
     }
 
-    /// Compiles a program for those waiting for it: in its first tier, if it has two.
+    /// Compiles a program of its own for those waiting for it: in its first tier, if it has two.
     ///
     /// In the background the program is optimized, and its machine code is made too, which else a
     /// first launch makes.
     pub(super) fn compile(self: &Arc<Self>, task: CompileTask, is_background: bool) {
-        let CompileTask { key, operator, dry_launches, meters, goal } = task;
-        let result = match goal {
-            CompileGoal::Program(result) => result,
-            CompileGoal::Optimization(first) => return self.optimize(&key, &operator, &dry_launches, &first),
-        };
-        let first_tier = if is_background { None } else { self.first_tier(&key, &dry_launches) };
+        if let CompileGoal::Optimization(first) = &task.goal {
+            return self.optimize(&task, first);
+        }
+        let first_tier = if is_background { None } else { self.first_tier(&task) };
         let start = Instant::now();
         let made = self.guarded(|| {
-            let compiled = &self.counters.programs_compiled;
-            let program = self.get_or_compile(first_tier.as_ref().unwrap_or(&key), &operator, compiled)?;
+            let (loaded, is_compiled) = self.get_or_compile(first_tier.as_ref().unwrap_or(&task.key), &task.operator)?;
+            self.count_programs(is_compiled, 1);
+            let program = self.program(loaded, None);
             // Without it, the first launch makes the machine code.
-            if is_background && let Err(error) = self.dry_launch(&key, &program, &dry_launches) {
-                self.log_line(&format!("a dry launch of {operator} failed: {error}"));
+            match is_background.then(|| self.dry_launch(&program, &task.dry_launches, true)) {
+                Some(Ok(())) => self.tiers.iter().for_each(|tiers| tiers.note_optimized(&task.key)),
+                Some(Err(error)) => self.log_line(&format!("a dry launch of {} failed: {error}", task.operator)),
+                None => {}
             }
             Ok(program)
         });
-        let end = Instant::now();
-        self.counters.compile_nanos.fetch_add(nanos(end - start), Relaxed);
-        meters.compiled(start..end);
+        self.count_time(&task, start..Instant::now());
+        self.deliver(task, made, first_tier.is_some(), is_background);
+    }
+
+    /// Counts programs that were compiled, or else were found in a folder.
+    pub(super) fn count_programs(&self, are_compiled: bool, programs: u64) {
+        let counter = if are_compiled { &self.counters.programs_compiled } else { &self.counters.cache_hits_disk };
+        counter.fetch_add(programs, Relaxed);
+    }
+
+    pub(super) fn count_time(&self, task: &CompileTask, time: Range<Instant>) {
+        self.counters.compile_nanos.fetch_add(nanos(time.end - time.start), Relaxed);
+        task.meters.compiled(time);
+    }
+
+    /// Gives a program to those waiting for it. One in its first tier is optimized later.
+    pub(super) fn deliver(
+        self: &Arc<Self>,
+        task: CompileTask,
+        made: Result<Arc<Program>>,
+        is_first_tier: bool,
+        is_background: bool,
+    ) {
+        let CompileTask { key, operator, dry_launches, goal, .. } = task;
+        let CompileGoal::Program(result) = goal else { return };
         match &made {
             Ok(program) => {
                 self.cache.lock().compiled(&key);
-                if first_tier.is_some() {
+                if is_first_tier {
                     let goal = CompileGoal::Optimization(Arc::downgrade(program));
+                    let (meters, megakernel_part) = Default::default();
                     // Without a thread the program stays as it is.
-                    _ = self.background.push(self, CompileTask { key, operator, dry_launches, meters: Meters::default(), goal });
+                    _ = self.background.push(self, CompileTask { key, operator, dry_launches, megakernel_part, meters, goal });
                 }
             }
             Err(error) => {
@@ -337,8 +398,8 @@ impl Compiler {
                 if is_background {
                     self.cache.lock().failed.insert(key.clone());
                 }
-                // The next request compiles again.
-                self.remove(&key);
+                let failed = self.cache.lock().fail(&key, is_background);
+                drop(failed);
             }
         }
         if !is_background {
@@ -348,23 +409,37 @@ impl Compiler {
         _ = result.send(made);
     }
 
+    /// Whether programs with these options are compiled as megakernels. Their arguments have
+    /// addresses.
+    pub(super) fn takes_megakernels(&self, options: &[String]) -> bool {
+        let has_addresses = self.driver.info().unified_memory;
+        has_addresses && !self.is_for_tools() && self.tiers.as_ref().is_some_and(|tiers| tiers.is_first(options))
+    }
+
+    /// Whether a tool dumps or loads programs. Then these have one form.
+    fn is_for_tools(&self) -> bool {
+        self.folders.load.is_some() || self.folders.dump.is_some()
+    }
+
     /// The first tier of a program; `None` if it is optimized already, or has one tier only.
-    fn first_tier(&self, key: &ProgramKey, dry_launches: &[DryLaunch]) -> Option<ProgramKey> {
+    pub(super) fn first_tier(&self, task: &CompileTask) -> Option<ProgramKey> {
         // - Sources without dry launches are not those of operators.
-        // - Programs that a tool dumps or loads have one form.
         // - Runs that follow a preparation wait for few programs, and are often repeated at once.
-        let is_for_tools = self.folders.load.is_some() || self.folders.dump.is_some();
-        let has_tiers = !dry_launches.is_empty() && !is_for_tools && !self.has_prepared.load(Relaxed);
-        self.tiers.as_ref().filter(|_| has_tiers)?.first(key)
+        let has_tiers = !task.dry_launches.is_empty() && !self.is_for_tools() && !self.has_prepared.load(Relaxed);
+        self.tiers.as_ref().filter(|_| has_tiers)?.first(&task.key)
     }
 
     /// Optimizes a program and makes its machine code. Later launches of `first` use it.
-    fn optimize(&self, key: &ProgramKey, operator: &str, dry_launches: &[DryLaunch], first: &Weak<Program>) {
+    fn optimize(&self, CompileTask { key, operator, dry_launches, .. }: &CompileTask, first: &Weak<Program>) {
         let Some(first) = first.upgrade() else { return };
         let start = Instant::now();
         let optimized = self.guarded(|| {
-            let program = self.get_or_compile(key, operator, &self.counters.programs_optimized)?;
-            self.dry_launch(key, &program, dry_launches)?;
+            let (loaded, is_compiled) = self.get_or_compile(key, operator)?;
+            let counter = if is_compiled { &self.counters.programs_optimized } else { &self.counters.cache_hits_disk };
+            counter.fetch_add(1, Relaxed);
+            let program = self.program(loaded, None);
+            self.dry_launch(&program, dry_launches, true)?;
+            self.tiers.iter().for_each(|tiers| tiers.note_optimized(key));
             Ok(program)
         });
         self.counters.compile_nanos.fetch_add(nanos(start.elapsed()), Relaxed);
@@ -381,35 +456,36 @@ impl Compiler {
     }
 
     /// Makes a program. The log is the caller's code: a panic there must not end the thread.
-    fn guarded(&self, make: impl FnOnce() -> Result<Arc<Program>>) -> Result<Arc<Program>> {
+    pub(super) fn guarded<T>(&self, make: impl FnOnce() -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(make)).unwrap_or(Err(Error::Interrupted("a compilation")))
     }
 
-    /// Makes the machine code of an optimized program, and notes that. Queries that begin meanwhile
-    /// come first.
-    fn dry_launch(&self, key: &ProgramKey, program: &Program, dry_launches: &[DryLaunch]) -> Result<()> {
+    /// Makes the machine code of a program. In the background, queries that begin meanwhile come
+    /// first.
+    pub(super) fn dry_launch(&self, program: &Program, dry_launches: &[DryLaunch], is_background: bool) -> Result<()> {
         let mut elapsed = Duration::ZERO;
-        for kernel in dry_launches {
-            self.background.pause(elapsed);
+        for kernel in program.dry_launches(dry_launches).as_ref() {
+            if is_background {
+                self.background.pause(elapsed);
+            }
             let start = Instant::now();
             program.dry_launch(kernel)?;
             elapsed = start.elapsed();
         }
-        self.tiers.iter().for_each(|tiers| tiers.note_optimized(key));
         Ok(())
     }
 
-    /// Loads a program or compiles it, which `compiled` counts. Leaves its source in the folder of
+    /// Loads a program or compiles it; whether it was compiled. Leaves its source in the folder of
     /// `DEVICEFUSION_DUMP_KERNELS`.
-    fn get_or_compile(&self, key: &ProgramKey, operator: &str, compiled: &AtomicU64) -> Result<Arc<Program>> {
-        let program = self.load_or_compile(key, operator, compiled)?;
+    pub(super) fn get_or_compile(&self, key: &ProgramKey, operator: &str) -> Result<(Arc<LoadedProgram>, bool)> {
+        let program = self.load_or_compile(key, operator)?;
         if let Some(Err(error)) = self.folders.sources.as_ref().map(|folder| folder.put(&key.0)) {
             self.log_line(&format!("DEVICEFUSION_DUMP_KERNELS: {error}"));
         }
         Ok(program)
     }
 
-    fn load_or_compile(&self, (source, options): &ProgramKey, operator: &str, compiled: &AtomicU64) -> Result<Arc<Program>> {
+    fn load_or_compile(&self, (source, options): &ProgramKey, operator: &str) -> Result<(Arc<LoadedProgram>, bool)> {
         let start = Instant::now();
         let replacement = self.folders.load.as_ref().and_then(|folder| folder.replacement(source));
         if replacement.is_some() {
@@ -423,10 +499,9 @@ impl Compiler {
         let found = in_folder.and_then(|image| load(image, "loaded from the folder of programs"));
         let found = found.or_else(|| cached().and_then(|image| load(image, "loaded from the cache folder")));
         if let Some((raw, image, origin)) = found {
-            self.counters.cache_hits_disk.fetch_add(1, Relaxed);
             self.log_program(operator, origin, start.elapsed());
             self.dump(source, options, &image);
-            return Ok(self.program(raw));
+            return Ok((LoadedProgram::new(&self.driver, raw), false));
         }
         let image = self.driver.compile(source, options).map_err(|error| match error {
             Error::CompileFailed { device, kernel_source, log, .. } => {
@@ -436,13 +511,12 @@ impl Compiler {
             other => other,
         })?;
         let raw = self.driver.load(&image)?;
-        compiled.fetch_add(1, Relaxed);
         if let Some(cache) = &self.folders.cache {
             cache.put_within(DeviceConfig::CACHE_BYTES, source, options, &image);
         }
         self.log_program(operator, "compiled", start.elapsed());
         self.dump(source, options, &image);
-        Ok(self.program(raw))
+        Ok((LoadedProgram::new(&self.driver, raw), true))
     }
 
     /// Leaves a program in the folder `device.dump_programs`. A failed write is only logged.
@@ -452,8 +526,8 @@ impl Compiler {
         }
     }
 
-    fn program(&self, raw: RawProgram) -> Arc<Program> {
-        Program::new(&self.driver, raw, &self.counters, &self.loss)
+    pub(super) fn program(&self, loaded: Arc<LoadedProgram>, names: Option<MegakernelNames>) -> Arc<Program> {
+        Program::new(loaded, names, &self.counters, &self.loss)
     }
 
     fn remove(&self, key: &ProgramKey) {
@@ -466,7 +540,7 @@ impl Compiler {
         self.log_line(&format!("program of {operator}: {origin} in {:.1} ms", time.as_secs_f64() * 1e3));
     }
 
-    fn log_line(&self, line: &str) {
+    pub(super) fn log_line(&self, line: &str) {
         if let Some(log) = &self.log {
             log(line);
         }
@@ -480,12 +554,37 @@ impl Drop for Compiler {
 }
 
 impl ProgramCache {
-    /// A known program, and whether it is compiled.
-    fn get(&mut self, key: &ProgramKey) -> Option<(ProgramFuture, bool)> {
+    /// A known program that a run needs now, and whether it is compiled.
+    fn request(&mut self, key: &ProgramKey) -> Option<(ProgramFuture, bool)> {
+        let is_compiled = self.is_compiled(key)?;
+        let cached = self.programs.get_mut(key)?;
+        cached.is_requested = true;
+        let program = cached.program.clone();
+        if cached.has_failed {
+            self.programs.remove(key);
+        }
+        Some((program, is_compiled))
+    }
+
+    /// Whether a known program is compiled.
+    fn is_compiled(&mut self, key: &ProgramKey) -> Option<bool> {
         self.clock += 1;
         let cached = self.programs.get_mut(key)?;
         cached.used = self.clock;
-        Some((cached.program.clone(), cached.is_compiled))
+        Some(cached.is_compiled)
+    }
+
+    /// Forgets a program that has failed, so that the next request compiles it again. If none has
+    /// asked for it yet, the first one gets the failure.
+    #[must_use = "it is dropped without the lock"]
+    fn fail(&mut self, key: &ProgramKey, is_background: bool) -> Option<CachedProgram> {
+        match self.programs.get_mut(key) {
+            Some(cached) if !cached.is_requested && !is_background => {
+                cached.has_failed = true;
+                None
+            }
+            _ => self.programs.remove(key),
+        }
     }
 
     /// Adds a program, and the task that compiles it.
@@ -493,11 +592,13 @@ impl ProgramCache {
         let (sender, receiver) = oneshot::channel();
         let gone = Error::Interrupted("the thread of a compilation");
         let program = receiver.map(|result| result.unwrap_or(Err(gone))).boxed().shared();
-        let cached = CachedProgram { program: program.clone(), is_compiled: false, used: self.clock };
+        let (is_compiled, is_requested, has_failed) = Default::default();
+        let cached = CachedProgram { program: program.clone(), is_compiled, is_requested, has_failed, used: self.clock };
         self.programs.insert(key.clone(), cached);
         self.evict();
-        let ProgramSource { operator, dry_launches, .. } = source;
-        (CompileTask { key, operator, dry_launches, meters, goal: CompileGoal::Program(sender) }, program)
+        let ProgramSource { operator, dry_launches, megakernel_part, .. } = source;
+        let goal = CompileGoal::Program(sender);
+        (CompileTask { key, operator, dry_launches, megakernel_part, meters, goal }, program)
     }
 
     fn compiled(&mut self, key: &ProgramKey) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Program sources, loaded programs and their kernels.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::megakernel::MegakernelPart;
 use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, Parameter, RawKernel, RawProgram};
 use crate::exit;
@@ -42,13 +44,35 @@ pub struct ProgramSource {
     ///
     /// [`Context::prepare`]: crate::Context::prepare
     pub dry_launches: Vec<(String, Vec<Parameter>)>,
+    /// The kernels as functions of a megakernel. Sources may lack that form.
+    pub megakernel_part: Option<Arc<MegakernelPart>>,
 }
+
+/// The names of a program whose kernels are parts of a [`MegakernelPart`].
+#[derive(Debug)]
+pub(super) struct MegakernelNames {
+    pub name: &'static str,
+    /// In order of their positions.
+    pub kernels: Vec<String>,
+    /// The position of the first one.
+    pub first: u32,
+}
+
+impl MegakernelNames {
+    fn position(&self, kernel: &str) -> Option<u32> {
+        let index = self.kernels.iter().position(|known| known == kernel)?;
+        Some(self.first + u32::try_from(index).ok()?)
+    }
+}
+
+/// Parameters of a [`MegakernelPart`]: arguments and position.
+pub(super) const MEGAKERNEL_PARAMETERS: [Parameter; 2] = [Parameter::Memory, Parameter::Value(size_of::<u32>())];
 
 impl ProgramSource {
     /// A source without options.
     pub fn new(source: impl Into<Arc<str>>, operator: impl Into<String>) -> Self {
-        let (options, dry_launches) = Default::default();
-        Self { source: source.into(), operator: operator.into(), options, is_optimized: true, dry_launches }
+        let (options, dry_launches, megakernel_part) = Default::default();
+        Self { source: source.into(), operator: operator.into(), options, is_optimized: true, dry_launches, megakernel_part }
     }
 
     /// Adds an option for the compiler.
@@ -65,15 +89,24 @@ pub struct Program {
     counters: Arc<LiveCounters>,
     loss: DeviceLoss,
     kernels: Mutex<HashMap<String, Kernel>>,
+    /// Names in a program that is compiled as a megakernel.
+    megakernel: Option<MegakernelNames>,
     /// The program in its second tier.
     optimized: OnceLock<Arc<Program>>,
 }
 
 /// A program loaded in the driver, unloaded once its launches have completed.
-struct LoadedProgram {
+pub(super) struct LoadedProgram {
     driver: Arc<dyn Driver>,
     raw: RawProgram,
     uses: LastUses,
+}
+
+impl LoadedProgram {
+    /// Takes over a program that `driver` has loaded.
+    pub(super) fn new(driver: &Arc<dyn Driver>, raw: RawProgram) -> Arc<Self> {
+        Arc::new(Self { driver: Arc::clone(driver), raw, uses: LastUses::default() })
+    }
 }
 
 /// A program that its drop unloads.
@@ -103,11 +136,23 @@ impl fmt::Debug for LoadedProgram {
 }
 
 impl Program {
-    /// Wraps a program that `driver` has loaded.
-    pub(super) fn new(driver: &Arc<dyn Driver>, raw: RawProgram, counters: &Arc<LiveCounters>, loss: &DeviceLoss) -> Arc<Self> {
-        let loaded = Arc::new(LoadedProgram { driver: Arc::clone(driver), raw, uses: LastUses::default() });
+    /// A program with all kernels of a loaded one, or some that are parts of a megakernel.
+    pub(super) fn new(
+        loaded: Arc<LoadedProgram>,
+        megakernel: Option<MegakernelNames>,
+        counters: &Arc<LiveCounters>,
+        loss: &DeviceLoss,
+    ) -> Arc<Self> {
         let (counters, loss) = (Arc::clone(counters), loss.clone());
-        Arc::new(Self { loaded, counters, loss, kernels: Mutex::default(), optimized: OnceLock::new() })
+        Arc::new(Self { loaded, counters, loss, kernels: Mutex::default(), megakernel, optimized: OnceLock::new() })
+    }
+
+    /// The dry launches that make the machine code of these kernels: a single one for a megakernel.
+    pub(super) fn dry_launches<'a>(&self, kernels: &'a [(String, Vec<Parameter>)]) -> Cow<'a, [(String, Vec<Parameter>)]> {
+        match (&self.megakernel, kernels) {
+            (Some(_), [(first, _), ..]) => Cow::Owned(vec![(first.clone(), MEGAKERNEL_PARAMETERS.to_vec())]),
+            _ => Cow::Borrowed(kernels),
+        }
     }
 
     /// Has the driver make the machine code of a kernel now. Fails if the process ends.
@@ -141,9 +186,12 @@ impl Program {
         if let Some(kernel) = kernels.get(name) {
             return Ok(kernel.clone());
         }
+        let position = self.megakernel.as_ref().and_then(|megakernel| Some((megakernel.name, megakernel.position(name)?)));
+        let (name_in_source, position) = position.map_or((name, None), |(name, position)| (name, Some(position)));
         // SAFETY: the program is loaded and the driver's own.
-        let raw = unsafe { self.loaded.driver.kernel(self.loaded.raw, name) }.inspect_err(|error| self.loss.check(error))?;
-        let entry = KernelEntry { raw, launched: AtomicBool::new(false), totals: self.counters.kernel(name) };
+        let raw = unsafe { self.loaded.driver.kernel(self.loaded.raw, name_in_source) };
+        let raw = raw.inspect_err(|error| self.loss.check(error))?;
+        let entry = KernelEntry { raw, position, launched: AtomicBool::new(false), totals: self.counters.kernel(name) };
         let kernel = Kernel { program: Arc::clone(&self.loaded), entry: Arc::new(entry) };
         kernels.insert(name.to_owned(), kernel.clone());
         Ok(kernel)
@@ -160,6 +208,8 @@ pub struct Kernel {
 #[derive(Debug)]
 struct KernelEntry {
     raw: RawKernel,
+    /// Its position in a megakernel.
+    position: Option<u32>,
     launched: AtomicBool,
     totals: Arc<KernelTotals>,
 }
@@ -172,6 +222,11 @@ impl Kernel {
 
     pub(crate) fn raw(&self) -> RawKernel {
         self.entry.raw
+    }
+
+    /// Its position in a megakernel. Launches pass that, and all arguments in the argument table.
+    pub(crate) fn position(&self) -> Option<u32> {
+        self.entry.position
     }
 
     pub(crate) fn totals(&self) -> &Arc<KernelTotals> {

@@ -4,11 +4,14 @@
 mod background;
 mod compiler;
 mod handle;
+mod megakernel;
 mod store;
 mod tiers;
 
 pub use background::RunningQuery;
 pub(crate) use compiler::Compiler;
 pub use handle::{Kernel, Program, ProgramSource};
+pub use megakernel::MegakernelPart;
+pub(crate) use megakernel::NOTES_OF_MEGAKERNELS;
 pub(crate) use store::owner_problem;
 pub(crate) use tiers::NOTES_OF_OPTIMIZED;

@@ -6,7 +6,7 @@
 //! programs are optimized there, so that later processes begin with those.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::compiler::ProgramKey;
 use super::store::hash;
@@ -24,10 +24,19 @@ impl Tiers {
         driver.first_tier().map(Tiers)
     }
 
+    /// The driver's folder for machine code.
+    pub fn folder(&self) -> Option<&Path> {
+        self.0.folder.as_deref()
+    }
+
+    /// Whether these options are those of a first tier.
+    pub fn is_first(&self, options: &[String]) -> bool {
+        self.0.options.iter().all(|option| options.iter().any(|known| known == option))
+    }
+
     /// The program in its first tier; `None` if it is optimized already, or never will be.
     pub fn first(&self, key @ (source, options): &ProgramKey) -> Option<ProgramKey> {
-        let is_known = |option: &&str| options.iter().any(|known| known == option);
-        if self.0.options.iter().all(is_known) || self.note(key).is_some_and(|note| note.exists()) {
+        if self.is_first(options) || self.note(key).is_some_and(|note| note.exists()) {
             return None;
         }
         let own = self.0.options.iter().map(|option| option.to_string());

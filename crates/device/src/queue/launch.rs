@@ -34,6 +34,14 @@ impl Queue {
     /// # Errors
     /// As [`launch`](Self::launch); also if the device gives buffers no addresses.
     pub fn launch_with_table(&self, kernel: &Kernel, grid: Grid, table: &[Arg<'_>], args: &[Arg<'_>]) -> Result<()> {
+        match kernel.position() {
+            Some(position) => self.launch_split(kernel, grid, &[table, args].concat(), &[Arg::U32(position)]),
+            None => self.launch_split(kernel, grid, table, args),
+        }
+    }
+
+    /// Launches a kernel with arguments in a table and others that the driver passes.
+    fn launch_split(&self, kernel: &Kernel, grid: Grid, table: &[Arg<'_>], args: &[Arg<'_>]) -> Result<()> {
         let buffers = || table.iter().chain(args).filter_map(Arg::buffer);
         buffers().try_for_each(|buffer| self.wait_for_uses(buffer))?;
         let table = self.argument_table(kernel, table)?;
@@ -91,7 +99,7 @@ impl Queue {
             words.extend(address.to_ne_bytes());
         }
         let table = self.alloc_for_writes(words.len())?;
-        self.write(&table, 0, &words)?;
+        self.write_uncounted(&table, 0, &words)?;
         Ok(Some(ArgumentTable { words: table, copies }))
     }
 
@@ -128,5 +136,11 @@ impl Queue {
     /// `CompileFailed` with source and log.
     pub fn compile(&self, source: ProgramSource) -> impl Future<Output = Result<Arc<Program>>> + Send + use<> {
         self.context().compiler().get(source, self.meters.clone())
+    }
+
+    /// Compiles programs before a run requests them: together, for a driver with two tiers. Their
+    /// failures come with the requests.
+    pub fn compile_ahead(&self, sources: Vec<ProgramSource>) {
+        self.context().compiler().compile_ahead(sources, &self.meters);
     }
 }

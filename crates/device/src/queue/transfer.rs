@@ -118,6 +118,11 @@ impl Queue {
             return Ok(());
         }
         self.count_up(bytes.len());
+        self.write_uncounted(to, offset, bytes)
+    }
+
+    /// Writes into a range of a buffer, which is no upload of data.
+    pub(super) fn write_uncounted(&self, to: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         let _copy = HostCopy { queue: self, bytes: bytes.len() as u64, start: Instant::now() };
         if let Some(host) = to.idle_host() {
             // SAFETY: the range lies in the buffer's memory, which no enqueued work uses.

@@ -311,6 +311,12 @@ impl Params {
         self.table = order.into_iter().take(excess).collect();
     }
 
+    /// The same parameters, all in the argument table: those that were there, then the others.
+    pub(crate) fn all_in_table(&self) -> Params {
+        let passed = (0..self.params.len()).filter(|index| !self.table.contains(index));
+        Params { table: self.table.iter().copied().chain(passed).collect(), ..self.clone() }
+    }
+
     /// Splits the arguments of all parameters into those of the table and the others.
     pub(crate) fn split_table<'a>(&self, args: Vec<Arg<'a>>) -> (Vec<Arg<'a>>, Vec<Arg<'a>>) {
         let table = self.table.iter().map(|index| args[*index]).collect();

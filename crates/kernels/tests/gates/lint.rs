@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use device::testing;
+use device::{MegakernelPart, testing};
 use kernels::codegen::Profile;
 use kernels::prelude::{Section, Sections};
 
@@ -95,7 +95,7 @@ fn prelude_sections_are_opencl_1_2_and_3_0() {
     let samples = Section::ALL.iter().map(|section| {
         let mut sections = Sections::default();
         sections.need(*section);
-        Sample { name: format!("prelude section {section:?}"), text: sections.source() }
+        Sample { name: format!("prelude section {section:?}"), text: sections.source(), megakernel_part: None }
     });
     check(&samples.collect::<Vec<_>>());
 }
@@ -112,6 +112,25 @@ fn kernels_are_opencl_1_2_and_3_0() {
         let samples: Vec<Sample> = programs(profile).into_iter().skip(first + 5 * number).step_by(step).collect();
         check(&samples);
     }
+}
+
+/// Programs of all operators fit into one megakernel: no two have a name in common.
+#[test]
+fn megakernels_are_opencl_1_2_and_3_0() {
+    const PROGRAMS: usize = 24;
+    let (first, step) = match testing::parts().unwrap().as_slice() {
+        [part] => (*part, 160),
+        _ => (0, 5),
+    };
+    let programs: Vec<Sample> = programs(Profile::Cpu).into_iter().skip(first).step_by(step).collect();
+    let parts: Vec<&MegakernelPart> = programs.iter().filter_map(|program| program.megakernel_part.as_deref()).collect();
+    assert!(parts.len() * 10 > programs.len() * 9, "{} of {} programs are parts", parts.len(), programs.len());
+    let samples = parts.chunks(PROGRAMS).enumerate().map(|(number, parts)| {
+        let (text, firsts) = MegakernelPart::join(parts);
+        assert_eq!((firsts.len(), firsts[0]), (parts.len(), 0));
+        Sample { name: format!("megakernel {number}"), text, megakernel_part: None }
+    });
+    check(&samples.collect::<Vec<_>>());
 }
 
 /// The gate can fail.

@@ -4,7 +4,7 @@
 //!
 //! `scripts/nvrtc.sh` installs NVRTC; `NVRTC_PATH` names its folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use device::cuda::nvrtc::{KernelUsage, Nvrtc, usage};
 use device::testing::sample;
@@ -115,7 +115,8 @@ fn dumped_programs_compile_without_spills() {
     let folder = std::env::var("DEVICEFUSION_KERNEL_SOURCES").expect("DEVICEFUSION_KERNEL_SOURCES names a folder of sources");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let paths = files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|extension| extension == "cl"));
-    let samples = paths.map(|path| Sample { name: path.display().to_string(), text: std::fs::read_to_string(&path).unwrap() });
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let samples = paths.map(|path| Sample { name: path.display().to_string(), text: text(&path), megakernel_part: None });
     // Sources of sinks begin with their profile; those of expressions' tests begin with the
     // prelude. Tests of the crate `device` compile sources that need their own options.
     let generated = |sample: &Sample| {

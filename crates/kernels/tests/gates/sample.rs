@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::new_empty_array;
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{Carrier, ColumnType, Layout};
-use device::ProgramSource;
+use device::{MegakernelPart, ProgramSource};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::function::Function;
@@ -29,6 +29,8 @@ pub struct Sample {
     pub name: String,
     /// The source: prelude and kernels.
     pub text: String,
+    /// The kernels as functions of a megakernel.
+    pub megakernel_part: Option<Arc<MegakernelPart>>,
 }
 
 /// Programs of a few types with another work-group size than the profile's.
@@ -81,7 +83,8 @@ impl Sampler {
             let text = program.source.to_string();
             // A projection of plain columns has no kernel.
             if text.contains("KERNEL void") && self.seen.insert(text.clone()) {
-                self.samples.push(Sample { name: format!("{name} [{part}]"), text });
+                let megakernel_part = program.megakernel_part;
+                self.samples.push(Sample { name: format!("{name} [{part}]"), text, megakernel_part });
             }
         }
     }

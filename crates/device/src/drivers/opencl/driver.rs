@@ -167,6 +167,26 @@ impl OpenClDriver {
         ClProgram::build(&self.label, self.context, self.device, source, &options)
     }
 
+    /// The address of a buffer in PoCL's memory, which mapping tells and never changes; 0 if the
+    /// host may not access the buffer.
+    fn mapped_address(&self, buffer: cl_mem, bytes: usize) -> usize {
+        let mut address = ptr::null_mut();
+        // SAFETY: the buffer is alive. The call blocks, so the address is written when it returns,
+        // and the mapping ends before anything uses it.
+        unsafe {
+            let flags = memory::CL_MAP_READ;
+            let mapped =
+                queue::enqueue_map_buffer(self.map_queue, buffer, CL_TRUE, flags, 0, bytes, &mut address, 0, ptr::null());
+            if self.enqueued("clEnqueueMapBuffer", mapped).is_err() {
+                return 0;
+            }
+            let unmapped = queue::enqueue_unmap_mem_object(self.map_queue, buffer, address, 0, ptr::null());
+            let _ = self.enqueued("clEnqueueUnmapMemObject", unmapped);
+            let _ = queue::flush(self.map_queue);
+        }
+        address as usize
+    }
+
     /// Sets the arguments of a kernel, each by size and address, and enqueues it. The caller
     /// releases the event.
     ///
@@ -278,7 +298,11 @@ impl Driver for OpenClDriver {
         }
         // Only buffers over host memory have an address. Kernels of a CPU device write directly
         // there.
-        let host = if self.info.unified_memory { number(memory::CL_MEM_HOST_PTR)? } else { 0 };
+        let host = match self.info.unified_memory {
+            true => number(memory::CL_MEM_HOST_PTR)?,
+            false => return Ok(ForeignMemory::InPlace(Memory { handle, bytes, host: 0 })),
+        };
+        let host = if host == 0 && is_pocl(&self.info) { self.mapped_address(handle as cl_mem, bytes) } else { host };
         Ok(ForeignMemory::InPlace(Memory { handle, bytes, host }))
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::pocl_cache::{NOTES, entries, program_folders};
-use crate::program::NOTES_OF_OPTIMIZED;
+use crate::program::{NOTES_OF_MEGAKERNELS, NOTES_OF_OPTIMIZED};
 
 /// Most programs of the folder, of 250 KB on average.
 const MOST_PROGRAMS: usize = 4096;
@@ -69,7 +69,7 @@ fn prune(folder: &Path, most: usize) {
     old.truncate(superfluous);
     if !old.is_empty() {
         // They do not say which programs are gone.
-        _ = fs::remove_dir_all(folder.join(NOTES_OF_OPTIMIZED));
+        [NOTES_OF_OPTIMIZED, NOTES_OF_MEGAKERNELS].into_iter().for_each(|notes| _ = fs::remove_dir_all(folder.join(notes)));
     }
     old.into_iter().for_each(|(_, program)| _ = fs::remove_dir_all(program));
 }
@@ -93,6 +93,7 @@ mod tests {
         }
         file("tempfile_a", 2);
         file(&format!("{NOTES_OF_OPTIMIZED}/note"), 3);
+        file(&format!("{NOTES_OF_MEGAKERNELS}/a.program"), 3);
         let left = || {
             let programs = program_folders(folder).flat_map(|folder| entries(&folder));
             let mut left: Vec<String> = programs.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -104,7 +105,7 @@ mod tests {
         assert!(folder.join(NOTES_OF_OPTIMIZED).exists() && !folder.join("tempfile_a").exists());
         prune(folder, 4);
         assert_eq!(left(), "ABD");
-        assert!(!folder.join(NOTES_OF_OPTIMIZED).exists());
+        assert!(!folder.join(NOTES_OF_OPTIMIZED).exists() && !folder.join(NOTES_OF_MEGAKERNELS).exists());
         // A program that was used within the hour stays.
         prune(folder, 0);
         assert_eq!(left(), "D");

@@ -9,6 +9,7 @@
 //! | [`output`], [`projection`], [`columns`] | the columns that kernels write |
 //! | [`compact`] | filters that keep the order of rows |
 //! | [`equality`] | C that compares values |
+//! | [`megakernel`] | kernels as functions of one kernel |
 //! | [`throttle`], [`ranges`] | launches of bounded time |
 //! | [`primitives`], [`layout_kernels`] | kernels that are the same for every query |
 //! | [`dictionary`], [`dictionary_predicates`] | dictionaries of several batches, predicates over them |
@@ -20,6 +21,7 @@ pub(super) mod dictionary;
 pub(super) mod dictionary_predicates;
 pub(super) mod equality;
 pub(super) mod layout_kernels;
+mod megakernel;
 pub(super) mod output;
 pub(super) mod primitives;
 pub(super) mod program;

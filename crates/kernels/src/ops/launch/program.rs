@@ -7,13 +7,14 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use columnar::DeviceColumn;
-use device::{Arg, Buffer, Grid, ProgramSource, Queue};
+use device::{Arg, Buffer, Grid, MegakernelPart, ProgramSource, Queue};
 
 use super::dictionary_predicates::DictionaryPredicates;
+use super::megakernel::megakernel_part;
 use super::throttle::LaunchBudget;
 use crate::codegen::{Bindings, Constants, NEXT_ROW, Params, Profile, SCRATCH};
 use crate::ops::Options;
-use crate::prelude::Sections;
+use crate::prelude::{Section, Sections};
 use crate::{Error, Result};
 
 /// Bytes of the longest source that is optimized. Of 40 KB, prelude included, most programs are.
@@ -62,22 +63,30 @@ impl Kernel {
     /// The definition with columns, literals and outputs numbered by first use. Kernels that differ
     /// in these numbers only have one source, so they are compiled once.
     fn renumbered(&self, profile: Profile) -> String {
-        let names = renumbered(self.params.names());
-        let definition = self.definition(profile);
-        let mut source = String::with_capacity(definition.len());
-        let mut rest = definition.as_str();
-        while !rest.is_empty() {
-            let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
-            let (name, behind) = rest.split_at(end);
-            source.push_str(names.get(name).map_or(name, String::as_str));
-            let end = behind.find(is_of_name).unwrap_or(behind.len());
-            let (between, behind) = behind.split_at(end);
-            source.push_str(between);
-            rest = behind;
-        }
-        source
+        self.renumber(&self.definition(profile))
     }
+
+    /// C with the kernel's columns, literals and outputs numbered by first use.
+    pub(super) fn renumber(&self, definition: &str) -> String {
+        with_names(definition, &renumbered(self.params.names()))
+    }
+}
+
+/// C with new names instead of others.
+pub(super) fn with_names(c: &str, names: &HashMap<String, String>) -> String {
+    let mut source = String::with_capacity(c.len());
+    let mut rest = c;
+    while !rest.is_empty() {
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = rest.find(|c| !is_of_name(c)).unwrap_or(rest.len());
+        let (name, behind) = rest.split_at(end);
+        source.push_str(names.get(name).map_or(name, String::as_str));
+        let end = behind.find(is_of_name).unwrap_or(behind.len());
+        let (between, behind) = behind.split_at(end);
+        source.push_str(between);
+        rest = behind;
+    }
+    source
 }
 
 /// New names of parameters: of `c7_0`, `c7_off` and `c3_0` they are `c0_0`, `c0_off` and `c1_0`.
@@ -120,6 +129,7 @@ struct Written {
     /// The names by which the kernels are compiled. Those that end in a number are numbered in
     /// turn, for the source of the program depends on no column.
     names: Vec<String>,
+    megakernel_part: Option<Arc<MegakernelPart>>,
 }
 
 impl Program {
@@ -150,16 +160,15 @@ impl Program {
             }
             compiled.push(first);
         }
-        Written { source: (self.helpers() + &definitions).into(), compiled, names }
+        let own = self.kernels.iter().zip(&names).enumerate().filter(|(index, _)| compiled[*index] == *index);
+        let own: Vec<(&Kernel, &str)> = own.map(|(_, (kernel, name))| (kernel, name.as_str())).collect();
+        let has_part = self.options.profile == Profile::Cpu;
+        let megakernel_part = has_part.then(|| megakernel_part(self.common(), &own)).flatten().map(Arc::new);
+        Written { source: (self.helpers() + &definitions).into(), compiled, names, megakernel_part }
     }
 
     /// The C before the kernels.
     fn helpers(&self) -> String {
-        let kernels = &self.kernels;
-        let mut sections = Sections::default();
-        for kernel in kernels {
-            sections.extend(kernel.params.sections());
-        }
         // Tools that check sources find the profile in the first line.
         let mut source = format!("// {}, profile {}\n", self.operator, self.options.profile.name());
         // Limits the registers of a work-item: a kernel that takes more could not be launched in so
@@ -167,28 +176,39 @@ impl Program {
         if self.options.profile == Profile::Gpu && self.options.work_group_size > 256 {
             source.push_str(&format!("#define GROUP_ITEMS {}\n", self.options.work_group_size));
         }
-        source.push_str(&sections.source());
-        source.push_str(include_str!("helpers.h"));
-        if kernels.iter().any(|kernel| kernel.body.contains("look_back(")) {
-            source.push_str(include_str!("look_back.h"));
-        }
-        if kernels.iter().any(|kernel| ["decimal_average(", "i192_median("].iter().any(|name| kernel.body.contains(name))) {
-            source.push_str(include_str!("../accumulate/average.h"));
-        }
-        if kernels.iter().any(|kernel| kernel.body.contains("wide_average(")) {
-            source.push_str(include_str!("../accumulate/wide_average.h"));
-        }
-        if kernels.iter().any(|kernel| kernel.body.contains("hash_bytes(")) {
-            source.push_str("STR_KEYS\n");
-        }
+        source.extend(self.common().iter().map(|(_, text)| &**text));
         let mut functions: Vec<&String> = Vec::new();
-        for function in kernels.iter().flat_map(|kernel| kernel.params.functions()) {
+        for function in self.kernels.iter().flat_map(|kernel| kernel.params.functions()) {
             if !functions.contains(&function) {
                 functions.push(function);
             }
         }
         source.extend(functions.into_iter().map(String::as_str));
         source
+    }
+
+    /// The C that programs of other operators have too, in order of the numbers.
+    fn common(&self) -> Vec<(u32, &'static str)> {
+        let kernels = &self.kernels;
+        let mut sections = Sections::default();
+        for kernel in kernels {
+            sections.extend(kernel.params.sections());
+        }
+        let mut common: Vec<(u32, &'static str)> = sections.sources().collect();
+        let helpers = [
+            (&[][..], include_str!("helpers.h")),
+            (&["look_back("], include_str!("look_back.h")),
+            (&["decimal_average(", "i192_median("], include_str!("../accumulate/average.h")),
+            (&["wide_average("], include_str!("../accumulate/wide_average.h")),
+            (&["hash_bytes("], "STR_KEYS\n"),
+        ];
+        for (number, (functions, text)) in (Section::ALL.len() as u32..).zip(helpers) {
+            let calls = |kernel: &Kernel| functions.iter().any(|name| kernel.body.contains(name));
+            if functions.is_empty() || kernels.iter().any(calls) {
+                common.push((number, text));
+            }
+        }
+        common
     }
 
     /// Names and sources of the kernels that are compiled, for EXPLAIN VERBOSE and reports. Columns
@@ -216,11 +236,17 @@ impl Program {
 
     /// The source with what the compiler does with it.
     pub fn source(&self) -> ProgramSource {
-        let Written { source, compiled, names } = self.written();
+        let Written { source, compiled, names, megakernel_part } = self.written();
         let is_optimized = source.len() <= LONGEST_OPTIMIZED;
         let own = (0..self.kernels.len()).filter(|index| self.options.profile == Profile::Cpu && compiled[*index] == *index);
         let dry_launches = own.map(|index| (names[index].clone(), self.kernels[index].params.parameters())).collect();
-        ProgramSource { is_optimized, dry_launches, ..ProgramSource::new(Arc::clone(source), self.operator.as_str()) }
+        let megakernel_part = megakernel_part.clone().filter(|_| is_optimized);
+        ProgramSource {
+            is_optimized,
+            dry_launches,
+            megakernel_part,
+            ..ProgramSource::new(Arc::clone(source), self.operator.as_str())
+        }
     }
 
     /// Compiles the kernels, or finds those that were compiled before.
