@@ -184,8 +184,12 @@ impl Compiler {
         program
     }
 
-    /// Compiles the programs of a run before it requests them.
+    /// Compiles the programs of a run before it requests them, if they are faster to compile
+    /// together.
     pub(crate) fn compile_ahead(self: &Arc<Self>, sources: Vec<ProgramSource>, meters: &Meters) {
+        if !self.has_megakernels() {
+            return;
+        }
         let mut tasks = Vec::new();
         for source in sources {
             let key = self.key(&source);
@@ -203,10 +207,7 @@ impl Compiler {
             return;
         }
         self.background.note_request();
-        match &self.tiers {
-            Some(_) => self.start(tasks),
-            None => tasks.into_iter().for_each(|task| self.start(vec![task])),
-        }
+        self.start(tasks);
     }
 
     /// Compiles programs in the background, unless they are in the cache.
@@ -409,11 +410,15 @@ impl Compiler {
         _ = result.send(made);
     }
 
-    /// Whether programs with these options are compiled as megakernels. Their arguments have
+    /// Whether programs in a first tier are compiled as megakernels. All arguments of these need
     /// addresses.
+    fn has_megakernels(&self) -> bool {
+        self.tiers.is_some() && self.driver.info().unified_memory && !self.is_for_tools()
+    }
+
+    /// Whether programs with these options are compiled as megakernels.
     pub(super) fn takes_megakernels(&self, options: &[String]) -> bool {
-        let has_addresses = self.driver.info().unified_memory;
-        has_addresses && !self.is_for_tools() && self.tiers.as_ref().is_some_and(|tiers| tiers.is_first(options))
+        self.has_megakernels() && self.tiers.as_ref().is_some_and(|tiers| tiers.is_first(options))
     }
 
     /// Whether a tool dumps or loads programs. Then these have one form.

@@ -138,8 +138,8 @@ impl Queue {
         self.context().compiler().get(source, self.meters.clone())
     }
 
-    /// Compiles programs before a run requests them: together, for a driver with two tiers. Their
-    /// failures come with the requests.
+    /// Compiles programs before a run requests them, if the driver is faster with several at once.
+    /// Their failures come with the requests.
     pub fn compile_ahead(&self, sources: Vec<ProgramSource>) {
         self.context().compiler().compile_ahead(sources, &self.meters);
     }
