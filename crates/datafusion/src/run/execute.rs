@@ -42,7 +42,7 @@ pub(crate) fn execute_host(
     let batches = open_run(stage, partition, &run)?;
     let queue = run.metered(&run.queue, OFFLOADED_SUBPLAN, metrics, partition);
     // The first operators come last.
-    queue.compile_ahead(stage.likely_programs().unwrap_or_default().into_iter().rev().collect());
+    queue.compile_ahead(|| stage.likely_programs().unwrap_or_default().into_iter().rev().collect());
     let output_rows = output_rows(metrics, partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches

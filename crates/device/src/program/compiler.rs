@@ -186,12 +186,12 @@ impl Compiler {
 
     /// Compiles the programs of a run before it requests them, if they are faster to compile
     /// together.
-    pub(crate) fn compile_ahead(self: &Arc<Self>, sources: Vec<ProgramSource>, meters: &Meters) {
+    pub(crate) fn compile_ahead(self: &Arc<Self>, sources: impl FnOnce() -> Vec<ProgramSource>, meters: &Meters) {
         if !self.has_megakernels() {
             return;
         }
         let mut tasks = Vec::new();
-        for source in sources {
+        for source in sources() {
             let key = self.key(&source);
             let mut cache = self.cache.lock();
             match cache.is_compiled(&key) {
@@ -559,7 +559,7 @@ impl Drop for Compiler {
 }
 
 impl ProgramCache {
-    /// A known program that a run needs now, and whether it is compiled.
+    /// A known program, which a run needs now. Whether it is compiled.
     fn request(&mut self, key: &ProgramKey) -> Option<(ProgramFuture, bool)> {
         let is_compiled = self.is_compiled(key)?;
         let cached = self.programs.get_mut(key)?;

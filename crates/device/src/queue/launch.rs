@@ -140,7 +140,7 @@ impl Queue {
 
     /// Compiles programs before a run requests them, if the driver is faster with several at once.
     /// Their failures come with the requests.
-    pub fn compile_ahead(&self, sources: Vec<ProgramSource>) {
+    pub fn compile_ahead(&self, sources: impl FnOnce() -> Vec<ProgramSource>) {
         self.context().compiler().compile_ahead(sources, &self.meters);
     }
 }

@@ -118,7 +118,7 @@ fn programs_of_a_run_are_compiled_together() {
             // The notes are damaged.
             _ => (0..5, 1),
         };
-        run.queue.compile_ahead(numbers.clone().map(program).collect());
+        run.queue.compile_ahead(|| numbers.clone().map(program).collect());
         for number in numbers.clone() {
             assert_eq!(values(&run.queue, program(number)).unwrap(), (number + 1000, 9.25), "run {}", run.number);
         }
@@ -126,7 +126,7 @@ fn programs_of_a_run_are_compiled_together() {
         // A program that no one has announced.
         assert_eq!(values(&run.queue, program(10)).unwrap(), (1010, 9.25));
         // Programs that are known.
-        run.queue.compile_ahead(numbers.clone().map(program).collect());
+        run.queue.compile_ahead(|| numbers.clone().map(program).collect());
         assert_eq!((run.builds(), run.compiled()), (builds + 1, numbers.len() as u64 + 1), "run {}", run.number);
     };
     let damage = |folder: &Path, run: u32| {
@@ -148,7 +148,7 @@ fn a_program_that_fails_leaves_the_others_of_its_megakernel() {
         let broken = || program_of("no_such_name", "no_such_name");
         // One whose function alone is wrong.
         let half = || program_of("7", "missing");
-        queue.compile_ahead(vec![program(1), broken(), program(2), half()]);
+        queue.compile_ahead(|| vec![program(1), broken(), program(2), half()]);
         assert_eq!(values(&queue, program(1)).unwrap(), (1001, 9.25));
         assert_eq!(values(&queue, program(2)).unwrap(), (1002, 9.25));
         assert_eq!(values(&queue, half()).unwrap(), (1007, 9.25));
@@ -169,7 +169,7 @@ fn a_program_that_fails_leaves_the_others_of_its_megakernel() {
 fn megakernels_have_few_kernels() {
     const NAME: &str = "tests::megakernels::megakernels_have_few_kernels";
     let run = |run: Run| {
-        run.queue.compile_ahead((0..30).map(program).collect());
+        run.queue.compile_ahead(|| (0..30).map(program).collect());
         for number in 0..30 {
             assert_eq!(values(&run.queue, program(number)).unwrap(), (number + 1000, 9.25));
         }
@@ -187,7 +187,7 @@ fn programs_of_a_megakernel_are_optimized_one_by_one() {
         let sources = || ["1", "2"].map(|value| program_of(&format!("{value} + 100"), value));
         // An optimization waits for its end.
         let query = context.begin_query(1);
-        queue.compile_ahead(sources().to_vec());
+        queue.compile_ahead(|| sources().to_vec());
         let found = || sources().map(|source| values(&queue, source).unwrap());
         let optimized = [(1101, 9.25), (1102, 9.25)];
         assert_eq!(found(), if number == 1 { [(1001, 9.25), (1002, 9.25)] } else { optimized });

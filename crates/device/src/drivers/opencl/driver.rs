@@ -167,8 +167,8 @@ impl OpenClDriver {
         ClProgram::build(&self.label, self.context, self.device, source, &options)
     }
 
-    /// The address of a buffer in PoCL's memory, which mapping tells and never changes; 0 if the
-    /// host may not access the buffer.
+    /// The address of a buffer in PoCL's memory, where it stays. 0 for one that the host may not
+    /// access.
     fn mapped_address(&self, buffer: cl_mem, bytes: usize) -> usize {
         let mut address = ptr::null_mut();
         // SAFETY: the buffer is alive. The call blocks, so the address is written when it returns,
