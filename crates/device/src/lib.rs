@@ -92,7 +92,7 @@ pub use error::{Error, Result};
 pub use info::{DeviceEntry, DeviceInfo, DeviceKind};
 pub use interop::{ApplicationQueue, ForeignContext, LibraryQueue};
 pub use memory::{Buffer, Pool, Reclaim, Reservation, Scalar, SoftReservation, Values};
-pub use program::{Kernel, MegakernelPart, Program, ProgramSource, RunningQuery};
+pub use program::{DryLaunch, Kernel, MegakernelPart, MegakernelPartWriter, Program, ProgramSource, RunningQuery};
 pub use queue::{Arg, Download, Event, Queue};
 pub use report::{CacheUse, Counters, KernelCosts, KernelTotal, LaunchRecord, Meter, Traffic, WorkKind, WorkRecord};
 pub use selector::Selector;

@@ -71,6 +71,22 @@ def soon(condition):
     return condition()
 
 
+def settled(session):
+    """Waits until no kernels are optimized behind the queries. That takes memory."""
+
+    def optimized():
+        return session.report()["programs"]["optimized"]
+
+    if "-cl-opt-disable" in setting(session, "device.compile_options"):
+        return
+    deadline = time.monotonic() + SOON
+    before, since = optimized(), time.monotonic()
+    while time.monotonic() < min(since + 4, deadline):
+        time.sleep(0.1)
+        if optimized() != before:
+            before, since = optimized(), time.monotonic()
+
+
 class Tensor:
     """A tensor of no known library, in memory of NumPy."""
 

@@ -72,8 +72,13 @@ fn python() -> Option<PathBuf> {
 #[track_caller]
 fn passes(file: &str) {
     let Some(python) = python() else { return };
-    let selector = device::testing::config().unwrap().selector.to_string();
-    run(Command::new(python).env("DATAFUSION_DEVICE_SELECTOR", selector), file);
+    let config = device::testing::config().unwrap();
+    let mut python = Command::new(python);
+    python.env("DATAFUSION_DEVICE_SELECTOR", config.selector.to_string());
+    if !config.compile_options.is_empty() {
+        python.env("DATAFUSION_DEVICE_COMPILE_OPTIONS", config.compile_options.join(" "));
+    }
+    run(&mut python, file);
 }
 
 /// Runs a file of pytest in a Python.

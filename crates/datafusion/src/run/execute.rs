@@ -10,6 +10,7 @@ use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use device::Queue;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::metrics::{output_rows, timed};
@@ -25,6 +26,7 @@ const DOWNLOADED_ROWS: usize = 1 << 20;
 /// Runs a partition and leaves its rows on the device.
 pub(crate) fn execute_device(stage: &Arc<Stage>, partition: usize, task: &Arc<TaskContext>) -> Result<DeviceBatchStream> {
     let run = Run::start(stage, task)?;
+    compile_ahead(stage, &run.queue);
     let batches = open_run(stage, partition, &run)?;
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
     Ok(batches.chain(end).boxed())
@@ -39,10 +41,9 @@ pub(crate) fn execute_host(
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<SendableRecordBatchStream> {
     let run = Run::start(stage, task)?;
-    let batches = open_run(stage, partition, &run)?;
     let queue = run.metered(&run.queue, OFFLOADED_SUBPLAN, metrics, partition);
-    // The first operators come last.
-    queue.compile_ahead(|| stage.likely_programs().unwrap_or_default().into_iter().rev().collect());
+    compile_ahead(stage, &queue);
+    let batches = open_run(stage, partition, &run)?;
     let output_rows = output_rows(metrics, partition);
     let host_batch_rows = task.session_config().batch_size().max(1);
     let downloaded = batches
@@ -61,6 +62,12 @@ pub(crate) fn execute_host(
     let end = stream::once(async move { run.finish().await }).filter_map(|result| async { result.err().map(Err) });
     let batches = timed(downloaded.chain(end).boxed(), metrics, &[], partition, task);
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+}
+
+/// Has the programs of a run compiled before its operators request them.
+fn compile_ahead(stage: &Stage, queue: &Queue) {
+    // The first operators come last.
+    queue.compile_ahead(|| stage.likely_programs().unwrap_or_default().into_iter().rev().collect());
 }
 
 /// Whether a dictionary column was computed as plain values. Its download packs them.

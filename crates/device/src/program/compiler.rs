@@ -14,13 +14,13 @@ use futures::future::{BoxFuture, FutureExt, Shared, ready};
 use parking_lot::{Condvar, Mutex};
 
 use super::background::{Background, RunningQuery};
-use super::handle::{LoadedProgram, MegakernelNames, Program, ProgramSource};
-use super::megakernel::{MegakernelPart, Megakernels};
+use super::handle::{DryLaunch, LoadedProgram, MegakernelNames, Program, ProgramSource};
+use super::megakernel::{MegakernelPartWriter, Megakernels};
 use super::store::{DiskCache, DumpFolder, LoadFolder, SourceFolder};
 use super::tiers::Tiers;
 use crate::device_loss::DeviceLoss;
-use crate::driver::{Driver, LogSink, Parameter};
-use crate::exit::WorkGuard;
+use crate::driver::{Driver, LogSink};
+use crate::exit::{self, WorkGuard};
 use crate::report::{LiveCounters, Meters, nanos};
 use crate::{CacheDir, DeviceConfig, DeviceKind, Error, Result};
 
@@ -79,20 +79,28 @@ impl ProgramFolders {
 /// The identity of a program: source and options.
 pub(super) type ProgramKey = (Arc<str>, Vec<String>);
 
-/// A kernel's name and parameters, as in [`ProgramSource::dry_launches`].
-type DryLaunch = (String, Vec<Parameter>);
-
 /// The future that all requests for one program share.
 type ProgramFuture = Shared<BoxFuture<'static, Result<Arc<Program>>>>;
 
 /// The programs of a context, the least recently used ones evicted.
 #[derive(Default)]
 struct ProgramCache {
-    programs: HashMap<ProgramKey, CachedProgram>,
+    /// By keys of some 20 KB each, which a run hashes for each of its operators.
+    programs: HashMap<ProgramKey, CachedProgram, foldhash::fast::RandomState>,
     /// Programs that did not compile in the background. A request reports why.
     failed: HashSet<ProgramKey>,
     /// Counts requests.
     clock: u64,
+}
+
+/// A request for a known program.
+struct Request {
+    program: ProgramFuture,
+    is_compiled: bool,
+    /// Whether the program was announced only, or prepared.
+    is_first: bool,
+    /// The program's optimization, which may begin now.
+    optimization: Option<Box<CompileTask>>,
 }
 
 struct CachedProgram {
@@ -102,6 +110,8 @@ struct CachedProgram {
     is_requested: bool,
     /// A failure that the next request gets.
     has_failed: bool,
+    /// The optimization of a program that no run has asked for yet.
+    optimization: Option<Box<CompileTask>>,
     /// The clock at its last request.
     used: u64,
 }
@@ -110,14 +120,16 @@ struct CachedProgram {
 struct CompileQueue {
     /// Programs that a request has asked for at once.
     waiting: VecDeque<Vec<CompileTask>>,
+    /// Programs of which a thread has taken the tasks.
+    running: usize,
     threads: usize,
 }
 
 pub(super) struct CompileTask {
     pub(super) key: ProgramKey,
     pub(super) operator: String,
-    pub(super) dry_launches: Vec<DryLaunch>,
-    pub(super) megakernel_part: Option<Arc<MegakernelPart>>,
+    pub(super) dry_launches: Arc<[DryLaunch]>,
+    pub(super) megakernel_part: Option<MegakernelPartWriter>,
     meters: Meters,
     goal: CompileGoal,
 }
@@ -145,7 +157,7 @@ impl Compiler {
     ) -> Result<Arc<Self>> {
         let folders = ProgramFolders::open(config, driver.as_ref())?;
         let tiers = Tiers::of(driver.as_ref());
-        let megakernels = Megakernels::over(tiers.as_ref().and_then(Tiers::folder), driver.as_ref());
+        let megakernels = tiers.as_ref().map_or_else(Megakernels::default, |tiers| Megakernels::over(tiers, driver.as_ref()));
         Ok(Arc::new(Self {
             tiers,
             megakernels,
@@ -167,9 +179,11 @@ impl Compiler {
     pub(crate) fn get(self: &Arc<Self>, source: ProgramSource, meters: Meters) -> ProgramFuture {
         let key = self.key(&source);
         let mut cache = self.cache.lock();
-        if let Some((program, is_compiled)) = cache.request(&key) {
+        if let Some(Request { program, is_compiled, is_first, optimization }) = cache.request(&key) {
             drop(cache);
-            self.counters.cache_hits_memory.fetch_add(1, Relaxed);
+            self.counters.cache_hits_memory.fetch_add(u64::from(!is_first), Relaxed);
+            // Without a thread the program stays as it is.
+            optimization.into_iter().for_each(|task| _ = self.background.push(self, *task));
             if !is_compiled && let Some(task) = self.background.take(&key) {
                 self.background.note_request();
                 self.start(vec![task]);
@@ -177,8 +191,7 @@ impl Compiler {
             return program;
         }
         let (task, program) = cache.insert(key.clone(), source, meters);
-        _ = cache.request(&key);
-        drop(cache);
+        drop((cache.request(&key), cache));
         self.background.note_request();
         self.start(vec![task]);
         program
@@ -187,13 +200,15 @@ impl Compiler {
     /// Compiles the programs of a run before it requests them, if they are faster to compile
     /// together.
     pub(crate) fn compile_ahead(self: &Arc<Self>, sources: impl FnOnce() -> Vec<ProgramSource>, meters: &Meters) {
-        if !self.has_megakernels() {
+        // Runs that follow a preparation wait for few programs.
+        if !self.has_megakernels() || self.has_prepared.load(Relaxed) {
             return;
         }
         let mut tasks = Vec::new();
         for source in sources() {
             let key = self.key(&source);
             let mut cache = self.cache.lock();
+            cache.forget_failure(&key);
             match cache.is_compiled(&key) {
                 None => tasks.push(cache.insert(key, source, meters.clone()).0),
                 Some(false) => {
@@ -230,7 +245,8 @@ impl Compiler {
     pub(crate) fn is_ready(&self, source: &ProgramSource) -> bool {
         let key = self.key(source);
         let cache = self.cache.lock();
-        cache.programs.get(&key).is_some_and(|cached| cached.is_compiled) || cache.failed.contains(&key)
+        let is_ready = |cached: &CachedProgram| cached.is_compiled || cached.has_failed;
+        cache.programs.get(&key).is_some_and(is_ready) || cache.failed.contains(&key)
     }
 
     /// The programs that are remembered, and the bytes of their sources.
@@ -253,7 +269,7 @@ impl Compiler {
     /// Programs that wait or are being compiled.
     pub(crate) fn compiling(&self) -> usize {
         let work = self.work.lock();
-        work.waiting.len() + work.threads + self.unprepared()
+        work.waiting.iter().map(Vec::len).sum::<usize>() + work.running + self.unprepared()
     }
 
     /// Has compilations in the background wait until the result is dropped.
@@ -330,10 +346,17 @@ impl Compiler {
                     work.threads -= 1;
                     self.idle.notify_all();
                 }
+                work.running += tasks.as_ref().map_or(0, Vec::len);
                 tasks
             };
             let Some(tasks) = tasks else { return };
-            self.compile_all(tasks, false);
+            let count = tasks.len();
+            match count {
+                1 => self.compile_all(tasks),
+                // The process may end before a run needs them.
+                _ => exit::guarded_compilation(|| self.compile_all(tasks)),
+            }
+            self.work.lock().running -= count;
         }
     }
 
@@ -386,13 +409,14 @@ impl Compiler {
         let CompileGoal::Program(result) = goal else { return };
         match &made {
             Ok(program) => {
-                self.cache.lock().compiled(&key);
-                if is_first_tier {
+                let optimization = is_first_tier.then(|| {
                     let goal = CompileGoal::Optimization(Arc::downgrade(program));
-                    let (meters, megakernel_part) = Default::default();
-                    // Without a thread the program stays as it is.
-                    _ = self.background.push(self, CompileTask { key, operator, dry_launches, megakernel_part, meters, goal });
-                }
+                    let (key, meters, megakernel_part) = (key.clone(), Meters::default(), None);
+                    Box::new(CompileTask { key, operator, dry_launches, megakernel_part, meters, goal })
+                });
+                let optimization = self.cache.lock().compiled(&key, optimization);
+                // Without a thread the program stays as it is.
+                optimization.into_iter().for_each(|task| _ = self.background.push(self, *task));
             }
             Err(error) => {
                 self.loss.check(error);
@@ -559,16 +583,21 @@ impl Drop for Compiler {
 }
 
 impl ProgramCache {
-    /// A known program, which a run needs now. Whether it is compiled.
-    fn request(&mut self, key: &ProgramKey) -> Option<(ProgramFuture, bool)> {
+    /// A known program, which a run needs now.
+    fn request(&mut self, key: &ProgramKey) -> Option<Request> {
         let is_compiled = self.is_compiled(key)?;
         let cached = self.programs.get_mut(key)?;
-        cached.is_requested = true;
-        let program = cached.program.clone();
-        if cached.has_failed {
+        let is_first = !std::mem::replace(&mut cached.is_requested, true);
+        let (program, optimization) = (cached.program.clone(), cached.optimization.take());
+        self.forget_failure(key);
+        Some(Request { program, is_compiled, is_first, optimization })
+    }
+
+    /// Forgets a program that has failed before a run asked for it.
+    fn forget_failure(&mut self, key: &ProgramKey) {
+        if self.programs.get(key).is_some_and(|cached| cached.has_failed) {
             self.programs.remove(key);
         }
-        Some((program, is_compiled))
     }
 
     /// Whether a known program is compiled.
@@ -597,8 +626,9 @@ impl ProgramCache {
         let (sender, receiver) = oneshot::channel();
         let gone = Error::Interrupted("the thread of a compilation");
         let program = receiver.map(|result| result.unwrap_or(Err(gone))).boxed().shared();
-        let (is_compiled, is_requested, has_failed) = Default::default();
-        let cached = CachedProgram { program: program.clone(), is_compiled, is_requested, has_failed, used: self.clock };
+        let (is_compiled, is_requested, has_failed, optimization) = Default::default();
+        let (of_cache, used) = (program.clone(), self.clock);
+        let cached = CachedProgram { program: of_cache, is_compiled, is_requested, has_failed, optimization, used };
         self.programs.insert(key.clone(), cached);
         self.evict();
         let ProgramSource { operator, dry_launches, megakernel_part, .. } = source;
@@ -606,10 +636,15 @@ impl ProgramCache {
         (CompileTask { key, operator, dry_launches, megakernel_part, meters, goal }, program)
     }
 
-    fn compiled(&mut self, key: &ProgramKey) {
-        if let Some(cached) = self.programs.get_mut(key) {
-            cached.is_compiled = true;
+    /// Notes that a program is compiled. Returns its optimization, or keeps that for a request.
+    fn compiled(&mut self, key: &ProgramKey, optimization: Option<Box<CompileTask>>) -> Option<Box<CompileTask>> {
+        let Some(cached) = self.programs.get_mut(key) else { return optimization };
+        (cached.is_compiled, cached.has_failed) = (true, false);
+        if cached.is_requested {
+            return optimization;
         }
+        cached.optimization = optimization;
+        None
     }
 
     /// Has later requests get the optimized program.

@@ -9,13 +9,16 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::megakernel::MegakernelPart;
+use super::megakernel::MegakernelPartWriter;
 use crate::device_loss::DeviceLoss;
 use crate::driver::{Driver, Parameter, RawKernel, RawProgram};
 use crate::exit;
 use crate::queue::{LastUses, QueueWorker, drop_after};
 use crate::report::{KernelTotals, LiveCounters};
 use crate::{Error, Result};
+
+/// A kernel's name and parameters.
+pub type DryLaunch = (String, Vec<Parameter>);
 
 /// The kernel source of a program with its options. Equal sources with equal options are the same
 /// program.
@@ -43,9 +46,9 @@ pub struct ProgramSource {
     /// the kernels.
     ///
     /// [`Context::prepare`]: crate::Context::prepare
-    pub dry_launches: Vec<(String, Vec<Parameter>)>,
+    pub dry_launches: Arc<[DryLaunch]>,
     /// The kernels as functions of a megakernel. Sources may lack that form.
-    pub megakernel_part: Option<Arc<MegakernelPart>>,
+    pub megakernel_part: Option<MegakernelPartWriter>,
 }
 
 /// The names of a program whose kernels are parts of a [`MegakernelPart`].
@@ -71,7 +74,7 @@ pub(super) const MEGAKERNEL_PARAMETERS: [Parameter; 2] = [Parameter::Memory, Par
 impl ProgramSource {
     /// A source without options.
     pub fn new(source: impl Into<Arc<str>>, operator: impl Into<String>) -> Self {
-        let (options, dry_launches, megakernel_part) = Default::default();
+        let (options, megakernel_part, dry_launches) = (vec![], None, Arc::new([]));
         Self { source: source.into(), operator: operator.into(), options, is_optimized: true, dry_launches, megakernel_part }
     }
 
@@ -91,6 +94,8 @@ pub struct Program {
     kernels: Mutex<HashMap<String, Kernel>>,
     /// Names in a program that is compiled as a megakernel.
     megakernel: Option<MegakernelNames>,
+    /// Whether the machine code of all kernels was made.
+    has_machine_code: AtomicBool,
     /// The program in its second tier.
     optimized: OnceLock<Arc<Program>>,
 }
@@ -144,11 +149,12 @@ impl Program {
         loss: &DeviceLoss,
     ) -> Arc<Self> {
         let (counters, loss) = (Arc::clone(counters), loss.clone());
-        Arc::new(Self { loaded, counters, loss, kernels: Mutex::default(), megakernel, optimized: OnceLock::new() })
+        let (kernels, has_machine_code, optimized) = Default::default();
+        Arc::new(Self { loaded, counters, loss, kernels, megakernel, has_machine_code, optimized })
     }
 
     /// The dry launches that make the machine code of these kernels: a single one for a megakernel.
-    pub(super) fn dry_launches<'a>(&self, kernels: &'a [(String, Vec<Parameter>)]) -> Cow<'a, [(String, Vec<Parameter>)]> {
+    pub(super) fn dry_launches<'a>(&self, kernels: &'a [DryLaunch]) -> Cow<'a, [DryLaunch]> {
         match (&self.megakernel, kernels) {
             (Some(_), [(first, _), ..]) => Cow::Owned(vec![(first.clone(), MEGAKERNEL_PARAMETERS.to_vec())]),
             _ => Cow::Borrowed(kernels),
@@ -156,7 +162,7 @@ impl Program {
     }
 
     /// Has the driver make the machine code of a kernel now. Fails if the process ends.
-    pub(super) fn dry_launch(&self, (name, parameters): &(String, Vec<Parameter>)) -> Result<()> {
+    pub(super) fn dry_launch(&self, (name, parameters): &DryLaunch) -> Result<()> {
         if exit::has_begun() {
             return Err(Error::Interrupted("a dry launch"));
         }
@@ -165,6 +171,11 @@ impl Program {
         // at once.
         let launched = unsafe { self.loaded.driver.dry_launch(kernel.raw(), parameters) };
         launched.inspect(|()| _ = kernel.note_launch()).inspect_err(|error| self.loss.check(error))
+    }
+
+    /// Notes that the machine code of all kernels was made.
+    pub(super) fn note_machine_code(&self) {
+        self.has_machine_code.store(true, Relaxed);
     }
 
     /// Has later launches use the optimized program.
@@ -191,7 +202,8 @@ impl Program {
         // SAFETY: the program is loaded and the driver's own.
         let raw = unsafe { self.loaded.driver.kernel(self.loaded.raw, name_in_source) };
         let raw = raw.inspect_err(|error| self.loss.check(error))?;
-        let entry = KernelEntry { raw, position, launched: AtomicBool::new(false), totals: self.counters.kernel(name) };
+        let launched = AtomicBool::new(self.has_machine_code.load(Relaxed));
+        let entry = KernelEntry { raw, position, launched, totals: self.counters.kernel(name) };
         let kernel = Kernel { program: Arc::clone(&self.loaded), entry: Arc::new(entry) };
         kernels.insert(name.to_owned(), kernel.clone());
         Ok(kernel)
@@ -215,7 +227,7 @@ struct KernelEntry {
 }
 
 impl Kernel {
-    /// The name in the program's source.
+    /// The name, also of a kernel that is a part of a megakernel.
     pub fn name(&self) -> &str {
         &self.entry.totals.name
     }

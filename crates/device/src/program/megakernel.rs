@@ -10,6 +10,8 @@
 //! and finds the machine code of those all the same.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -19,8 +21,9 @@ use parking_lot::Mutex;
 use super::compiler::{CompileTask, Compiler, ProgramKey};
 use super::handle::{LoadedProgram, MegakernelNames, Program};
 use super::store::{DiskCache, hash};
+use super::tiers::Tiers;
 use crate::driver::Driver;
-use crate::{DeviceConfig, Result};
+use crate::{DeviceConfig, Result, exit};
 
 /// The folder of the notes, within the driver's.
 pub(crate) const NOTES_OF_MEGAKERNELS: &str = "devicefusion/megakernels";
@@ -34,7 +37,7 @@ const MOST_KERNELS: usize = 48;
 /// A megakernel's parameters are `const global u64 *args` and `u32 position`. A function's only
 /// parameter is `args`. Each argument of its kernel takes a word there, first those of the
 /// [table](crate::Queue::launch_with_table), then the others: values and addresses.
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MegakernelPart {
     /// The megakernel's name.
     pub name: &'static str,
@@ -49,6 +52,41 @@ pub struct MegakernelPart {
     ///
     /// [`ProgramSource::dry_launches`]: crate::ProgramSource::dry_launches
     pub functions: Vec<String>,
+}
+
+/// Writes a [`MegakernelPart`] once that is needed: most programs are found compiled. Equal sources
+/// have equal parts, so all writers are equal.
+#[derive(Clone)]
+pub struct MegakernelPartWriter(Arc<dyn Fn() -> Option<MegakernelPart> + Send + Sync>);
+
+impl MegakernelPartWriter {
+    /// A writer that calls `write`. `None` is the result for kernels with barriers.
+    pub fn new(write: impl Fn() -> Option<MegakernelPart> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(write))
+    }
+
+    /// The part; `None` if a kernel cannot be a function.
+    pub fn write(&self) -> Option<MegakernelPart> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for MegakernelPartWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MegakernelPartWriter")
+    }
+}
+
+impl PartialEq for MegakernelPartWriter {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for MegakernelPartWriter {}
+
+impl Hash for MegakernelPartWriter {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
 }
 
 impl MegakernelPart {
@@ -94,34 +132,43 @@ impl MegakernelPart {
 pub(super) struct Megakernels {
     loaded: Mutex<HashMap<ProgramKey, Weak<LoadedProgram>>>,
     notes: Option<DiskCache>,
+    /// The properties that machine code depends on, beside source and options.
+    machine: String,
 }
 
 impl Megakernels {
-    /// Those of a driver with a folder for machine code.
-    pub fn over(folder: Option<&Path>, driver: &dyn Driver) -> Self {
+    /// Those of a driver with two tiers.
+    pub fn over(tiers: &Tiers, driver: &dyn Driver) -> Self {
         let open = |folder: &Path| DiskCache::new("POCL_CACHE_DIR", &folder.join(NOTES_OF_MEGAKERNELS), driver).ok();
-        Self { loaded: Mutex::default(), notes: folder.and_then(open) }
+        let (notes, machine) = (tiers.folder().and_then(open), tiers.machine().to_owned());
+        Self { loaded: Mutex::default(), notes, machine }
     }
 
     /// The noted megakernel of a program, and the position of the program's first function.
     fn find(&self, (source, options): &ProgramKey, part: &MegakernelPart) -> Option<(ProgramKey, u32)> {
-        let notes = self.notes.as_ref()?;
-        let note = String::from_utf8(notes.get_and_note(source, options)?).ok()?;
+        let (notes, of_notes) = (self.notes.as_ref()?, self.options_of_notes(options));
+        let note = String::from_utf8(notes.get_and_note(source, &of_notes)?).ok()?;
         let (first, name) = note.split_once(' ')?;
         let first = first.parse().ok()?;
-        let megakernel = String::from_utf8(notes.get_and_note(name, options)?).ok()?;
-        // A function's name depends on its text, so the note of another text is of no use.
-        megakernel.contains(&part.calls(first)).then(|| ((megakernel.into(), options.clone()), first))
+        let megakernel = String::from_utf8(notes.get_and_note(name, &of_notes)?).ok()?;
+        // A function's name depends on the part's text, so the note of another text is of no use.
+        let is_of_part = megakernel.contains(part.begin) && megakernel.contains(&part.calls(first));
+        is_of_part.then(|| ((megakernel.into(), options.clone()), first))
     }
 
     /// Notes the megakernel of programs.
-    fn note<'a>(&self, (megakernel, options): &ProgramKey, members: impl Iterator<Item = (&'a ProgramKey, u32)>) {
+    fn note(&self, (megakernel, options): &ProgramKey, members: &[(ProgramKey, u32)]) {
         let Some(notes) = &self.notes else { return };
+        let options = self.options_of_notes(options);
         let name = format!("megakernel {:032x}", hash(megakernel.as_bytes()));
-        notes.put_within(DeviceConfig::CACHE_BYTES, &name, options, megakernel.as_bytes());
+        notes.put_within(DeviceConfig::CACHE_BYTES, &name, &options, megakernel.as_bytes());
         for ((source, _), first) in members {
-            notes.put_within(DeviceConfig::CACHE_BYTES, source, options, format!("{first} {name}").as_bytes());
+            notes.put_within(DeviceConfig::CACHE_BYTES, source, &options, format!("{first} {name}").as_bytes());
         }
+    }
+
+    fn options_of_notes(&self, options: &[String]) -> Vec<String> {
+        options.iter().chain([&self.machine]).cloned().collect()
     }
 }
 
@@ -131,7 +178,7 @@ struct Member {
     /// Source and options: in its first tier, if it has two.
     key: ProgramKey,
     is_first_tier: bool,
-    part: Arc<MegakernelPart>,
+    part: MegakernelPart,
 }
 
 /// A megakernel with its programs, and the positions of their first functions.
@@ -144,25 +191,29 @@ struct Megakernel {
 impl Compiler {
     /// Compiles programs for those waiting for them: as megakernels, as far as they are not
     /// optimized.
-    pub(super) fn compile_all(self: &Arc<Self>, tasks: Vec<CompileTask>, is_background: bool) {
+    pub(super) fn compile_all(self: &Arc<Self>, tasks: Vec<CompileTask>) {
         let mut members = Vec::new();
         for task in tasks {
-            match self.member(task, is_background) {
+            match self.member(task) {
                 Ok(member) => members.push(member),
-                Err(task) => self.compile(*task, is_background),
+                Err(task) => self.compile(*task, false),
             }
         }
         for megakernel in self.megakernels_of(members) {
-            self.compile_megakernel(megakernel, is_background);
+            // The requests fail if the process ends.
+            if !exit::has_begun() {
+                self.compile_megakernel(megakernel);
+            }
         }
     }
 
     /// The program as a part of a megakernel; the task of another.
-    fn member(&self, task: CompileTask, is_background: bool) -> std::result::Result<Member, Box<CompileTask>> {
-        let first_tier = if is_background { None } else { self.first_tier(&task) };
+    fn member(&self, task: CompileTask) -> std::result::Result<Member, Box<CompileTask>> {
+        let first_tier = self.first_tier(&task);
         let is_first_tier = first_tier.is_some();
         let key = first_tier.unwrap_or_else(|| task.key.clone());
-        match task.megakernel_part.clone().filter(|_| self.takes_megakernels(&key.1)) {
+        let writer = task.megakernel_part.as_ref().filter(|_| self.takes_megakernels(&key.1));
+        match writer.and_then(MegakernelPartWriter::write) {
             Some(part) => Ok(Member { task, key, is_first_tier, part }),
             None => Err(Box::new(task)),
         }
@@ -185,12 +236,13 @@ impl Compiler {
             let options = first.key.1.clone();
             let mut kernels = 0;
             let fits = |member: &mut Member| {
-                let begins = kernels == 0;
-                kernels += member.part.functions.len();
-                member.key.1 == options && (begins || kernels <= MOST_KERNELS)
+                let own = member.part.functions.len();
+                let fits = member.key.1 == options && (kernels == 0 || kernels + own <= MOST_KERNELS);
+                kernels += if fits { own } else { 0 };
+                fits
             };
             let chosen: Vec<Member> = others.extract_if(.., fits).collect();
-            let parts: Vec<&MegakernelPart> = chosen.iter().map(|member| &*member.part).collect();
+            let parts: Vec<&MegakernelPart> = chosen.iter().map(|member| &member.part).collect();
             let (source, firsts) = MegakernelPart::join(&parts);
             let (key, members) = ((source.into(), options), chosen.into_iter().zip(firsts).collect());
             megakernels.push(Megakernel { key, members, is_noted: false });
@@ -198,48 +250,53 @@ impl Compiler {
         megakernels
     }
 
-    fn compile_megakernel(self: &Arc<Self>, Megakernel { key, members, is_noted }: Megakernel, is_background: bool) {
+    fn compile_megakernel(self: &Arc<Self>, Megakernel { key, members, is_noted }: Megakernel) {
         let operators = match members.as_slice() {
             [(one, _)] => one.task.operator.clone(),
             [(one, _), others @ ..] => format!("{} and {} others", one.task.operator, others.len()),
             [] => return,
         };
         let start = Instant::now();
-        let (loaded, is_compiled) = match self.guarded(|| self.loaded_megakernel(&key, &operators)) {
-            Ok(loaded) => loaded,
-            // Another form may compile, else its error names source and operator.
-            Err(error) => {
-                self.log_line(&format!("the megakernel of {operators} failed: {error}"));
-                return members.into_iter().for_each(|(member, _)| self.compile(member.task, is_background));
-            }
-        };
-        let of_member = |(member, first)| (self.program_of(&loaded, &member, first), member, first);
-        let programs: Vec<(Arc<Program>, Member, u32)> = members.into_iter().map(of_member).collect();
-        // Without it, the first launch makes the machine code.
-        if let Some((program, member, _)) = programs.first()
-            && let Err(error) = self.dry_launch(program, &member.task.dry_launches, is_background)
-        {
-            self.log_line(&format!("a dry launch of {operators} failed: {error}"));
-        }
-        if !is_noted {
-            self.megakernels.note(&key, programs.iter().map(|(_, member, first)| (&member.key, *first)));
-        }
-        self.count_programs(is_compiled, programs.len() as u64);
+        let made = self.guarded(|| self.loaded_megakernel(&key, &operators, &members));
         // One run has requested all of them.
-        if let Some((_, member, _)) = programs.first() {
+        if let Some((member, _)) = members.first() {
             self.count_time(&member.task, start..Instant::now());
         }
-        for (program, Member { task, is_first_tier, .. }, _) in programs {
-            self.deliver(task, Ok(program), is_first_tier, is_background);
+        let (loaded, is_compiled) = match made {
+            Ok(made) => made,
+            // Another form may compile, else its error names source and operator.
+            Err(error) => {
+                _ = self.guarded(|| Ok(self.log_line(&format!("the megakernel of {operators} failed: {error}"))));
+                return members.into_iter().for_each(|(member, _)| self.compile(member.task, false));
+            }
+        };
+        self.count_programs(is_compiled, members.len() as u64);
+        let noted: Vec<(ProgramKey, u32)> = members.iter().map(|(member, first)| (member.key.clone(), *first)).collect();
+        for (member, first) in members {
+            let program = self.program_of(&loaded, &member, first);
+            program.note_machine_code();
+            self.deliver(member.task, Ok(program), member.is_first_tier, false);
+        }
+        if !is_noted {
+            self.megakernels.note(&key, &noted);
         }
     }
 
-    /// The megakernel, and whether it was compiled. One that is loaded already counts as compiled.
-    fn loaded_megakernel(&self, key: &ProgramKey, operators: &str) -> Result<(Arc<LoadedProgram>, bool)> {
+    /// The megakernel with its machine code. Whether it was compiled, not loaded before.
+    fn loaded_megakernel(
+        &self,
+        key: &ProgramKey,
+        operators: &str,
+        members: &[(Member, u32)],
+    ) -> Result<(Arc<LoadedProgram>, bool)> {
         if let Some(loaded) = self.megakernels.loaded.lock().get(key).and_then(Weak::upgrade) {
-            return Ok((loaded, true));
+            return Ok((loaded, false));
         }
         let (loaded, is_compiled) = self.get_or_compile(key, operators)?;
+        // Without it, the first launch would make the machine code.
+        if let Some((member, first)) = members.first() {
+            self.dry_launch(&self.program_of(&loaded, member, *first), &member.task.dry_launches, false)?;
+        }
         let mut all = self.megakernels.loaded.lock();
         all.retain(|_, loaded| loaded.strong_count() > 0);
         all.insert(key.clone(), Arc::downgrade(&loaded));

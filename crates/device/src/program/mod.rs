@@ -10,8 +10,8 @@ mod tiers;
 
 pub use background::RunningQuery;
 pub(crate) use compiler::Compiler;
-pub use handle::{Kernel, Program, ProgramSource};
-pub use megakernel::MegakernelPart;
+pub use handle::{DryLaunch, Kernel, Program, ProgramSource};
 pub(crate) use megakernel::NOTES_OF_MEGAKERNELS;
+pub use megakernel::{MegakernelPart, MegakernelPartWriter};
 pub(crate) use store::owner_problem;
 pub(crate) use tiers::NOTES_OF_OPTIMIZED;

@@ -29,6 +29,11 @@ impl Tiers {
         self.0.folder.as_deref()
     }
 
+    /// The properties that machine code depends on, beside source and options.
+    pub fn machine(&self) -> &str {
+        &self.0.machine
+    }
+
     /// Whether these options are those of a first tier.
     pub fn is_first(&self, options: &[String]) -> bool {
         self.0.options.iter().all(|option| options.iter().any(|known| known == option))

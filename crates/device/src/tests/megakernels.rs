@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::program::NOTES_OF_MEGAKERNELS;
-use crate::{Arg, Error, MegakernelPart, Parameter};
+use crate::{Arg, Error, MegakernelPart, MegakernelPartWriter, Parameter};
 
 const FOLDER: &str = "POCL_CACHE_DIR";
 
@@ -38,9 +38,11 @@ fn program_of(value: &str, in_part: &str) -> ProgramSource {
         functions: vec![format!("f_{suffix}"), format!("g_{suffix}")],
     };
     let value = |bytes: usize| Parameter::Value(bytes);
-    let dry_launches =
-        vec![("f".to_owned(), vec![Parameter::Memory, value(4)]), ("g".to_owned(), vec![Parameter::Memory, value(4), value(8)])];
-    let megakernel_part = Some(Arc::new(part));
+    let dry_launches = Arc::new([
+        ("f".to_owned(), vec![Parameter::Memory, value(4)]),
+        ("g".to_owned(), vec![Parameter::Memory, value(4), value(8)]),
+    ]);
+    let megakernel_part = Some(MegakernelPartWriter::new(move || Some(part.clone())));
     ProgramSource { dry_launches, megakernel_part, ..ProgramSource::new(in_dialect(&source), "tests") }
 }
 

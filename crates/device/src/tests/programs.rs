@@ -65,7 +65,7 @@ pub(super) fn prepared_of(value: &str) -> ProgramSource {
     let is_optimized = "#ifdef __OPTIMIZE__\n#define IS_OPTIMIZED 1\n#else\n#define IS_OPTIMIZED 0\n#endif\n";
     let leave = "#ifdef __OPENCL_VERSION__\n  if (get_num_groups(1) != 1) return;\n#endif\n";
     let text = format!("{is_optimized}KERNEL void f(G int *x, int y) {{\n{leave}  x[0] = {value} + y;\n}}");
-    let dry_launches = vec![("f".to_owned(), vec![Parameter::Memory, Parameter::Value(4)])];
+    let dry_launches = Arc::new([("f".to_owned(), vec![Parameter::Memory, Parameter::Value(4)])]);
     ProgramSource { dry_launches, ..ProgramSource::new(in_dialect(&text), "tests") }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::new_empty_array;
 use arrow::datatypes::{DataType, Field, Schema};
 use columnar::{Carrier, ColumnType, Layout};
-use device::{MegakernelPart, ProgramSource};
+use device::{MegakernelPartWriter, ProgramSource};
 use kernels::codegen::Profile;
 use kernels::expr::{Aggregate, AggregateFunction, ArithmeticOp, CompareOp, Expr, Literal, LiteralValue};
 use kernels::function::Function;
@@ -30,7 +30,7 @@ pub struct Sample {
     /// The source: prelude and kernels.
     pub text: String,
     /// The kernels as functions of a megakernel.
-    pub megakernel_part: Option<Arc<MegakernelPart>>,
+    pub megakernel_part: Option<MegakernelPartWriter>,
 }
 
 /// Programs of a few types with another work-group size than the profile's.

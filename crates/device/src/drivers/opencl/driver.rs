@@ -171,18 +171,19 @@ impl OpenClDriver {
     /// access.
     fn mapped_address(&self, buffer: cl_mem, bytes: usize) -> usize {
         let mut address = ptr::null_mut();
-        // SAFETY: the buffer is alive. The call blocks, so the address is written when it returns,
-        // and the mapping ends before anything uses it.
+        // SAFETY: buffer, context and device are alive. The mapping blocks, so the address is
+        // written when it returns. The queue is finished before its release.
         unsafe {
+            // Dry launches on the queue of this driver may take long.
+            let Ok(queue) = queue::create_command_queue(self.context, self.device, 0) else { return 0 };
             let flags = memory::CL_MAP_READ;
-            let mapped =
-                queue::enqueue_map_buffer(self.map_queue, buffer, CL_TRUE, flags, 0, bytes, &mut address, 0, ptr::null());
-            if self.enqueued("clEnqueueMapBuffer", mapped).is_err() {
-                return 0;
+            let mapped = queue::enqueue_map_buffer(queue, buffer, CL_TRUE, flags, 0, bytes, &mut address, 0, ptr::null());
+            if self.enqueued("clEnqueueMapBuffer", mapped).is_ok() {
+                let unmapped = queue::enqueue_unmap_mem_object(queue, buffer, address, 0, ptr::null());
+                let _ = self.enqueued("clEnqueueUnmapMemObject", unmapped);
             }
-            let unmapped = queue::enqueue_unmap_mem_object(self.map_queue, buffer, address, 0, ptr::null());
-            let _ = self.enqueued("clEnqueueUnmapMemObject", unmapped);
-            let _ = queue::flush(self.map_queue);
+            let _ = queue::finish(queue);
+            let _ = queue::release_command_queue(queue);
         }
         address as usize
     }

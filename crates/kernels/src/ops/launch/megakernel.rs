@@ -41,9 +41,9 @@ pub(super) fn megakernel_part(common: Vec<(u32, &'static str)>, kernels: &[(&Ker
         own.push_str(&format!("FN void {name}{}", kernel.renumber(&definition)));
         names.push(name);
     }
-    // Names that depend on the text: no other program has them.
+    // Names that depend on the whole text: no other program has them.
     let mut hasher = DefaultHasher::new();
-    own.hash(&mut hasher);
+    (&own, &common).hash(&mut hasher);
     let suffix = hasher.finish();
     let unique: HashMap<String, String> =
         names.into_iter().map(|name| (name.to_owned(), format!("{name}_{suffix:016x}"))).collect();

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use columnar::DeviceColumn;
-use device::{Arg, Buffer, Grid, MegakernelPart, ProgramSource, Queue};
+use device::{Arg, Buffer, DryLaunch, Grid, MegakernelPartWriter, ProgramSource, Queue};
 
 use super::dictionary_predicates::DictionaryPredicates;
 use super::megakernel::megakernel_part;
@@ -35,13 +35,15 @@ pub(in crate::ops) struct Kernel {
     pub params: Params,
     /// C between the braces.
     pub body: String,
-    /// For launches in [ranges](super::ranges) of work-groups.
-    pub budget_of_ranges: Option<Arc<LaunchBudget>>,
+    /// Whether its launches are [ranges](super::ranges) of work-groups.
+    pub runs_in_ranges: bool,
+    /// Bounds the time of launches over all rows.
+    pub budget: Option<Arc<LaunchBudget>>,
 }
 
 impl Kernel {
     pub fn new(name: impl Into<String>, params: Params, body: String) -> Kernel {
-        Kernel { name: name.into(), params, body, budget_of_ranges: None }
+        Kernel { name: name.into(), params, body, runs_in_ranges: false, budget: None }
     }
 
     /// Whether all arguments are passed, none through the argument table.
@@ -113,7 +115,7 @@ fn renumbered(names: impl Iterator<Item = String>) -> HashMap<String, String> {
 pub(in crate::ops) struct Program {
     operator: String,
     options: Options,
-    kernels: Vec<Kernel>,
+    kernels: Arc<[Kernel]>,
     predicates: DictionaryPredicates,
     /// Made on first use: planning asks for many programs that never run.
     written: OnceLock<Written>,
@@ -129,7 +131,8 @@ struct Written {
     /// The names by which the kernels are compiled. Those that end in a number are numbered in
     /// turn, for the source of the program depends on no column.
     names: Vec<String>,
-    megakernel_part: Option<Arc<MegakernelPart>>,
+    dry_launches: Arc<[DryLaunch]>,
+    megakernel_part: Option<MegakernelPartWriter>,
 }
 
 impl Program {
@@ -138,7 +141,13 @@ impl Program {
         for kernel in &mut kernels {
             kernel.params.limit_bytes(options.max_arg_bytes);
         }
-        Program { operator: operator.into(), options: options.clone(), kernels, predicates, written: OnceLock::new() }
+        Program {
+            operator: operator.into(),
+            options: options.clone(),
+            kernels: kernels.into(),
+            predicates,
+            written: OnceLock::new(),
+        }
     }
 
     fn write(&self) -> Written {
@@ -160,11 +169,18 @@ impl Program {
             }
             compiled.push(first);
         }
-        let own = self.kernels.iter().zip(&names).enumerate().filter(|(index, _)| compiled[*index] == *index);
-        let own: Vec<(&Kernel, &str)> = own.map(|(_, (kernel, name))| (kernel, name.as_str())).collect();
-        let has_part = self.options.profile == Profile::Cpu;
-        let megakernel_part = has_part.then(|| megakernel_part(self.common(), &own)).flatten().map(Arc::new);
-        Written { source: (self.helpers() + &definitions).into(), compiled, names, megakernel_part }
+        let (mut dry_launches, mut part) = (Arc::default(), None);
+        if self.options.profile == Profile::Cpu {
+            let own: Vec<usize> = (0..self.kernels.len()).filter(|index| compiled[*index] == *index).collect();
+            dry_launches = own.iter().map(|own| (names[*own].clone(), self.kernels[*own].params.parameters())).collect();
+            let (kernels, names) = (Arc::clone(&self.kernels), names.clone());
+            part = Some(MegakernelPartWriter::new(move || {
+                let own: Vec<(&Kernel, &str)> = own.iter().map(|own| (&kernels[*own], names[*own].as_str())).collect();
+                megakernel_part(common(&kernels), &own)
+            }));
+        }
+        let source = (self.helpers() + &definitions).into();
+        Written { source, compiled, names, dry_launches, megakernel_part: part }
     }
 
     /// The C before the kernels.
@@ -176,7 +192,7 @@ impl Program {
         if self.options.profile == Profile::Gpu && self.options.work_group_size > 256 {
             source.push_str(&format!("#define GROUP_ITEMS {}\n", self.options.work_group_size));
         }
-        source.extend(self.common().iter().map(|(_, text)| &**text));
+        source.extend(common(&self.kernels).iter().map(|(_, text)| &**text));
         let mut functions: Vec<&String> = Vec::new();
         for function in self.kernels.iter().flat_map(|kernel| kernel.params.functions()) {
             if !functions.contains(&function) {
@@ -185,30 +201,6 @@ impl Program {
         }
         source.extend(functions.into_iter().map(String::as_str));
         source
-    }
-
-    /// The C that programs of other operators have too, in order of the numbers.
-    fn common(&self) -> Vec<(u32, &'static str)> {
-        let kernels = &self.kernels;
-        let mut sections = Sections::default();
-        for kernel in kernels {
-            sections.extend(kernel.params.sections());
-        }
-        let mut common: Vec<(u32, &'static str)> = sections.sources().collect();
-        let helpers = [
-            (&[][..], include_str!("helpers.h")),
-            (&["look_back("], include_str!("look_back.h")),
-            (&["decimal_average(", "i192_median("], include_str!("../accumulate/average.h")),
-            (&["wide_average("], include_str!("../accumulate/wide_average.h")),
-            (&["hash_bytes("], "STR_KEYS\n"),
-        ];
-        for (number, (functions, text)) in (Section::ALL.len() as u32..).zip(helpers) {
-            let calls = |kernel: &Kernel| functions.iter().any(|name| kernel.body.contains(name));
-            if functions.is_empty() || kernels.iter().any(calls) {
-                common.push((number, text));
-            }
-        }
-        common
     }
 
     /// Names and sources of the kernels that are compiled, for EXPLAIN VERBOSE and reports. Columns
@@ -236,10 +228,8 @@ impl Program {
 
     /// The source with what the compiler does with it.
     pub fn source(&self) -> ProgramSource {
-        let Written { source, compiled, names, megakernel_part } = self.written();
-        let is_optimized = source.len() <= LONGEST_OPTIMIZED;
-        let own = (0..self.kernels.len()).filter(|index| self.options.profile == Profile::Cpu && compiled[*index] == *index);
-        let dry_launches = own.map(|index| (names[index].clone(), self.kernels[index].params.parameters())).collect();
+        let Written { source, dry_launches, megakernel_part, .. } = self.written();
+        let (is_optimized, dry_launches) = (source.len() <= LONGEST_OPTIMIZED, Arc::clone(dry_launches));
         let megakernel_part = megakernel_part.clone().filter(|_| is_optimized);
         ProgramSource {
             is_optimized,
@@ -255,6 +245,29 @@ impl Program {
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
     }
+}
+
+/// The C that programs of other operators have too, in order of the numbers.
+fn common(kernels: &[Kernel]) -> Vec<(u32, &'static str)> {
+    let mut sections = Sections::default();
+    for kernel in kernels {
+        sections.extend(kernel.params.sections());
+    }
+    let mut common: Vec<(u32, &'static str)> = sections.sources().collect();
+    let helpers = [
+        (&[][..], include_str!("helpers.h")),
+        (&["look_back("], include_str!("look_back.h")),
+        (&["decimal_average(", "i192_median("], include_str!("../accumulate/average.h")),
+        (&["wide_average("], include_str!("../accumulate/wide_average.h")),
+        (&["hash_bytes("], "STR_KEYS\n"),
+    ];
+    for (number, (functions, text)) in (Section::ALL.len() as u32..).zip(helpers) {
+        let calls = |kernel: &Kernel| functions.iter().any(|name| kernel.body.contains(name));
+        if functions.is_empty() || kernels.iter().any(calls) {
+            common.push((number, text));
+        }
+    }
+    common
 }
 
 /// A program whose kernels are the same for every query with these options, written on first use.
@@ -337,9 +350,14 @@ impl Loaded<'_> {
         Ok(())
     }
 
-    /// The budget of a kernel that is launched in ranges.
-    pub fn budget_of_ranges(&self, kernel: usize) -> Option<&Arc<LaunchBudget>> {
-        self.program.kernels[kernel].budget_of_ranges.as_ref()
+    /// Whether launches of the kernel are ranges.
+    pub fn runs_in_ranges(&self, kernel: usize) -> bool {
+        self.program.kernels[kernel].runs_in_ranges
+    }
+
+    /// The budget of a kernel over all rows.
+    pub fn budget(&self, kernel: usize) -> Option<&Arc<LaunchBudget>> {
+        self.program.kernels[kernel].budget.as_ref()
     }
 }
 

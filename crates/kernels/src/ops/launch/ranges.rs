@@ -33,16 +33,17 @@ impl Kernel {
             let (first, count) = (self.params.named(FIRST_GROUP, "u32"), self.params.named(GROUP_COUNT, "u32"));
             let body = self.body.replace("NGRP()", &count).replace("GRP()", "own_group");
             self.body = format!("  u32 own_group = {first} + GRP();\n{body}");
-            self.budget_of_ranges = Some(Arc::default());
+            self.runs_in_ranges = true;
         }
+        self.budget = Some(Arc::default());
         self
     }
 
     /// The arguments of a range of work-groups.
     pub fn range_args(&self, first: u32, count: u32) -> NamedArgs<'static> {
-        match self.budget_of_ranges {
-            Some(_) => vec![(FIRST_GROUP, Arg::U32(first)), (GROUP_COUNT, Arg::U32(count))],
-            None => vec![],
+        match self.runs_in_ranges {
+            true => vec![(FIRST_GROUP, Arg::U32(first)), (GROUP_COUNT, Arg::U32(count))],
+            false => vec![],
         }
     }
 }
@@ -74,7 +75,7 @@ impl Loaded<'_> {
     /// Enqueues a kernel in ranges. Waits for earlier launches, if they are many.
     pub async fn launch_in_ranges(&self, queue: &Queue, launch: RangedLaunch<'_>, throttle: &mut Throttle) -> Result<()> {
         let RangedLaunch { kernel, rows, grid, columns, error, named } = launch;
-        let Some(budget) = self.budget_of_ranges(kernel) else {
+        let Some(budget) = self.budget(kernel) else {
             return self.launch_on(queue, kernel, grid, columns, error, named);
         };
         let metered = budget.metered(queue);
@@ -83,7 +84,10 @@ impl Loaded<'_> {
         let mut first = 0;
         while first < grid.work_groups {
             let left = grid.work_groups - first;
-            let count = whole_rounds(budget.rows(queue, 1) / rows_each, units).min(left);
+            let count = match self.runs_in_ranges(kernel) {
+                true => whole_rounds(budget.rows(queue, 1) / rows_each, units).min(left),
+                false => left,
+            };
             throttle.wait(budget, queue, count as usize * rows_each, 1).await?;
             self.launch_range(&metered, kernel, (grid, first, count), columns, error, named.clone())?;
             first += count;
@@ -101,6 +105,17 @@ fn whole_rounds(groups: usize, units: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codegen::Params;
+
+    #[test]
+    fn kernels_have_budgets_of_their_own() {
+        for profile in [Profile::Cpu, Profile::Gpu] {
+            let kernel = || Kernel::new("k", Params::new(), String::new()).in_ranges(profile);
+            let (one, other) = (kernel(), kernel());
+            assert!(!Arc::ptr_eq(&one.budget.unwrap(), &other.budget.unwrap()));
+            assert_eq!(one.runs_in_ranges, profile == Profile::Cpu);
+        }
+    }
 
     #[test]
     fn compute_units_have_as_many_work_groups_of_a_range() {
