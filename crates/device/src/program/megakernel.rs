@@ -266,7 +266,11 @@ impl Compiler {
             Ok(made) => made,
             // Another form may compile, else its error names source and operator.
             Err(error) => {
-                _ = self.guarded(|| Ok(self.log_line(&format!("the megakernel of {operators} failed: {error}"))));
+                let line = format!("the megakernel of {operators} failed: {error}");
+                _ = self.guarded(|| {
+                    self.log_line(&line);
+                    Ok(())
+                });
                 return members.into_iter().for_each(|(member, _)| self.compile(member.task, false));
             }
         };
