@@ -300,10 +300,12 @@ impl Driver for OpenClDriver {
         // Only buffers over host memory have an address. Kernels of a CPU device write directly
         // there.
         let host = match self.info.unified_memory {
-            true => number(memory::CL_MEM_HOST_PTR)?,
-            false => return Ok(ForeignMemory::InPlace(Memory { handle, bytes, host: 0 })),
+            true => match number(memory::CL_MEM_HOST_PTR)? {
+                0 if is_pocl(&self.info) => self.mapped_address(handle as cl_mem, bytes),
+                host => host,
+            },
+            false => 0,
         };
-        let host = if host == 0 && is_pocl(&self.info) { self.mapped_address(handle as cl_mem, bytes) } else { host };
         Ok(ForeignMemory::InPlace(Memory { handle, bytes, host }))
     }
 

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use device::MegakernelPart;
 
-use super::program::{Kernel, with_names};
+use super::program::{Kernel, functions, with_names};
 use crate::codegen::Profile;
 
 const NAME: &str = "megakernel";
@@ -27,13 +27,9 @@ pub(super) fn megakernel_part(common: Vec<(u32, &'static str)>, kernels: &[(&Ker
     }
     let mut own = String::new();
     let mut names: Vec<&str> = Vec::new();
-    let mut called: Vec<&String> = Vec::new();
-    for function in kernels.iter().flat_map(|(kernel, _)| kernel.params.functions()) {
-        if !called.contains(&function) {
-            called.push(function);
-            names.extend(function_names(function));
-            own.push_str(function);
-        }
+    for function in functions(kernels.iter().map(|(kernel, _)| *kernel)) {
+        names.extend(function_names(function));
+        own.push_str(function);
     }
     for (kernel, name) in kernels {
         let params = kernel.params.all_in_table();
@@ -47,8 +43,8 @@ pub(super) fn megakernel_part(common: Vec<(u32, &'static str)>, kernels: &[(&Ker
     let suffix = hasher.finish();
     let unique: HashMap<String, String> =
         names.into_iter().map(|name| (name.to_owned(), format!("{name}_{suffix:016x}"))).collect();
-    let functions = kernels.iter().map(|(_, name)| unique[*name].clone()).collect();
-    Some(MegakernelPart { name: NAME, begin: BEGIN, common, own: with_names(&own, &unique), functions })
+    let of_kernels = kernels.iter().map(|(_, name)| unique[*name].clone()).collect();
+    Some(MegakernelPart { name: NAME, begin: BEGIN, common, own: with_names(&own, &unique), functions: of_kernels })
 }
 
 /// The names of the functions that C defines.

@@ -193,13 +193,7 @@ impl Program {
             source.push_str(&format!("#define GROUP_ITEMS {}\n", self.options.work_group_size));
         }
         source.extend(common(&self.kernels).iter().map(|(_, text)| &**text));
-        let mut functions: Vec<&String> = Vec::new();
-        for function in self.kernels.iter().flat_map(|kernel| kernel.params.functions()) {
-            if !functions.contains(&function) {
-                functions.push(function);
-            }
-        }
-        source.extend(functions.into_iter().map(String::as_str));
+        source.extend(functions(self.kernels.iter()).into_iter().map(String::as_str));
         source
     }
 
@@ -245,6 +239,17 @@ impl Program {
         let constants = self.kernels.iter().map(|kernel| kernel.params.upload(queue)).collect::<Result<_>>()?;
         Ok(Loaded { program: self, compiled: program, constants })
     }
+}
+
+/// The functions that kernels call, each once.
+pub(super) fn functions<'a>(kernels: impl Iterator<Item = &'a Kernel>) -> Vec<&'a String> {
+    let mut functions: Vec<&String> = Vec::new();
+    for function in kernels.flat_map(|kernel| kernel.params.functions()) {
+        if !functions.contains(&function) {
+            functions.push(function);
+        }
+    }
+    functions
 }
 
 /// The C that programs of other operators have too, in order of the numbers.
